@@ -1,4 +1,10 @@
-// How long a polling loop keeps polling before it sleeps.
+// Decides how long a polling loop keeps polling before it sleeps.
+//
+//   Backoff backoff(patience);
+//   while (true) {
+//     if (PollOnce()) backoff.Reset();
+//     else if (backoff.Idle()) SleepUntilSomethingComes();
+//   }
 #pragma once
 
 #include <sched.h>
@@ -7,17 +13,17 @@
 
 namespace lamina {
 
-// Waking a sleeping thread costs about 50 us, so a loop that expects something soon polls on for a
-// while. Politely: after the first microseconds it offers its core to any other thread that wants
-// to run; one that keeps it for long computes there, and the loop sleeps. And while waits last
-// long, what is waited for may need this very core: after a wait longer than the patience it polls
-// only briefly, until one that it slept in was shorter. So more processes than cores still make
-// progress. Value type.
+// Waking a sleeping thread costs about 50 us, so a loop that expects something soon polls for a
+// while. It leaves the core to others where it can, so that more processes than cores still make
+// progress. After the first microseconds each idle poll yields the core; if another thread then
+// keeps it for long, that thread computes, and the loop goes to sleep. And what the loop waits for
+// may need this very core: after a wait longer than the patience the loop polls only briefly, until
+// a wait in which it slept was shorter than that. Value type. Thread: one owner.
 class Backoff {
  public:
   explicit Backoff(Clock::duration patience) : patience_(patience), allowed_(patience) {}
 
-  // Something happened: start anew.
+  // This poll has found something: the next wait begins.
   void Reset() {
     polls_ = 0;
     if (!slept_) return;
@@ -25,8 +31,8 @@ class Backoff {
     allowed_ = Clock::now() - wait_began_ > patience_ ? patience_ / kBrief : patience_;
   }
 
-  // Nothing happened in this poll. Returns true when it is time to sleep; the count starts anew
-  // then.
+  // This poll has found nothing. Returns true when it is time to sleep; polling begins anew after
+  // that.
   bool Idle() {
     if (polls_++ == 0) {
       polling_since_ = Clock::now();
@@ -47,13 +53,14 @@ class Backoff {
   }
 
  private:
-  static constexpr int kEagerPolls = 64;                        // a few microseconds
-  static constexpr int kBrief = 16;                             // parts of the patience
-  static constexpr Clock::duration kTaken = microseconds(200);  // by more than another that polls
+  static constexpr int kEagerPolls = 64;  // polls without a yield: a few microseconds
+  static constexpr int kBrief = 16;       // brief polling lasts a sixteenth of the patience
+  // A yield that takes longer went to a thread that computes and not to another one that polls.
+  static constexpr Clock::duration kTaken = microseconds(200);
 
   Clock::duration patience_;
-  Clock::duration allowed_;  // polling now
-  TimePoint polling_since_;  // the first poll, or the first after it slept
+  Clock::duration allowed_;  // how long to poll at present
+  TimePoint polling_since_;  // the first poll of this wait, or the first since it slept
   TimePoint wait_began_;
   bool slept_ = false;  // in this wait
   int polls_ = 0;

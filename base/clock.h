@@ -1,5 +1,5 @@
-// Monotonic time and deadlines. Every wait in lamina takes a Deadline; there is no wait without
-// one.
+// Monotonic time, and deadlines. Functions that wait for another process take a Deadline, so that a
+// peer that hangs cannot block its caller for ever.
 #pragma once
 
 #include <algorithm>

@@ -13,7 +13,8 @@ uint64_t MakeClockId() {
   std::string boot;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id") >> std::ws, boot);
   if (boot.empty()) return 0;
-  // "time:[4026531834]"; a container may have shifted its clock. Absent on kernels that cannot.
+  // The time namespace, such as "time:[4026531834]": a container may have a clock of its own.
+  // Kernels without time namespaces do not have the link.
   std::array<char, 64> space{};
   const ssize_t size = readlink("/proc/self/ns/time", space.data(), space.size());
   boot.append(space.data(), size > 0 ? static_cast<size_t>(size) : 0);
@@ -37,6 +38,7 @@ void ClockOffset::Add(uint64_t clock, const ClockExchange& exchange) {
   }
   const int64_t here = exchange.taken_ns - exchange.sent_ns,
                 there = exchange.answered_ns - exchange.received_ns;
+  // The peer cannot have worked for longer than the whole exchange took.
   if (there < 0 || here < there) return;
   if (count_++ == kWindow) {
     before_ = now_;
@@ -44,7 +46,8 @@ void ClockOffset::Add(uint64_t clock, const ClockExchange& exchange) {
     count_ = 1;
   }
   if (here - there >= now_.round_trip_ns) return;
-  // Halves first: clocks of hosts that are up for long do not overflow, foreign bytes may.
+  // Halved before they are added: the sum of two real clocks would not overflow, but these numbers
+  // come from a peer.
   const auto middle = [](int64_t a, int64_t b) { return a / 2 + b / 2; };
   now_ = {here - there, middle(exchange.received_ns, exchange.answered_ns) -
                             middle(exchange.sent_ns, exchange.taken_ns)};

@@ -34,6 +34,7 @@ bool ParseRange(std::string_view text, std::vector<int>& cpus) {
 Result<std::vector<int>> ParseCpuList(const std::string& text) {
   std::vector<int> cpus;
   std::istringstream parts(text);
+  // getline does not show an empty part behind a last comma.
   bool ok = !text.empty() && text.back() != ',';
   for (std::string part; ok && std::getline(parts, part, ',');) ok = ParseRange(part, cpus);
   if (!ok)

@@ -17,7 +17,7 @@ void (*on_leave)() = nullptr;
 void (*on_stop)() = nullptr;
 std::atomic<int> interrupted{0};
 
-// What comes before it is dropped.
+// Drops what comes on stdin before its end.
 void AwaitEndOfStdin() {
   std::array<char, 256> dropped;
   ssize_t got = 1;
@@ -29,7 +29,8 @@ void AwaitEndOfStdin() {
 
 bool Departure::Ask() {
   Wish none = Wish::kStay;
-  return wish_.compare_exchange_strong(none, Wish::kWhenUnused);  // a wish to leave now stays one
+  // Does not weaken an earlier AskNow.
+  return wish_.compare_exchange_strong(none, Wish::kWhenUnused);
 }
 
 bool Departure::IsDue(bool in_use, WakeFd& wake) {
@@ -42,7 +43,8 @@ bool Departure::IsDue(bool in_use, WakeFd& wake) {
         std::chrono::duration<double>(patience_).count());
     latest_ = Deadline::After(patience_);
     wake.Clear();
-    return wish_.load() == Wish::kNow;  // its signal may have been the one that was cleared
+    // Looks again: the signal that was just cleared may have been that of an AskNow.
+    return wish_.load() == Wish::kNow;
   }
   return latest_->Passed();
 }
@@ -53,7 +55,7 @@ void IgnoreLeaveSignals() {
 
 int RunUntilAsked(bool leave_with_stdin, void (*leave)(), void (*stop)(),
                   const std::function<bool()>& run) {
-  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGPIPE, SIG_IGN);  // a peer that closes its socket must not end the daemon
   if (leave_with_stdin) {
     IgnoreLeaveSignals();
     std::thread told([stop] {

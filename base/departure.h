@@ -1,4 +1,5 @@
-// When a daemon that was asked to leave does so.
+// How a daemon leaves: who may ask it to, when it does so, and what SIGTERM, SIGINT and the end of
+// stdin mean to it.
 #pragma once
 
 #include <atomic>
@@ -10,23 +11,25 @@
 
 namespace lamina {
 
-// How long a node goes on for its manager after it was asked to leave: as long as the manager waits
-// for its streams by default, and a moment for it to say goodbye.
+// How long a node goes on for its manager after it was asked to leave: as long as the manager by
+// default waits for its streams to end, and a little more, in which the manager closes the session.
 inline constexpr auto kNodeDrainTimeout = std::chrono::seconds(12);
 
+// Decides when a daemon that was asked to leave does so. The daemon's loop is the owner: it asks
+// IsDue in each round.
 class Departure {
  public:
-  // `patience`: for how long whoever uses the daemon may go on after Ask.
+  // `patience` is how long those who use the daemon may go on after Ask.
   explicit Departure(Clock::duration patience) : patience_(patience) {}
 
-  // At once, or as soon as nobody uses the daemon. Ask returns false if that was known. Whoever
-  // asks for something new signals the owner's WakeFd after it. Thread: any, also in a signal
-  // handler.
+  // AskNow: leave at once. Ask: leave as soon as nobody uses the daemon; returns false if it was
+  // asked to leave before. The caller of AskNow, and of Ask if that returns true, must then signal
+  // the owner's WakeFd. Thread: any, also in a signal handler.
   void AskNow() { wish_.store(Wish::kNow); }
   bool Ask();
 
-  // Whether the owner is to leave now. `in_use`: somebody would notice. Clears `wake`, which woke
-  // the owner up, when it takes note of a wish that has to wait. Thread: owner.
+  // Whether the owner has to leave now. `in_use` says whether anybody uses the daemon. If the owner
+  // may stay for a while, clears `wake`, which has woken it up. Thread: owner.
   bool IsDue(bool in_use, WakeFd& wake);
 
  private:
@@ -34,17 +37,18 @@ class Departure {
 
   const Clock::duration patience_;
   std::atomic<Wish> wish_{Wish::kStay};
-  std::optional<Deadline> latest_;  // since the owner has noticed
+  std::optional<Deadline> latest_;  // for leaving; set when the owner notices the wish
 };
 
-// SIGTERM and SIGINT are somebody else's.
+// Ignores SIGTERM and SIGINT, for a process that another one stops.
 void IgnoreLeaveSignals();
 
-// `run`, which serves until `stop`, or some time after `leave`, and says whether it left well.
-// SIGTERM and the first SIGINT call `leave`, a second SIGINT (Ctrl-C) calls `stop`; a second
-// SIGTERM says nothing new: programs such as `timeout` send it to a process and to its group. With
-// `leave_with_stdin` only the end of this process's stdin calls `stop`, and to leave then is well.
-// Returns the exit status. REQUIRES: at most once per process.
+// Calls `run`, which must serve until `stop` is called, or until some time after `leave`, and
+// return whether the daemon left in good order. SIGTERM and the first SIGINT call `leave`, further
+// SIGINTs (Ctrl-C) call `stop`. A second SIGTERM asks for nothing new, since programs such as
+// `timeout` send it to a process and to its group. With `leave_with_stdin` both signals are
+// ignored, the end of this process's stdin calls `stop`, and that is leaving in good order. Returns
+// the exit status. REQUIRES: called at most once per process.
 int RunUntilAsked(bool leave_with_stdin, void (*leave)(), void (*stop)(),
                   const std::function<bool()>& run);
 

@@ -12,7 +12,7 @@
 namespace lamina {
 namespace {
 
-constexpr size_t kReservedPart = 4;  // one of so many descriptors
+constexpr size_t kReservedPart = 4;  // one in four descriptors is reserved
 
 }  // namespace
 
@@ -20,7 +20,8 @@ void RaiseDescriptorLimit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
-  // Always allowed; else the program serves with what it has.
+  // Raising the soft limit is always allowed. If it fails all the same, the program goes on with
+  // the limit that it has.
   (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
@@ -31,7 +32,8 @@ size_t DescriptorLimit() {
 }
 
 bool DescriptorsAreScarce() {
-  const int fd = eventfd(0, EFD_CLOEXEC);  // gets the lowest number that is free
+  // A new descriptor gets the lowest number that is free, and so tells how many are in use.
+  const int fd = eventfd(0, EFD_CLOEXEC);
   if (fd < 0) return true;
   close(fd);
   const size_t limit = DescriptorLimit();
@@ -49,6 +51,7 @@ Status DescriptorError(const char* call, int error) {
 }
 
 Status CheckDescriptorsLeft(size_t count) {
+  // Opens that many for a moment: nothing tells how many are left.
   std::vector<int> taken;
   Status status;
   while (taken.size() < count && status.ok()) {

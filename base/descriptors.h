@@ -1,5 +1,5 @@
-// How many file descriptors this process may have, and which of them connections of strangers may
-// not take.
+// The limit on file descriptors of this process, and a reserve of them that accepted connections
+// may not use up.
 #pragma once
 
 #include <cstddef>
@@ -8,23 +8,24 @@
 
 namespace lamina {
 
-// Raises the limit on open files to what the system allows this process: the usual soft limit of
-// 1,024 is too low for a server. At a program's start; programs that it starts inherit the limit.
+// Raises the soft limit on open files to the hard limit: the usual soft limit of 1,024 is too low
+// for a server. To be called when the program starts; programs that it starts inherit the limit.
 void RaiseDescriptorLimit();
 
-// The limit as it is now.
+// The present soft limit.
 size_t DescriptorLimit();
 
-// A quarter of the descriptors belongs to the program itself: to its own connections, logs and
-// events. True when no more than these are left: whoever accepts a connection then closes another
-// for it.
+// A quarter of the descriptors is reserved for the program itself: for its own connections, logs
+// and events. Returns true when no more than these are left; whoever accepts a connection should
+// then close another one for it.
 bool DescriptorsAreScarce();
 
-// kOutOfSpace, saying what to do, unless `count` more descriptors can be had now. For what ends the
-// process if it cannot have them, as libraries may.
+// Returns kOutOfSpace, with advice, unless `count` more descriptors are available now. For use
+// before calls that end the process when they cannot get a descriptor, as some libraries do.
 Status CheckDescriptorsLeft(size_t count);
 
-// kOutOfSpace "CALL: Too many open files", with what to do about it. `error` is an errno.
+// Returns kOutOfSpace "CALL: TEXT OF error", with advice if the process or the machine has too many
+// open files. `error` is an errno.
 Status DescriptorError(const char* call, int error);
 
 }  // namespace lamina

@@ -9,10 +9,12 @@
 namespace lamina {
 namespace {
 
-// A timer wakes a thread some microseconds late, tens of them on a busy machine; that much earlier
-// it is asked for. What is left is not worth a yield: a program that computes beside us would keep
-// the core for milliseconds. But whoever looks at the clock for long takes the core from other
-// nodes, so this follows how late timers are, three in four of them.
+// Estimates how late timers wake this thread: some microseconds, or tens of them on a busy machine.
+// Timers are set that much too early, and the rest of the time the clock is polled. While polling,
+// the core is not yielded, because a program that computes beside us would keep it for
+// milliseconds. Long polling, on the other hand, would take the core from other nodes. So the lead
+// follows the third quartile of the lateness: a step of +3 after a timer that was later, of -1
+// after one that was not, balances where three in four are not.
 class WakeUp {
  public:
   Clock::duration lead() const { return lead_; }
@@ -33,7 +35,7 @@ class WakeUp {
 void DeviceTimeline::Run(Clock::duration cost) { SleepUntil(Book(Clock::now(), cost)); }
 
 void SleepUntil(TimePoint at) {
-  // Else the kernel adds 50 us.
+  // By default the kernel may delay timers by 50 us to wake up less often.
   [[maybe_unused]] thread_local const int exact_timers =
       prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
   thread_local WakeUp wake_up;
@@ -43,7 +45,7 @@ void SleepUntil(TimePoint at) {
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(wake);
     const timespec until{.tv_sec = seconds.count(),
                          .tv_nsec = std::chrono::nanoseconds(wake - seconds).count()};
-    // steady_clock is that clock.
+    // CLOCK_MONOTONIC is the clock of steady_clock.
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr) == EINTR) continue;
     wake_up.Observe(Clock::now() - asked);
   }

@@ -1,5 +1,5 @@
-// Floating point of 16 and 8 bits on the CPU: storage types and exact conversions (round to nearest
-// even).
+// Element types of tensors, and storage types for floating point of 16 and 8 bits on the CPU.
+// Conversions to float are exact; those from float round to the nearest value, ties to even.
 #pragma once
 
 #include <bit>
@@ -11,14 +11,14 @@
 
 namespace lamina {
 
-// What a tensor's elements are. kF8 is for the KV cache only.
+// The type of a tensor's elements. kF8 is for the KV cache only.
 enum class DType : uint8_t { kF32 = 0, kBF16 = 1, kF16 = 2, kF8 = 3 };
 
-constexpr size_t ElementSize(DType dtype) {
+constexpr size_t ElementSize(DType dtype) {  // bytes
   return dtype == DType::kF32 ? 4 : dtype == DType::kF8 ? 1 : 2;
 }
 
-// As users write it.
+// Names in configuration files and on command lines.
 constexpr std::string_view DTypeName(DType dtype) {
   switch (dtype) {
     case DType::kF32: return "float32";
@@ -46,7 +46,7 @@ constexpr float ToFloat(BF16 x) {
 
 constexpr BF16 ToBF16(float x) {
   const uint32_t u = std::bit_cast<uint32_t>(x);
-  // Keep NaN a (quiet) NaN.
+  // Rounding could turn a NaN into infinity; it stays a NaN, and becomes quiet.
   if ((u & 0x7fffffffu) > 0x7f800000u) return {static_cast<uint16_t>((u >> 16) | 0x40u)};
   return {static_cast<uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16)};
 }
@@ -70,12 +70,12 @@ constexpr float ToFloat(F16 x) {
 constexpr F16 ToF16(float x) {
   const uint32_t u = std::bit_cast<uint32_t>(x);
   const auto sign = static_cast<uint16_t>((u >> 16) & 0x8000u);
-  const uint32_t a = u & 0x7fffffffu;
+  const uint32_t a = u & 0x7fffffffu;  // bits of the absolute value
   if (a > 0x7f800000u) return {static_cast<uint16_t>(sign | 0x7e00u)};
   if (a >= 0x477ff000u) return {static_cast<uint16_t>(sign | 0x7c00u)};  // rounds to infinity
-  // Subnormal or zero: let the FPU round.
+  // Subnormal or zero in binary16: an addition lets the FPU round. The ulp of 0.5 is 2^-24, the
+  // distance of binary16's subnormals.
   if (a < 0x38800000u) {
-    // Ulp of 0.5 is 2^-24, binary16's smallest step.
     const float shifted = std::bit_cast<float>(a) + 0.5f;
     return {static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000u))};
   }
@@ -83,7 +83,8 @@ constexpr F16 ToF16(float x) {
   return {static_cast<uint16_t>(sign | ((rounded - 0x38000000u) >> 13))};
 }
 
-// E4M3 of the Open Compute Project's OFP8: no infinities, one NaN of each sign, up to 448.
+// E4M3 of the OCP 8-bit floating point specification (OFP8): no infinities, one NaN of each sign,
+// values up to 448.
 struct F8 {
   uint8_t bits = 0;
 };
@@ -98,15 +99,16 @@ constexpr float ToFloat(F8 x) {
   return std::bit_cast<float>(std::bit_cast<uint32_t>(magnitude) | sign);
 }
 
-// What is larger than kMaxF8, infinity too, becomes kMaxF8.
+// Values beyond kMaxF8, including infinity, become kMaxF8 with their sign.
 constexpr F8 ToF8(float x) {
   const uint32_t u = std::bit_cast<uint32_t>(x);
   const auto sign = static_cast<uint8_t>((u >> 24) & 0x80u);
   const uint32_t a = u & 0x7fffffffu;
   if (a > 0x7f800000u) return {static_cast<uint8_t>(sign | 0x7fu)};
   if (a >= std::bit_cast<uint32_t>(kMaxF8)) return {static_cast<uint8_t>(sign | 0x7eu)};
-  if (a < 0x3c800000u) {  // subnormal or zero: let the FPU round
-    // Ulp of 2^14 is 2^-9, E4M3's smallest step.
+  // Subnormal or zero in E4M3: an addition lets the FPU round. The ulp of 2^14 is 2^-9, the
+  // distance of E4M3's subnormals.
+  if (a < 0x3c800000u) {
     const float shifted = std::bit_cast<float>(a) + 16384;
     return {static_cast<uint8_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x46800000u))};
   }

@@ -1,4 +1,5 @@
-// Ids that the compiler keeps apart, and the token slot number.
+// Ids of different types, which the compiler does not let be mixed up, and the numbers of token
+// slots and vocabulary tokens.
 #pragma once
 
 #include <compare>
@@ -19,7 +20,7 @@ struct Id {
 // One client request; unique for the life of a manager.
 using RequestId = Id<struct RequestTag>;
 using SequenceId = Id<struct SequenceTag>;    // one token stream; a request with n > 1 has several
-using StepId = Id<struct StepTag>;            // one decode iteration of one batch; grows by one
+using StepId = Id<struct StepTag>;            // one step of one batch; grows by one
 using NodeId = Id<struct NodeTag, uint32_t>;  // index of a node in its cluster, over both roles
 
 // Where one token's K and V live in a memory node's slab: [0, capacity_tokens of that node).

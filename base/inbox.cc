@@ -12,7 +12,8 @@
 namespace lamina {
 
 WakeFd::WakeFd() : fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-  if (fd_ < 0) {  // the program has just started: nothing can run then
+  // The program has just started and cannot do anything without descriptors.
+  if (fd_ < 0) {
     std::perror("lamina: eventfd");
     std::abort();
   }
@@ -30,7 +31,7 @@ WakeFd::~WakeFd() {
 
 void WakeFd::Signal() {
   const uint64_t one = 1;
-  // EAGAIN means it is signalled already.
+  // EAGAIN means that the counter is full, and so that the descriptor is readable already.
   [[maybe_unused]] const ssize_t written = write(fd_, &one, sizeof(one));
 }
 

@@ -1,5 +1,5 @@
-// A queue between threads whose consumer can sleep on a file descriptor together with sockets and
-// fabrics.
+// A queue between threads. It has a file descriptor that is readable while the queue is not empty,
+// so that its consumer can sleep in one poll(2) on the queue, sockets and fabrics.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,13 @@
 
 namespace lamina {
 
-// An eventfd that is readable while signalled. Can be moved.
+// An eventfd, readable from Signal to Clear. Owns the descriptor; can be moved.
 class WakeFd {
  public:
-  // Ends the process if it is out of descriptors: for what is made when a program starts.
+  // Aborts if the process is out of descriptors: for objects that are made when a program starts.
   WakeFd();
-  static Result<WakeFd> Create();  // kOutOfSpace then: for what is made while it serves
+  // Returns kOutOfSpace if the process is out of descriptors: for objects that are made later.
+  static Result<WakeFd> Create();
   ~WakeFd();
   WakeFd(WakeFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   WakeFd& operator=(WakeFd&&) = delete;
@@ -37,10 +38,11 @@ class WakeFd {
 template <typename T>
 class Inbox {
  public:
-  Inbox() = default;  // as WakeFd's
+  // Aborts if the process is out of descriptors.
+  Inbox() = default;
   explicit Inbox(WakeFd wake) : wake_(std::move(wake)) {}
 
-  // kOutOfSpace if the process is out of descriptors.
+  // Returns kOutOfSpace if the process is out of descriptors.
   static Result<std::unique_ptr<Inbox>> Create() {
     LAMINA_ASSIGN_OR_RETURN(WakeFd wake, WakeFd::Create());
     return std::make_unique<Inbox>(std::move(wake));
@@ -48,7 +50,8 @@ class Inbox {
 
   void Push(T item) {
     MutexLock lock(mutex_);
-    // Under the lock: a late signal would keep an empty queue readable, and its consumer spinning.
+    // Under the lock, because a signal after the consumer's Clear would leave an empty queue
+    // readable, and the consumer would spin.
     if (items_.empty()) wake_.Signal();
     items_.push_back(std::move(item));
   }

@@ -15,9 +15,10 @@ Result<std::string> ReadInput(const std::string& path, size_t max_bytes) {
   if (!file) return NotFound(path + ": cannot be opened: " + std::strerror(errno));
   if (file.peek() == '\0')
     return InvalidArgument(path + ": it begins with a zero byte: this is no text");
-  file.clear(file.rdstate() & ~std::ios::eofbit);  // of an empty file
+  file.clear(file.rdstate() & ~std::ios::eofbit);  // peek() sets it if the file is empty
   std::string text;
   while (file) {
+    // Up to one byte more than is allowed, to notice a file that is too long.
     const size_t before = text.size(), wanted = std::min(kPieceBytes, max_bytes + 1 - before);
     text.resize(before + wanted);
     file.read(text.data() + before, static_cast<std::streamsize>(wanted));

@@ -1,4 +1,5 @@
-// Text files that a benchmark reads as a whole.
+// Text files that a command reads as a whole, such as traces and descriptions of simulations. They
+// may be pipes; for files of a model folder see text_file.h.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +9,11 @@
 
 namespace lamina {
 
-inline constexpr size_t kMaxYamlBytes = 16 << 20;  // a hundred thousand lines
+inline constexpr size_t kMaxYamlBytes = 16 << 20;  // room for a hundred thousand lines
 
-// kNotFound: it cannot be opened. kInvalidArgument: it begins with a zero as no text does, has more
-// bytes, as a pipe that never ends, or cannot be read.
+// Returns the content of the file. kNotFound if it cannot be opened. kInvalidArgument if it begins
+// with a zero byte, which no text does, has more than `max_bytes` (a pipe may never end), or cannot
+// be read.
 Result<std::string> ReadInput(const std::string& path, size_t max_bytes);
 
 }  // namespace lamina

@@ -9,9 +9,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kMaxJsonDepth = 100;  // what walks or copies JSON recurses
+// Functions that walk or copy JSON recurse, so deep nesting could overflow the stack.
+constexpr int kMaxJsonDepth = 100;
 
-// A value as a message shows it: short, and valid whatever bytes it holds.
+// A value as a message shows it: short, and valid UTF-8 whatever bytes it contains.
 std::string Shown(const json* value) {
   if (value == nullptr) return "missing";
   constexpr size_t kMaxShown = 60;
@@ -47,6 +48,7 @@ void JsonKeys::Keep(Status status) {
 
 std::optional<int64_t> JsonKeys::IntIn(const json& value, IntRange range) const {
   if (!value.is_number_integer()) return std::nullopt;
+  // get<int64_t>() would make a negative number of it.
   if (value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))
     return std::nullopt;
   const auto number = value.get<int64_t>();
@@ -121,6 +123,7 @@ void JsonKeys::Reject(std::string_view key, std::string_view expected, StatusCod
 
 Result<json> ParseJsonObject(const std::string& text, const std::string& where) {
   try {
+    // The callback drops what is nested too deeply while it is parsed.
     bool too_deep = false;
     json value = json::parse(text, [&](int depth, json::parse_event_t, json&) {
       too_deep |= depth > kMaxJsonDepth;

@@ -1,4 +1,4 @@
-// JSON for files and stdout.
+// Formats JSON for files and stdout.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -6,8 +6,8 @@
 
 namespace lamina {
 
-// On one line, or with so many spaces to a level. Servers, files and command lines give text that
-// may not be UTF-8: U+FFFD stands for it.
+// The JSON on one line, or with `indent` spaces per level. Texts from servers, files and command
+// lines need not be UTF-8; bytes that are not are replaced by U+FFFD.
 inline std::string JsonText(const nlohmann::ordered_json& json, int indent = -1) {
   return json.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }

@@ -13,14 +13,15 @@ namespace {
 
 bool IsControl(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
 
-// In UTF-8 0xc2 and one of 0x80 to 0x9f: some terminals obey these too.
+// C1 control characters (U+0080 to U+009F), which some terminals obey too. In UTF-8 they are 0xc2
+// and a byte from 0x80 to 0x9f.
 bool IsControlOf8Bits(std::string_view rest) {
   return rest.size() > 1 && rest[0] == '\xc2' &&
          (static_cast<unsigned char>(rest[1]) & 0xe0) == 0x80;
 }
 
-// What a line says, with its control characters spelled out: names and reasons come from peers, and
-// none of them can end the line, begin another one or give orders to a terminal.
+// The message with its control characters escaped. Names and reasons in it may come from peers, who
+// must not be able to end the line, begin another one, or send commands to a terminal.
 class PrintableMessage final : public spdlog::custom_flag_formatter {
  public:
   void format(const spdlog::details::log_msg& message, const std::tm& /*time*/,

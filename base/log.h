@@ -1,5 +1,5 @@
-// Logging: a line per event to stderr, "time level process-name] message", control characters
-// spelled out. Never on a hot path.
+// Logging: one line per event on stderr, "TIME LEVEL PROCESS] MESSAGE". Control characters in the
+// message are escaped. Logging locks and formats, so nothing is logged on a hot path.
 #pragma once
 
 #include <spdlog/spdlog.h>
@@ -8,8 +8,9 @@
 
 namespace lamina {
 
-// Call once from main. `name` stands in every line, e.g. "memory_node m0". Level from LAMINA_LOG
-// (trace|debug|info|warn|error), else info.
+// To be called once, from main. `name` is the PROCESS of every line, e.g. "memory_node m0". The
+// level is that of the environment variable LAMINA_LOG (trace|debug|info|warn|error), by default
+// info.
 void InitLogging(const std::string& name);
 
 }  // namespace lamina

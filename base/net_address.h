@@ -6,15 +6,15 @@
 
 namespace lamina {
 
-// The host as it stands before a port or in a URL: an IPv6 address in brackets, any other host as
-// it is. Brackets that are there stay.
+// The host as it is written before a port or in a URL: an IPv6 address gets brackets unless it has
+// them, any other host stays as it is.
 std::string BracketedHost(const std::string& host);
 
 // BracketedHost(host):port.
 std::string JoinHostPort(const std::string& host, int port);
 
-// One text for one address, so that hosts can be compared as text: IPv6 addresses without brackets
-// and in their shortest form. Anything else is returned as it is.
+// A unique text for each address, so that hosts can be compared as text: an IPv6 address without
+// brackets in its shortest form; anything else as it is.
 std::string CanonicalHost(std::string_view host);
 
 }  // namespace lamina

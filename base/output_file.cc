@@ -13,7 +13,7 @@ Status WriteOutput(const std::string& path, const std::string& bytes) {
 
 Status WriteOutput(const std::string& path, const std::function<void(std::ostream&)>& write) {
   if (path.empty()) return OkStatus();
-  errno = 0;
+  errno = 0;  // streams do not promise to set it
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   write(file);
   if (file.flush()) return OkStatus();
@@ -34,6 +34,7 @@ Status CheckWritable(const std::vector<std::string>& paths) {
     if (path.empty()) continue;
     std::error_code ignored;
     const bool is_new = !std::filesystem::exists(path, ignored);
+    // Opened for appending, which keeps the content of a file that exists.
     if (!std::ofstream(path, std::ios::binary | std::ios::app))
       return InvalidArgument("cannot write " + path);
     if (is_new) std::filesystem::remove(path, ignored);

@@ -1,5 +1,5 @@
-// One way to report failure everywhere. Own code throws nothing; exceptions of third-party code
-// stop at the call that may throw.
+// Status and Result<T>, the one way to report failure. Lamina's own code throws no exceptions;
+// those of third-party code are caught at the call that may throw.
 //
 // A code says what the caller has to give up:
 //   kOk                                               nothing
@@ -34,8 +34,8 @@ enum class StatusCode {
 // "invalid argument", "peer lost", ...
 std::string_view CodeName(StatusCode code);
 
-// Value type, cheap when ok. A message to a person says what was wrong, where, what was expected
-// and what to do.
+// A code and a message. Value type, cheap when ok. A message for people says what was wrong, where,
+// what was expected and what to do.
 class [[nodiscard]] Status {
  public:
   Status() = default;
@@ -44,9 +44,9 @@ class [[nodiscard]] Status {
   bool ok() const { return code_ == StatusCode::kOk; }
   StatusCode code() const { return code_; }
   const std::string& message() const { return message_; }
-  std::string ToString() const;
+  std::string ToString() const;  // "peer lost: MESSAGE", or "ok"
 
-  // The same status with "context: " in front of its message; ok stays ok.
+  // The same status with "CONTEXT: " in front of its message; ok stays ok.
   Status WithContext(std::string_view context) const;
 
  private:
@@ -77,7 +77,7 @@ inline Status InternalError(std::string message) {
 
 std::ostream& operator<<(std::ostream& out, const Status& status);
 
-// A value or the reason why there is none.
+// A T, or the Status that says why there is none. A function returns either directly.
 template <typename T>
 class [[nodiscard]] Result {
  public:
@@ -104,7 +104,8 @@ class [[nodiscard]] Result {
 
 }  // namespace lamina
 
-// Returns early from a function that returns Status or Result<T>.
+// Evaluates an expression of type Status. If it is not ok, returns it from the calling function,
+// which must return Status or Result<T>.
 #define LAMINA_RETURN_IF_ERROR(expr)                                                           \
   do {                                                                                         \
     if (::lamina::Status lamina_status_ = (expr); !lamina_status_.ok()) return lamina_status_; \
@@ -113,7 +114,10 @@ class [[nodiscard]] Result {
 #define LAMINA_CONCAT_INNER_(a, b) a##b
 #define LAMINA_CONCAT_(a, b) LAMINA_CONCAT_INNER_(a, b)
 
-// LAMINA_ASSIGN_OR_RETURN(auto file, File::Open(path));
+// Evaluates an expression of type Result<T>. Assigns its value to `lhs`, which may be a
+// declaration; if there is none, returns the status from the calling function. It is several
+// statements, so it needs braces under an if.
+//   LAMINA_ASSIGN_OR_RETURN(auto file, File::Open(path));
 #define LAMINA_ASSIGN_OR_RETURN(lhs, expr) \
   LAMINA_ASSIGN_OR_RETURN_(LAMINA_CONCAT_(lamina_result_, __LINE__), lhs, expr)
 #define LAMINA_ASSIGN_OR_RETURN_(tmp, lhs, expr) \

@@ -24,7 +24,7 @@ Result<std::string> ReadAll(int fd, const std::string& path, size_t num_bytes) {
     const ssize_t got = read(fd, text.data() + filled, text.size() - filled);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return NotFound("cannot read " + path + ": " + std::strerror(errno));
-    if (got == 0) break;  // it has become shorter
+    if (got == 0) break;  // the file has become shorter since fstat
     filled += static_cast<size_t>(got);
   }
   text.resize(filled);
@@ -34,7 +34,7 @@ Result<std::string> ReadAll(int fd, const std::string& path, size_t num_bytes) {
 }  // namespace
 
 Result<OpenedFile> OpenRegularFile(const std::string& path) {
-  // Without O_NONBLOCK the opening of a pipe waits for a writer.
+  // Without O_NONBLOCK, open() of a pipe would wait for a writer.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return NotFound("cannot read " + path + ": " + std::strerror(errno));
   struct stat about {};

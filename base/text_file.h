@@ -1,5 +1,5 @@
-// Opening and reading files that may come from a stranger's model folder: nothing in it may hang or
-// fill the reader.
+// Opens and reads files of model folders. Such a folder may come from anybody, so no file in it may
+// make the reader wait for ever or fill its memory.
 #pragma once
 
 #include <cstddef>
@@ -9,19 +9,20 @@
 
 namespace lamina {
 
-// Of a configuration, a tokenizer or a template. The largest tokenizer.json in use has 35 MB.
+// Limit for configurations, tokenizers and templates. The largest tokenizer.json in use has 35 MB.
 inline constexpr size_t kMaxTextFileBytes = size_t{256} << 20;
 
-// The whole file, without ever waiting for it. kNotFound: it is not there, cannot be read or is no
-// regular file (a folder, a pipe, a device). kInvalidArgument: it has more than `max_bytes`. Both
-// name the file.
+// Returns the whole file. kNotFound if it does not exist, cannot be read, or is no regular file (a
+// folder, a pipe, a device), for which it could wait; kInvalidArgument if it has more than
+// `max_bytes`. Both name the file.
 Result<std::string> ReadTextFile(const std::string& path, size_t max_bytes = kMaxTextFileBytes);
 
-// Opens a regular file for reading. Errors as above. The caller closes the descriptor.
 struct OpenedFile {
-  int fd = -1;
+  int fd = -1;  // the caller closes it
   size_t num_bytes = 0;
 };
+// Opens a regular file for reading. kNotFound if it does not exist, cannot be opened, or is no
+// regular file.
 Result<OpenedFile> OpenRegularFile(const std::string& path);
 
 }  // namespace lamina

@@ -1,17 +1,17 @@
-// The files by which the processes of a cluster know each other by certificate.
+// The files with which the processes of a cluster authenticate each other by certificate.
 #pragma once
 
 #include <string>
 
 namespace lamina {
 
-// All in PEM form; all three, or none for connections without TLS.
+// Paths of files in PEM format: all three, or none for connections without TLS.
 struct TlsFiles {
-  // Of this host, and after it the certificates between it and the CA's, if there are any.
+  // The certificate of this host, followed by intermediate certificates up to the CA, if any.
   std::string certificate;
-  // The certificate's private key, without a passphrase; only its owner may read it.
+  // The private key of the certificate, without a passphrase; only its owner may read the file.
   std::string key;
-  std::string ca;  // certificates that every peer's certificate must come from
+  std::string ca;  // CA certificates, one of which must have issued every peer's certificate
 
   bool empty() const { return certificate.empty() && key.empty() && ca.empty(); }
 };

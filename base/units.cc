@@ -33,19 +33,19 @@ constexpr std::array kSizeUnits = {
 constexpr std::array kDurationUnits = {
     Unit{"us", 1e-6}, Unit{"ms", 1e-3}, Unit{"s", 1}, Unit{"m", 60}, Unit{"h", 3600},
 };
-constexpr double kMaxSize = 9e18;  // below 2^63
-// A year: longer is a typing error, and far from overflow.
+constexpr double kMaxSize = 9e18;  // below 2^63, about 9.22e18
+// A year, far below the overflow of nanoseconds; anything longer is taken for a typing error.
 constexpr double kMaxSeconds = 366.0 * 86400;
 
-// Digits, an optional fraction, then one of the units; nothing else. The value is in the unit of
-// factor 1.
+// Parses digits, an optional fraction and one of the units, and nothing else. Returns the value in
+// the unit with factor 1.
 std::optional<double> ParseWithUnit(std::string_view text, const auto& units) {
   if (text.empty() || text[0] < '0' || text[0] > '9') return std::nullopt;
   const size_t number_end = text.find_first_not_of("0123456789.");
   const std::string_view number = text.substr(0, number_end);
   std::string_view unit =
       number_end == std::string_view::npos ? std::string_view() : text.substr(number_end);
-  if (unit.starts_with(' ')) unit.remove_prefix(1);
+  if (unit.starts_with(' ')) unit.remove_prefix(1);  // "4 GiB"
 
   double value = 0;
   const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value,
@@ -94,6 +94,7 @@ std::string FormatGigabytes(int64_t bytes) {
 }
 
 std::string FormatDuration(Clock::duration duration) {
+  // Below a second in milliseconds, below a minute with a tenth of a second, above in seconds.
   const auto ms = std::chrono::round<milliseconds>(duration).count();
   if (ms < 1000) return std::to_string(ms) + "ms";
   if (ms % 1000 != 0 && ms < 60'000) {

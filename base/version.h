@@ -1,4 +1,4 @@
-// The version that GET /version tells. CMakeLists.txt has the same number.
+// The version that GET /version returns. CMakeLists.txt has the same number.
 #pragma once
 
 #include <string_view>

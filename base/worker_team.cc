@@ -8,9 +8,9 @@
 namespace lamina {
 namespace {
 
-// Spins before sleeping: about 10 us, so that the short gaps between the operators of a slice cost
-// no wake-up (50 us) and a team that waits for the network or for requests leaves its cores to
-// others.
+// Number of polls before a thread sleeps, about 10 us: enough to bridge the gaps between the
+// operators of a slice without a wake-up, which costs 50 us, and so few that a team which waits for
+// the network or for requests leaves its cores to others.
 constexpr int kSpins = 2000;
 
 std::vector<int> AllowedCores() {
@@ -22,7 +22,7 @@ std::vector<int> AllowedCores() {
       if (CPU_ISSET(i, &set)) cores.push_back(i);
     }
   }
-  if (cores.empty()) cores.push_back(0);
+  if (cores.empty()) cores.push_back(0);  // sched_getaffinity failed
   return cores;
 }
 
@@ -62,6 +62,8 @@ void WorkerTeam::PinOwner() {
 }
 
 WorkerTeam::~WorkerTeam() {
+  // Workers read stopping_ behind generation_, whose release publishes it. The same holds for body_
+  // and running_ in Run.
   stopping_.store(true, std::memory_order_relaxed);
   generation_.fetch_add(1, std::memory_order_release);
   generation_.notify_all();
@@ -78,6 +80,7 @@ void WorkerTeam::Run(const std::function<void(int)>& body) {
   generation_.fetch_add(1, std::memory_order_release);
   generation_.notify_all();
   body(0);
+  // running_ changes with every worker that finishes; only 0 is of interest.
   for (int left = running_.load(std::memory_order_acquire); left != 0;
        left = running_.load(std::memory_order_acquire)) {
     WaitWhileEqual(running_, left);
@@ -94,7 +97,8 @@ void WorkerTeam::ParallelFor(int64_t count, int64_t grain,
     return;
   }
   Run([&](int worker) {
-    if (worker >= workers) return;
+    if (worker >= workers) return;  // there are fewer grains than workers
+    // Whole grains, as evenly as they go; only the last range may end with a part of one.
     const int64_t begin = grains * worker / workers * grain;
     const int64_t end = std::min(count, grains * (worker + 1) / workers * grain);
     if (begin < end) body(begin, end);
@@ -105,7 +109,8 @@ void WorkerTeam::WorkerLoop(int worker) {
   uint64_t seen = 0;
   while (true) {
     WaitWhileEqual(generation_, seen);
-    ++seen;  // Run waits for all workers, so the generation never gets more than one ahead
+    // Run waits for all workers, so the generation is never more than one ahead.
+    ++seen;
     if (stopping_.load(std::memory_order_relaxed)) return;
     (*body_)(worker);
     if (running_.fetch_sub(1, std::memory_order_acq_rel) == 1) running_.notify_one();

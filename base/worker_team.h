@@ -11,17 +11,19 @@
 
 namespace lamina {
 
-// Cores that this thread may run on: its affinity mask, at least 1.
+// The number of cores in this thread's affinity mask, at least 1.
 int NumAllowedCores();
 
-// Static work division only: which worker runs which index never changes a result, because every
-// index is computed alone. Thread: one owner calls Run and ParallelFor; the body runs on all
-// workers at once, the owner being worker 0.
+// Divides work statically. A body must compute every index independently of the others; then it
+// does not matter for the result which worker gets which index.
+//
+// Thread: one owner calls Run and ParallelFor; the body runs on all workers at once, the owner
+// being worker 0.
 class WorkerTeam {
  public:
-  // `num_workers` counts the owner; 0 means one per available core. With `pin` worker i runs on the
-  // i-th core that this thread may run on, and if there are fewer cores than workers some share
-  // one; the owner does once it calls PinOwner.
+  // `num_workers` counts the owner; 0 means one per core that this thread may run on. With `pin`,
+  // worker i stays on the i-th of these cores (modulo their number, if there are more workers); the
+  // owner does so only after it has called PinOwner.
   explicit WorkerTeam(int num_workers, bool pin = false);
   ~WorkerTeam();
   WorkerTeam(const WorkerTeam&) = delete;
@@ -29,8 +31,8 @@ class WorkerTeam {
 
   int num_workers() const { return static_cast<int>(threads_.size()) + 1; }
 
-  // Of a team that pins: the owner, which calls this, stays on its core from here on. So do threads
-  // that it starts later.
+  // Pins the calling thread, which must be the owner, to its core, if the team pins. Threads that
+  // it starts later inherit that.
   void PinOwner();
 
   // Calls body(worker) once on every worker; returns when all have returned. `body` must not throw.
@@ -44,11 +46,11 @@ class WorkerTeam {
  private:
   void WorkerLoop(int worker);
 
-  const int owner_core_;  // -1: the team does not pin
+  const int owner_core_;  // -1 if the team does not pin
   std::vector<std::thread> threads_;
-  const std::function<void(int)>* body_ = nullptr;  // published by generation_
-  std::atomic<uint64_t> generation_{0};
-  std::atomic<int> running_{0};
+  const std::function<void(int)>* body_ = nullptr;  // of the present Run; published by generation_
+  std::atomic<uint64_t> generation_{0};             // grows with every Run, and to stop
+  std::atomic<int> running_{0};                     // threads that have not finished the body
   std::atomic<bool> stopping_{false};
 };
 

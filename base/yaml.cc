@@ -22,8 +22,9 @@ std::string At(const std::string& file, int line, const std::string& message) {
   return file + ":" + std::to_string(line) + ": " + message;
 }
 
-// Builds our tree from yaml-cpp's events, without its own tree, which expands aliases of aliases
-// without bounds. Goes on after a mistake; the first one counts.
+// Builds our tree from yaml-cpp's events. yaml-cpp's own tree expands aliases of aliases without
+// bounds, so it is not used. An event handler cannot stop the parser: after a mistake the builder
+// goes on and keeps the first one.
 class TreeBuilder : public YAML::EventHandler {
  public:
   explicit TreeBuilder(const std::string& file) : file_(file) {}
@@ -63,12 +64,13 @@ class TreeBuilder : public YAML::EventHandler {
  private:
   struct OpenNode {
     YamlNode node;
-    std::optional<YamlNode::Entry> entry;  // of a mapping: its key is known, its value comes next
+    std::optional<YamlNode::Entry> entry;  // in a mapping: the key that waits for its value
   };
 
   YamlNode NewNode(YamlNode::Kind kind, const YAML::Mark& mark, YAML::anchor_t anchor) {
     YamlNode node;
     node.kind = kind;
+    // yaml-cpp counts lines from 0, and has -1 where it knows none.
     node.line = std::max(0, mark.line) + 1;
     if (anchor != 0) Error(node.line, "anchors (&name) are not supported");
     return node;
@@ -85,6 +87,7 @@ class TreeBuilder : public YAML::EventHandler {
     Add(std::move(node));
   }
 
+  // Adds a complete node to the innermost open one. After a mistake nobody will look at the tree.
   void Add(YamlNode node) {
     if (!status_.ok()) return;
     if (open_.empty()) {
@@ -110,6 +113,7 @@ class TreeBuilder : public YAML::EventHandler {
     parent.entry = YamlNode::Entry{key.scalar, key.line, {}};
   }
 
+  // Replaces each ${NAME} by the environment variable's value. The value itself is not expanded.
   std::string Expand(const std::string& text, int line) {
     std::string out;
     size_t done = 0;
@@ -162,7 +166,8 @@ Result<YamlNode> ParseYaml(const std::string& text, const std::string& file) {
     TreeBuilder builder(file);
     parser.HandleNextDocument(builder);
     LAMINA_RETURN_IF_ERROR(builder.status());
-    // At most one more: behind some mistakes yaml-cpp sees empty documents without end.
+    // Looks for one more document only: behind some mistakes yaml-cpp sees empty documents without
+    // end.
     TreeBuilder rest(file);
     if (parser.HandleNextDocument(rest)) {
       return InvalidArgument(
@@ -304,6 +309,7 @@ void YamlMap::ReadStrings(const std::string& key,
 std::vector<const YamlNode*> YamlMap::Scalars(const std::string& key, const std::string& expected) {
   const YamlNode::Entry* entry = Find(key);
   if (entry == nullptr) return {};
+  // One value alone is a list of one.
   if (entry->value.kind == YamlNode::Kind::kScalar) return {&entry->value};
   std::vector<const YamlNode*> scalars;
   for (const YamlNode& item : entry->value.items) {
@@ -367,6 +373,7 @@ void YamlMap::Require(const std::string& key, const std::string& why) {
 void YamlMap::Close() {
   for (const YamlNode::Entry& entry : node_.entries) {
     if (std::find(known_.begin(), known_.end(), entry.key) != known_.end()) continue;
+    // The unknown key may be why Require missed another one.
     errors_->AddCause(entry.line, "unknown key '" + entry.key + "' under " + section_ +
                                       "; known keys: " + Join(known_));
   }

@@ -1,5 +1,7 @@
-// What a compute node computes on: this machine's CPU, a GPU (cuda/cuda_device.h), or a device of
-// the catalog that is only modelled (modelled_device.h).
+// The interface of what a compute node computes on: this machine's CPU (CpuDevice below), a GPU
+// (cuda/cuda_device.h), or a device of the catalog that is only modelled (modelled_device.h). A
+// ComputeDevice makes the other objects of this file; make_compute_device.h makes the
+// ComputeDevice.
 #pragma once
 
 #include <memory>
@@ -23,7 +25,7 @@
 
 namespace lamina {
 
-// Weights as a device keeps them in memory of its own; what they are only that device knows.
+// Weights in a device's own memory, in a form that only that device knows.
 class DeviceWeights {
  public:
   virtual ~DeviceWeights() = default;
@@ -32,96 +34,107 @@ class DeviceWeights {
 // A model, or this node's share of it, that is ready to run. Immutable.
 struct LoadedModel {
   ModelConfig config;
-  SlicedModel sliced;  // all slices
+  SlicedModel sliced;  // all slices, also those that run on other nodes
   ModelShare share;
-  std::vector<int> first_slices;  // as CutIntoStages
-  // Of the slices that run here; null where a device has them in its own memory, or none.
+  std::vector<int> first_slices;  // of each stage, and the number of slices behind them
+  // The weights of the slices that run here: in this machine's memory, or in a device's own. Both
+  // are null for a device that computes nothing.
   std::unique_ptr<Weights> weights;
-  // Likewise, where a device has them; null elsewhere.
   std::unique_ptr<DeviceWeights> device_weights;
-  int64_t weight_bytes = 0;  // of those, as stored in the checkpoint
+  int64_t weight_bytes = 0;  // of these weights, as stored in the checkpoint
 
-  // Reads config.json, traces and cuts the graph; no weights yet. kInvalidArgument if the model
-  // cannot be shared like that.
+  // Reads config.json, and traces and cuts the graph; loads no weights. kInvalidArgument if the
+  // model cannot be divided as `share` says.
   static Result<std::unique_ptr<LoadedModel>> Describe(const std::string& model_dir,
                                                        const ModelShare& share = {});
 
+  // The slices that run on this node.
   SliceRange slices() const {
     return {first_slices[static_cast<size_t>(share.stage)],
             first_slices[static_cast<size_t>(share.stage) + 1]};
   }
   int StageOf(int slice) const;
+  // The operators that run on this node, whose weights it needs.
   Graph part() const { return PartOf(sliced, share, slices()); }
 
-  // Describe, and loads the weights into this machine's memory.
+  // Does what Describe does, and loads the weights into this machine's memory.
   static Result<std::unique_ptr<LoadedModel>> Load(const WeightOptions& options, WorkerTeam& team);
 };
 
-// Runs the slices of a model, all rows of a step together. Thread: one owner.
+// Runs the slices of a model for one batch, all rows of a step together.
+//
+// Per step: Begin; then for each slice k Run, perhaps after RunToQueries; KeepRows before the last
+// slice; then Sample. Thread: one owner.
 class SliceRunner {
  public:
   virtual ~SliceRunner() = default;
 
-  // Starts a step of tokens.size() rows. REQUIRES: at most the max_rows that it was made for;
-  // tokens in the vocabulary.
+  // Starts a step of tokens.size() rows. REQUIRES: at most max_rows of MakeSlices; every token is
+  // in the vocabulary.
   virtual void Begin(std::span<const TokenId> tokens, std::span<const int32_t> positions) = 0;
 
-  // Runs slice `k`, or what is left of it, to its end; null. Or to the next all-reduce, which it
-  // returns: its input is there, and the next Run goes on when its output was written. REQUIRES:
-  // slices run in order; before slice k > 0 attention k-1's output was written to
-  // value(attention_out).
+  // Runs slice `k`, or what is left of it, to its end and returns nullptr. If an all-reduce comes
+  // first, stops there and returns it: its input is complete, the caller writes its output, and the
+  // next Run(k) goes on behind it. REQUIRES: slices run in order; before slice k > 0 the output of
+  // attention k - 1 was written to value(attention_out).
   virtual const Op* Run(int k) = 0;
 
-  // As Run, but only until q is there; null then. Run(k) then runs the rest. REQUIRES: as Run, and
-  // the slice is not the last.
+  // Runs slice `k` until q is complete and returns nullptr; Run(k) then runs the rest. Stops at
+  // all-reduces as Run does. REQUIRES: as for Run, and the slice is not the last.
   virtual const Op* RunToQueries(int k) = 0;
 
-  // Keeps only these rows (ascending) from here on: the last slice is only worth running for rows
-  // that are sampled. REQUIRES: called after attention k-1 and before Run(k).
+  // Drops all rows but these (ascending) for the rest of the step: the last slice is needed only
+  // for rows that are sampled. REQUIRES: called after attention k - 1 and before Run(k).
   virtual void KeepRows(int k, std::span<const int> rows) = 0;
 
-  // [rows, width] fp32 of a q, k, v, attention output, value of the context, or input or output of
-  // an all-reduce that is live now. In the device's memory: only the device and what it made may
-  // read or write there.
+  // [rows, width] fp32: a q, k, v, attention output, value of the context, or input or output of an
+  // all-reduce that is live now. The memory is the device's: only the device and what it has made
+  // may read or write there.
   virtual float* value(ValueId id) = 0;
 
-  // Chooses next tokens from the logits of kept rows: tokens[i] is the one of work[i], as
-  // lamina::Sample chooses it. REQUIRES: the last slice ran; once per row.
+  // Chooses next tokens from the logits of kept rows: tokens[i] for work[i], by the rules of
+  // lamina::Sample. REQUIRES: the last slice has run; once per row.
   virtual void Sample(std::span<const SampleWork> work, std::span<SampledToken> tokens) = 0;
 };
 
-// KV that lies on the compute node itself, and attention over it: of prompts while they are
-// computed, or of everything in a cluster without memory nodes. Thread: one owner.
+// A KV cache on the compute node itself, and attention over it: for prompts while they are
+// computed, or for everything in a cluster without memory nodes. Thread: one owner.
 class LocalKv {
  public:
   virtual ~LocalKv() = default;
 
-  // As KvStore's.
+  // The slot table of a sequence, as in KvStore (kernels/kv_store.h). Append continues it: the
+  // tokens at `position` and behind it will be in `slots`. AppendDummy does so too, and the K and V
+  // of these tokens are made up. Share starts it with slots that already hold K and V of the first
+  // tokens. kCorrupt if `position` is not the table's length or a slot is out of range; nothing is
+  // changed then. Release forgets the sequence; unknown ones are ignored.
   virtual Status Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots,
                         StepId step) = 0;
+  // The default is for devices that keep no K and V.
   virtual Status AppendDummy(SequenceId sequence, int64_t position,
                              std::span<const TokenSlot> slots, StepId step) {
-    return Append(sequence, position, slots, step);  // as a device that keeps no K and V does it
+    return Append(sequence, position, slots, step);
   }
   virtual Status Share(SequenceId sequence, std::span<const TokenSlot> slots, StepId step) = 0;
   virtual void Release(SequenceId sequence) = 0;
 
-  // Stores k and v of `rows` and computes their attention. Row i of q, k, v, out belongs to
-  // rows[i]; rows of failed sequences are skipped, new failures are added. Shapes as in
-  // AttentionBackend::Start.
+  // Stores k and v of `rows` and computes their attention. Row i of q, k, v and out belongs to
+  // rows[i]. Rows of sequences in `failures` are skipped, and new failures are added to it. q, out:
+  // [rows, num_heads, head_dim], k, v: [rows, num_kv_heads, head_dim]; fp32, in the device's
+  // memory.
   virtual void Attend(int layer, StepId step, std::span<const AttentionWork> rows, const float* q,
                       const float* k, const float* v, float* out, Failures& failures) = 0;
 };
 
-// Parts of a value's rows: elements [first, first + width) of each of `rows`. A message has them
-// one behind the other.
+// A part of each of some rows of a value: elements [first, first + width) of each of `rows`. In a
+// message these parts follow each other without gaps.
 struct RowParts {
   std::span<const int> rows;  // ascending
   int64_t pitch = 0;          // elements of a whole row
   int64_t first = 0;
   int64_t width = 0;
 
-  // n elements in one piece.
+  // n elements in one piece: one row of n elements.
   static RowParts Whole(int64_t n) {
     static constexpr int kFirst = 0;
     return {{&kFirst, 1}, n, 0, n};
@@ -129,45 +142,51 @@ struct RowParts {
   int64_t num_elements() const { return std::ssize(rows) * width; }
 };
 
-// What goes into a message.
+// A piece of a message that ComputeDevice::Pack writes.
 struct PackedParts {
-  const float* value = nullptr;  // as SliceRunner::value
+  const float* value = nullptr;  // from SliceRunner::value
   RowParts parts;
   DType dtype = DType::kF32;  // in the message
 };
 
-// Thread: one owner. Outlives what it makes.
+// One device. Owns its memory, and must outlive everything that it makes. Thread: one owner.
 class ComputeDevice {
  public:
   virtual ~ComputeDevice() = default;
 
-  // Makes a model ready. kOutOfSpace: its weights do not fit. Else as Weights::Load and
-  // ModelConfig::Load.
+  // Loads a model, or this node's share of it, so that it can run. kOutOfSpace if the weights do
+  // not fit. Other errors are those of reading the model's folder, and name the file;
+  // kInvalidArgument also if the model cannot be divided as the options' share says.
   virtual Result<std::unique_ptr<LoadedModel>> Load(const WeightOptions& options) = 0;
 
-  // Borrows the model; `max_rows` is the largest step. kOutOfSpace: its values do not fit.
-  // kUnimplemented names an operator that the device cannot run.
+  // Makes a runner for steps of up to `max_rows` rows. Borrows the model. kOutOfSpace if the values
+  // of such steps do not fit; kUnimplemented, with the operator's name, if the device cannot run
+  // one.
   virtual Result<std::unique_ptr<SliceRunner>> MakeSlices(const LoadedModel& model,
                                                           int max_rows) = 0;
 
-  // `windows`: by layer, the tokens that a row attends to, itself among them, 0: all; empty: all in
-  // every layer. kOutOfSpace if the memory cannot be had.
+  // Makes a KV cache of `capacity_tokens` slots. `windows` has for each layer the number of latest
+  // tokens that a row attends to, itself included, and 0 for all; if it is empty, rows attend to
+  // all tokens in every layer. kOutOfSpace if the memory cannot be allocated.
   virtual Result<std::unique_ptr<LocalKv>> MakeKv(const AttentionShape& shape, const KvShape& kv,
                                                   const std::vector<int64_t>& windows,
                                                   int64_t capacity_tokens) = 0;
 
-  // Values of slices into a message, one behind the other, rounded to nearest even; returns the end
-  // of what was written. A device far from the message wants few large calls.
+  // Copies values from the device's memory into a message, one part after the other, rounded to the
+  // nearest value of the part's dtype (ties to even). Returns the end of what was written. A call
+  // may be costly for a device that is far from the message, so callers pack as much as they can at
+  // once.
   virtual std::byte* Pack(std::span<const PackedParts> packed, std::byte* message) = 0;
 
-  // The other way. The message is free again when it returns.
+  // Copies a part of a message into a value. The message may be overwritten when the call returns.
   virtual void Unpack(const std::byte* message, DType dtype, const RowParts& parts,
                       float* value) = 0;
-  // Value += message, n elements.
+  // Adds n elements of a message to a value.
   virtual void AddUnpacked(const std::byte* message, DType dtype, int64_t n, float* value) = 0;
 
-  // A way to a memory node's device. `wire`: between the two; `limit`: of the wait for a reply.
-  // Borrows the device. kUnimplemented says why there is none.
+  // Makes this end of a link to a memory node's device. `wire` is the shape of the messages between
+  // the two, `limit` how long the device waits for a reply. Borrows the device. kUnimplemented,
+  // with the reason, if the device has no links.
   virtual Result<std::unique_ptr<DeviceLink>> MakeLink(const WireShape& /*wire*/,
                                                        Clock::duration /*limit*/) {
     return Unimplemented("the compute node's device is no GPU");
@@ -190,7 +209,7 @@ class CpuDevice final : public ComputeDevice {
 
  private:
   WorkerTeam& team_;
-  std::vector<float> scratch_;  // of AddUnpacked
+  std::vector<float> scratch_;  // for AddUnpacked
 };
 
 }  // namespace lamina

@@ -1,8 +1,9 @@
 // The compute node's daemon: loads the model that the manager names, connects to the memory nodes
 // and to other compute nodes, and carries out orders.
 //
-// A session begins with ConfigureCompute and ends when the manager's connection does. Orders run on
-// the caller's thread.
+// A session with a manager begins with ConfigureCompute and ends with the manager's connection.
+// There is at most one session at a time. Everything, orders included, runs on the thread that
+// calls Run, with the help of a WorkerTeam.
 #pragma once
 
 #include <memory>
@@ -24,31 +25,34 @@ namespace lamina {
 struct ComputeNodeOptions {
   std::string name = "compute";
   std::string listen = "127.0.0.1:0";
-  // Of the cluster (transport/secret_file.h); "": none; off the loopback there must be one, or tls.
+  // The cluster's secret (transport/secret_file.h); "" for none. A node that does not listen on the
+  // loopback interface needs a secret or TLS.
   std::string secret_file;
   TlsFiles tls;         // empty: no TLS
-  int num_threads = 0;  // 0: all cores
-  // Each to one of the cores that the thread that creates the node may run on.
+  int num_threads = 0;  // 0: one per core
+  // Whether each thread stays on one of the cores that the creating thread may run on.
   bool pin_threads = false;
-  NodeDevice device;  // the CPU unless another is named
-  OpenLadder open_ladder = Ladder::Open;
+  NodeDevice device;                      // by default the CPU
+  OpenLadder open_ladder = Ladder::Open;  // a test may give another
   Clock::duration drain_timeout = kNodeDrainTimeout;
 };
 
 // Thread: owner, except Stop and Leave.
 class ComputeNode {
  public:
-  // kUnimplemented, kNotFound: as MakeComputeDevice. Else as ReadSecretFile, TlsContext::Load and
-  // ControlServer::Create.
+  // Listens for a manager. kUnimplemented if the device is a GPU and this program was built without
+  // CUDA; kNotFound if there is no such GPU. Other errors are those of the secret, of the TLS files
+  // and of the address to listen on, and name the file or the address.
   static Result<std::unique_ptr<ComputeNode>> Create(const ComputeNodeOptions& options);
 
   const std::string& address() const { return control_->address(); }
 
   // Serves until Stop or, after Leave, until no manager has a session here or options.drain_timeout
-  // is over. False if it left with a manager's session, which has lost this node by that.
+  // has passed. Returns false if it ended a manager's session, for which this node is now lost.
   bool Run();
 
-  // Thread: any, and from a signal handler.
+  // Stop makes Run return at once; Leave as soon as there is no session. Thread: any, also in a
+  // signal handler.
   void Stop();
   void Leave();
 
@@ -61,19 +65,20 @@ class ComputeNode {
     NodeId self;
     control::Limits limits;
     DType wire_dtype = DType::kF32;
-    std::shared_ptr<Ladder> ladder;  // null: attention stays here
+    std::shared_ptr<Ladder> ladder;  // null if there are no memory nodes
     const LoadedModel* model = nullptr;
     std::unique_ptr<StepRunner> runner;  // borrows model
   };
-  // Stays for a while when its session is over: managers that reconnect want it again.
+  // Outlives its session for a while, because a manager that reconnects needs it again.
   struct Model {
     std::unique_ptr<LoadedModel> loaded;
-    std::string source;  // what it was loaded from: SourceOf
+    std::string source;  // what it was loaded from, to compare with the next session's
     TimePoint used_last{};
   };
 
   explicit ComputeNode(const ComputeNodeOptions& options);
 
+  // Runs one slice of a step under way, or sleeps if there is nothing to do.
   void Work(Backoff& backoff);
   void HandleFrame(uint64_t connection, const ControlFrame& frame);
   void TellRecords(uint64_t connection, const control::TraceRequest& request);
@@ -93,14 +98,15 @@ class ComputeNode {
   std::unique_ptr<ComputeDevice> device_;
   Model model_;
   std::unique_ptr<Session> session_;
-  TimePoint last_under_way_{};
+  TimePoint last_under_way_{};  // when a step was under way last
   WakeFd stop_wake_;
   Departure departure_{options_.drain_timeout};
 };
 
-// The attention backend that a configuration asks for: remote_attention.h with memory nodes,
-// local_attention.h without. `kv_capacity_tokens` is for the latter, `ladder` for the former, and
-// the slices that run here; none: all.
+// Makes the attention backend that a configuration asks for: with memory nodes that of
+// remote_attention.h, which uses `ladder` and keeps prefill KV for the layers of `slices`, the ones
+// that run here (nullopt: all); without memory nodes that of local_attention.h, with
+// `kv_capacity_tokens` token slots.
 Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(
     const control::ConfigureCompute& request, int64_t kv_capacity_tokens, ComputeDevice& device,
     std::shared_ptr<Ladder> ladder = nullptr, std::optional<SliceRange> slices = std::nullopt);

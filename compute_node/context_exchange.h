@@ -1,6 +1,6 @@
-// The data paths between compute nodes: a batch's context goes from the one that ran a slice to the
-// one that runs the next, while memory nodes compute attention for it. Nodes that run a slice
-// together send each other their partial sums (all_reduce.h).
+// The data paths between compute nodes. A batch's context (step_context.h) goes from the node that
+// ran a slice to the node that runs the next one, while memory nodes compute attention for it.
+// Nodes that run a slice together send each other their partial sums (all_reduce.h).
 #pragma once
 
 #include <array>
@@ -23,90 +23,102 @@ namespace lamina {
 struct ContextPeerAddress {
   NodeId node;
   std::string name;
-  std::string offers;  // of its Ladder
+  std::string offers;  // Ladder::offers of the node
 };
 
 struct ContextExchangeOptions {
   uint64_t epoch = 0;
-  std::string session_token;              // shown to the others, and asked of them
-  std::string payload_checksum = "auto";  // NeedsPayloadChecksum
+  std::string session_token;              // to show to the other nodes, and to demand of them
+  std::string payload_checksum = "auto";  // see NeedsPayloadChecksum
   NodeId self;
   int num_batches = 1;
-  size_t payload_bytes = 0;  // of the largest context, alike on all nodes
-  size_t sum_bytes = 0;      // of the largest partial sum, likewise; 0: there are none
+  // Payload of the largest context and of the largest partial sum (0 if there are none). The areas
+  // in the windows follow from them, so they must be the same on all nodes.
+  size_t payload_bytes = 0;
+  size_t sum_bytes = 0;
   Clock::duration peer_timeout = std::chrono::seconds(10);
 };
 
-// Thread: one owner.
+// Messages to and from each of the other compute nodes. The first node that is lost is kept in
+// lost(); the owner looks at it and then ends its steps. Thread: one owner.
 class ContextExchange {
  public:
-  // Connects to the nodes that stand before self in `nodes`, then waits for those behind it; all
-  // before `deadline`. The error names the one that is missing. kInvalidArgument: self is not among
-  // them. REQUIRES: the ladder listens.
+  // Connects to the nodes before self in `nodes`, then waits for those behind it to connect, all
+  // before `deadline`. kInvalidArgument if self is not among the nodes; other errors name the node
+  // that is missing. REQUIRES: the ladder listens.
   static Result<std::unique_ptr<ContextExchange>> Join(const ContextExchangeOptions& options,
                                                        std::shared_ptr<Ladder> ladder,
                                                        std::span<const ContextPeerAddress> nodes,
                                                        Deadline deadline);
 
   int num_nodes() const { return static_cast<int>(peers_.size()); }
-  int self() const { return self_; }  // index in `nodes`, as all indices here
+  // Nodes are named by their index in Join's `nodes`; this is the index of this node.
+  int self() const { return self_; }
   NodeId node(int index) const { return peers_[static_cast<size_t>(index)].address.node; }
 
-  // A batch's context or partial sum: fill its payload, then post it. Waits for room at most for
-  // the peer timeout; an error is kept in lost(). `what`: as MessageHeader::layer. REQUIRES: `to`
-  // has taken the one before of this batch and kind, of partial sums the one before that.
+  // Sends a batch's context or partial sum: the caller fills the payload, then posts it. Post waits
+  // for room, at most for the peer timeout; if it fails, `to` is lost. `what` is the
+  // MessageHeader::layer of the kind. REQUIRES: `to` has taken the last message of this batch and
+  // kind; for partial sums, the one before the last.
   std::span<std::byte> payload(int to, int batch, MessageKind kind = MessageKind::kContext);
   Status Post(int to, int batch, StepId step, int what, size_t num_rows, size_t payload_bytes,
               MessageKind kind = MessageKind::kContext);
 
-  // Takes what came, and tells the others now and then that this node lives. REQUIRES: who has a
-  // step under way calls it at least every sign_interval(), or says nothing for the time that one
-  // slice takes.
+  // Takes what has come, and sends the other nodes a sign of life now and then. REQUIRES: while a
+  // step is under way it is called at least every sign_interval(), except while a slice runs.
   void Poll();
   Clock::duration sign_interval() const { return options_.peer_timeout / kSignsPerTimeout; }
 
-  // For one who has waited for something of `from` since then: it is lost if nothing came from it
-  // for the peer timeout, no sign of life either. It hangs, or the way between the two is cut.
+  // For a caller that has waited for `from` since `since`: the node is lost if nothing at all, not
+  // even a sign of life, has come from it for the peer timeout. Then it hangs, or the way between
+  // the two is cut.
   void LoseIfSilent(int from, TimePoint since);
+  // Whether a message of this batch and kind is here that was not taken yet.
   bool arrived(int from, int batch, MessageKind kind = MessageKind::kContext) const {
     const Lane& lane = peers_[static_cast<size_t>(from)].lanes[LaneIndex(batch, kind)];
     return lane.received != lane.taken;
   }
 
-  // The payload of the first that arrived, borrowed until the next one can come into its place;
-  // kCorrupt unless it is the one for `what` of this step, of so many rows.
+  // Takes the oldest message that has arrived and returns its payload, which is borrowed until the
+  // next message can come into the same area. If the message is damaged, or is not the one about
+  // `what` of this step with `num_rows` rows, the node is lost and kPeerLost is returned.
+  // REQUIRES: arrived(from, batch, kind).
   Result<std::span<const std::byte>> Take(int from, int batch, StepId step, int what,
                                           size_t num_rows,
                                           MessageKind kind = MessageKind::kContext);
 
-  // Bytes of `from` cannot be trusted, or it is gone. Returns the error.
+  // Marks the node as lost, because it is gone or its bytes cannot be trusted. Returns the error.
   Status Lose(int from, const std::string& why);
 
-  // The first of the others that is lost, and why; nothing can go on then.
+  // The first node that was lost, and why. No step can go on after that.
   const std::optional<LostNode>& lost() const { return lost_; }
 
-  int64_t TakeStale();  // notifications that came twice, since the last call
+  // The number of notifications that came twice since the last call.
+  int64_t TakeStale();
 
-  // How nodes before this one are reached.
+  // How the nodes before this one in the list are reached.
   std::vector<AttentionBackend::ChosenPath> paths() const;
 
  private:
-  static constexpr int kSignsPerTimeout = 5;  // some may be late on a busy machine
+  // Several, so that some may be late on a busy machine.
+  static constexpr int kSignsPerTimeout = 5;
 
+  // The numbers of the last messages of one batch and kind, to and from one node.
   struct Lane {
-    // Numbers of the last messages of one batch and kind.
     uint32_t sent = 0, received = 0, taken = 0;
   };
   struct Peer {
     ContextPeerAddress address;
-    // Its window, as it is written here; null: it can be written itself.
+    // A copy of the peer's window, from which messages are posted; null if the window itself can be
+    // written from here (shared memory).
     std::unique_ptr<Buffer> buffer;
-    // After the buffer: it goes first; null: this node, or not here yet.
+    // Declared after the buffer, whose memory it uses, so that it is destroyed first. Null for this
+    // node itself, and for a node that has not connected yet.
     std::unique_ptr<Endpoint> endpoint;
     bool payload_checksum = false;
     AttentionBackend::ChosenPath path;
     TimePoint heard{};      // when something came last
-    TimePoint next_sign{};  // when it is to be told that this node lives
+    TimePoint next_sign{};  // when it needs a sign of life from this node
     std::array<Lane, 2 * kMaxBatches> lanes{};
   };
 
@@ -125,7 +137,7 @@ class ContextExchange {
   static size_t LaneIndex(int batch, MessageKind kind) {
     return static_cast<size_t>(kind == MessageKind::kPartialSum ? kMaxBatches + batch : batch);
   }
-  // Messages that may wait.
+  // How many messages of this kind and one batch may be there that were not taken.
   static uint32_t Depth(MessageKind kind) { return kind == MessageKind::kPartialSum ? 2 : 1; }
   struct Area {
     uint64_t offset = 0, bytes = 0;
@@ -146,7 +158,7 @@ class ContextExchange {
   const ContextExchangeOptions options_;
   const std::shared_ptr<Ladder> ladder_;
   int self_ = -1;
-  std::vector<Peer> peers_;  // as `nodes`
+  std::vector<Peer> peers_;  // same indices as Join's `nodes`
   int64_t num_stale_ = 0;
   std::optional<LostNode> lost_;
 };

@@ -1,7 +1,12 @@
-// A compute node's way to a memory node where messages go from device to device, by device windows
-// (wire/wire_format.h): kernels write q, k and v, and the device waits for the outputs itself.
-// Everything is only asked for, in the order of the slices: a step's layers can be asked for one
-// after the other before the first of them has run, unless this host posts the messages.
+// The interface of a compute node's link to a memory node by which messages go from device to
+// device, through device windows (wire/wire_format.h): kernels write q, k and v, and the device
+// itself waits for the outputs.
+//
+// Calls only queue work on the device, in the order of the slices. So a step's layers can be queued
+// one after the other before the first of them has run, unless this host has to post the messages.
+//
+// Per layer: Post, Await, Unpack; Fetch and, once fetched, outcome and payload where the host needs
+// to know how the reply turned out.
 #pragma once
 
 #include <cstddef>
@@ -17,54 +22,59 @@ namespace lamina {
 struct PackedParts;
 struct RowParts;
 
-// Thread: one owner, the device's.
+// Thread: one owner, that of the device.
 class DeviceLink {
  public:
-  virtual ~DeviceLink() = default;  // what is under way ends first, early
+  // Ends what is under way early, and waits for it.
+  virtual ~DeviceLink() = default;
 
-  // What the memory node maps; there as long as this object.
+  // The window that the memory node maps or posts to. Valid as long as this object.
   virtual DeviceWindow window() const = 0;
 
-  // Maps the memory node's window, or where there is no descriptor prepares for posts.
-  // kInvalidArgument: it is too small, or this device cannot reach it. kUnimplemented: both nodes'
-  // processes take turns on one GPU, where who waits keeps the other from answering; not if
-  // `in_turns` says that it may be so. REQUIRES: once, before anything else.
+  // Maps the memory node's window; prepares for posts if it has no descriptor to map.
+  // kInvalidArgument if the window is too small or this device cannot reach it. kUnimplemented if
+  // both nodes' processes take turns on one GPU, where a process that waits on the device keeps the
+  // other from answering; `in_turns` accepts that. REQUIRES: called once, before anything else.
   virtual Status Join(const DeviceWindow& peer, bool in_turns) = 0;
 
-  // This host posts messages when kernels have written them: it calls Carry whenever it polls, and
-  // sleeps only briefly while any batch carries a message. Carry returns whether anything left;
-  // errors as Endpoint::Post.
+  // With by_posts(), messages that kernels have written are posted by this host: it must call Carry
+  // whenever it polls, and sleep only briefly while carries() of any batch. Carry returns whether
+  // it posted anything, or the error of Endpoint::Post.
   virtual bool by_posts() const = 0;
   virtual Result<bool> Carry(Endpoint& memory_node) = 0;
+  // Whether the batch has a message that Carry has still to post.
   virtual bool carries(int batch) const = 0;
 
-  // Sends the batch's next message; `about` is what AboutMessage says of it.
+  // Queues the batch's next message. `about` is its AboutMessage.
   virtual void Post(int batch, uint64_t about, std::span<const PackedParts> packed) = 0;
 
-  // With `ahead`, what is asked for from here on runs when the reply to the last message is there:
-  // not by_posts(). Without, the device goes on with other batches meanwhile, and the host has to
-  // see with Fetch that the reply is there before it asks for what works with it. REQUIRES:
-  // !carries(batch), so that no wait of the device stands behind what this host has yet to do.
+  // Makes the device wait for the reply to the batch's last message. With `ahead`, all work that is
+  // queued after this call runs behind the reply. Without, the device goes on with other batches,
+  // and the host must see by Fetch that the reply has come before it queues work that uses it.
+  // REQUIRES: !carries(batch), so that the device never waits for something that this host has yet
+  // to do; with `ahead`, !by_posts().
   virtual void Await(int batch, bool ahead) = 0;
 
-  // Elements of the reply's payload, from byte `offset` on, as ComputeDevice::Unpack. REQUIRES:
-  // behind Await; without `ahead`, fetched.
+  // Copies elements of the reply's payload, from byte `offset` on, into a value; see
+  // ComputeDevice::Unpack. REQUIRES: Await was called; without `ahead`, the reply is fetched.
   virtual void Unpack(int batch, size_t offset, DType dtype, const RowParts& parts,
                       float* value) = 0;
 
-  // The host wants to know how the batch's reply turned out, and its first `payload_bytes`.
-  // REQUIRES: behind Await.
+  // Asks for the outcome of the batch's reply and its first `payload_bytes`. REQUIRES: Await was
+  // called.
   virtual void Fetch(int batch, size_t payload_bytes) = 0;
   virtual bool fetched(int batch) = 0;  // never blocks
-  // Both REQUIRE: fetched. Not ok: what the memory node has answered to this or an earlier message
-  // of its step, or kTimeout: no reply came.
+  // How the reply turned out: the error that the memory node has answered to this or an earlier
+  // message of the step, or kTimeout if no reply came. The payload is borrowed until the batch's
+  // next Fetch. REQUIRES: fetched(batch).
   virtual Status outcome(int batch) = 0;
-  virtual std::span<const std::byte> payload(int batch) = 0;  // until the batch's next Fetch
+  virtual std::span<const std::byte> payload(int batch) = 0;
 
-  // The memory node is gone, or is given up: waits end early, and it is told nothing more.
+  // The memory node is lost or no longer needed: ends waits early and sends nothing more to it.
   virtual void GiveUp() = 0;
 
-  virtual int64_t waited_us() const = 0;  // by the device so far, for replies
+  // How long the device has waited for replies so far.
+  virtual int64_t waited_us() const = 0;
 };
 
 }  // namespace lamina

@@ -1,5 +1,5 @@
-// A mixture of experts on this machine's cores: each row goes to a few of many MLPs (Shazeer et al.
-// 2017; Mixtral of Experts, section 2.1).
+// A mixture of experts on this machine's cores: a router sends each row to a few of many MLPs
+// (Shazeer et al., 2017; Jiang et al., Mixtral of Experts, 2024, section 2.1).
 #pragma once
 
 #include <cstdint>
@@ -12,22 +12,23 @@
 
 namespace lamina {
 
-// An expert that a row goes to.
+// An expert that a row is routed to, and the weight of its output.
 struct RoutedExpert {
   int expert = 0;
   float weight = 0;
 };
 
-// The out.size() likeliest experts, ascending, with the softmax over their logits; of equal ones
-// the first. REQUIRES: 0 < out.size() <= logits.size().
+// Fills `out` with the experts that have the largest logits, in ascending order of their numbers;
+// of equal logits the lower number is taken. Weights are the softmax over the logits of these
+// experts. REQUIRES: 0 < out.size() <= logits.size().
 void RouteRow(std::span<const float> logits, std::span<RoutedExpert> out);
 
-// Thread: one owner.
+// Runs expert operators; keeps only scratch memory between calls. Thread: one owner.
 class ExpertLayer {
  public:
-  // Runs `op` (OpKind::kExperts). x, y: [rows, width]; router: [rows, num_experts]. A row's result
-  // is the same whatever rows are beside it: its experts' outputs are added in the order of their
-  // numbers.
+  // Runs `op` (OpKind::kExperts). x, y: [rows, width] fp32; router: [rows, num_experts] fp32
+  // logits. The result of a row does not depend on the other rows: the outputs of its experts are
+  // added in the order of their numbers.
   void Run(const Op& op, const Weights& weights, const float* x, const float* router, int64_t rows,
            float* y, WorkerTeam& team);
 
@@ -40,8 +41,8 @@ class ExpertLayer {
     float weight = 0;
   };
   std::vector<std::vector<RoutedRow>> rows_of_;  // [num_experts]
-  std::vector<RoutedExpert> routed_;
-  std::vector<float> x_, gate_, up_, out_;  // of one expert's rows
+  std::vector<RoutedExpert> routed_;             // of one row
+  std::vector<float> x_, gate_, up_, out_;       // of one expert's rows
 };
 
 }  // namespace lamina

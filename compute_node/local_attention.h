@@ -1,4 +1,5 @@
-// Attention over KV that lies on the compute node itself.
+// Attention over KV on the compute node itself: CpuKv keeps it in this machine's memory, and
+// LocalAttention is the attention backend of a cluster without memory nodes.
 #pragma once
 
 #include <memory>
@@ -12,8 +13,8 @@
 
 namespace lamina {
 
-// KV in this machine's memory, attention on its cores. The same code serves decode and prefill, so
-// both give the same bits.
+// KV in this machine's memory, with attention on its cores. Decode and prefill use the same code,
+// so both give the same bits. Borrows the team. Thread: one owner.
 class CpuKv final : public LocalKv {
  public:
   CpuKv(const AttentionShape& shape, const std::vector<int64_t>& windows,
@@ -36,14 +37,15 @@ class CpuKv final : public LocalKv {
 
  private:
   const AttentionShape shape_;
-  const std::vector<int64_t> windows_;  // as ComputeDevice::MakeKv
+  const std::vector<int64_t> windows_;  // by layer; see ComputeDevice::MakeKv
   const std::unique_ptr<KvStore> store_;
   WorkerTeam& team_;
   std::vector<AttentionRow> scratch_;
 };
 
-// The backend of a cluster without memory nodes, and of the engine in one process. Slots come with
-// the rows.
+// The backend of a cluster without memory nodes, and of the engine in one process.
+// AttentionWork::slot says where the KV of each row goes. Attention is complete when Start returns.
+// Thread: one owner.
 class LocalAttention : public AttentionBackend {
  public:
   LocalAttention(std::unique_ptr<LocalKv> kv, int num_batches)

@@ -1,4 +1,4 @@
-// The compute device that a name stands for.
+// Makes the compute device that a node is configured with.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace lamina {
 
-// Borrows the team. kUnimplemented: a GPU, and this program was built without CUDA. kNotFound:
+// Borrows the team. For a GPU: kUnimplemented if this program was built without CUDA, kNotFound if
 // there is no such GPU; the message says which ones there are.
 Result<std::unique_ptr<ComputeDevice>> MakeComputeDevice(const NodeDevice& device,
                                                          WorkerTeam& team);

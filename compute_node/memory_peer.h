@@ -1,5 +1,5 @@
-// A compute node's connection to one memory node: its message areas, what is on its way in them,
-// and why the node is lost when it is.
+// A compute node's connection to one memory node: the message areas in both windows, which messages
+// are under way in them, and, once the node is lost, why.
 #pragma once
 
 #include <array>
@@ -20,24 +20,27 @@ namespace lamina {
 struct MemoryPeerAddress {
   NodeId node;
   std::string name;
-  std::string offers;  // of its Ladder
-  NodeId group;        // how routes name it: the first node of those that hold the same tokens
+  std::string offers;  // Ladder::offers of the node
+  NodeId group;        // the node's group in routes: its first node that holds the same tokens
   int first_kv_head = 0;
   int num_kv_heads = 0;
 };
 
-// How messages get to memory nodes, besides their addresses.
+// What a connection needs besides the node's address; the same for all memory nodes.
 struct DataPathOptions {
   DataHello hello;
-  std::string payload_checksum = "auto";  // NeedsPayloadChecksum
-  std::string polling = "host";           // control::ConfigureCompute's
+  std::string payload_checksum = "auto";  // see NeedsPayloadChecksum
+  std::string polling = "host";           // see control::ConfigureCompute
 };
 
-// Thread: one owner.
+// Only Connect waits; the other calls do not block, and Poll takes what has come. Thread: one
+// owner.
 class MemoryPeer {
  public:
-  // `wire`: with the heads that the node holds. `link`: what this node's device offers for it, or
-  // why it offers nothing; it is used if the node's device takes part.
+  // Connects before `deadline`. `wire` has the heads that the node holds. `link` is this node's end
+  // of a link to the node's device, or the reason why there is none; it is used if the node's
+  // device takes part. Errors name the memory node: kPeerLost if it was lost meanwhile, kInternal
+  // if its window is too small, otherwise the ladder's, which found no fabric that joins the two.
   static Result<std::unique_ptr<MemoryPeer>> Connect(const MemoryPeerAddress& address,
                                                      const WireShape& wire,
                                                      const DataPathOptions& options,
@@ -52,44 +55,46 @@ class MemoryPeer {
 
   bool lost() const { return lost_; }
   const std::string& why() const { return why_; }
-  void Lose(const std::string& why);  // the first reason stays
+  // Marks the node as lost; the first reason is kept.
+  void Lose(const std::string& why);
 
-  // How devices talk to each other about decoding rows, instead of by decode messages. Null: by
-  // those.
+  // The link by which the two devices exchange decode messages themselves; nullptr if decode
+  // messages go through the calls below.
   DeviceLink* link() const { return is_linked_ ? link_.get() : nullptr; }
 
-  // With WireShape::overlap: the first part of the decode message that PostDecode completes.
-  // Likewise.
+  // A decode message: the caller fills the payload, then posts it. With WireShape::overlap it has
+  // two parts, and PostQueries posts the first one, q. Returns kTryAgain if there is no room now;
+  // the caller polls and then posts again. Other errors mean that the node is lost. The reply will
+  // come here, or to the compute node that header.reply_to names. REQUIRES: not asked(batch).
   std::span<std::byte> query_payload(int batch);
   Status PostQueries(int batch, MessageHeader header, size_t payload_bytes);
-
-  // A decode message, or its second part: fill its payload, then post it. kTryAgain: no room now,
-  // post again after a Poll. The reply is expected here, or by the compute node that
-  // header.reply_to names. REQUIRES: not asked(batch).
   std::span<std::byte> decode_payload(int batch);
   Status PostDecode(int batch, MessageHeader header, size_t payload_bytes);
-  // To what another compute node posted.
+  // Expects the reply to a message that another compute node has posted.
   void ExpectReply(int batch) { decodes_[static_cast<size_t>(batch)].asked = true; }
-  // A reply is expected and was not taken.
+  // Whether a reply is expected that was not taken yet.
   bool asked(int batch) const { return decodes_[static_cast<size_t>(batch)].asked; }
-  // And is in the window.
+  // Whether a reply is in the window that was not taken yet.
   bool replied(int batch) const { return decodes_[static_cast<size_t>(batch)].replied; }
 
-  // The reply, after checking that it answers the message of `step` and `layer`; it is then no more
-  // asked(). Borrowed until the node is asked for the batch again, by whichever compute node.
-  // REQUIRES: replied(batch).
+  // Takes the reply, which is then no longer asked(). Borrowed until the node is asked for the
+  // batch again, by whichever compute node. kCorrupt if the message is damaged or does not answer
+  // that of `step` and `layer`. REQUIRES: replied(batch).
   Result<ReceivedMessage> TakeReply(int batch, StepId step, int layer);
-  // Nobody waits for its reply any more.
+  // No reply is expected any more.
   void Forget(int batch) { decodes_[static_cast<size_t>(batch)].asked = false; }
 
-  // Likewise for pushes.
+  // A push: the caller takes a free slot, fills its payload and posts it, with the same errors as
+  // for decode messages.
   std::optional<int> FreePushSlot() const;
   std::span<std::byte> push_payload(int slot);
   Status PostPush(int slot, MessageHeader header, size_t payload_bytes);
-  bool pushing() const;  // some push is not stored yet
+  bool pushing() const;  // whether a push is not stored yet
 
-  bool Poll();          // takes what came; returns whether anything did
-  int64_t TakeStale();  // notifications that came twice, since the last call
+  // Takes what has come and lets the link post its messages; returns whether anything happened.
+  bool Poll();
+  // The number of notifications that came twice since the last call.
+  int64_t TakeStale();
 
  private:
   struct DecodeArea {
@@ -106,6 +111,8 @@ class MemoryPeer {
   Status Post(const Notification& announced, MessageHeader header, std::span<std::byte> area,
               size_t payload_bytes, uint64_t offset);
   void TakeNotification(uint32_t value);
+  // Joins the link with the memory node's device. kUnimplemented says why it is not used.
+  // `asked_for`: the cluster file demands device polling.
   Status Link(bool asked_for, Ladder& ladder, Deadline deadline);
   uint64_t decode_offset(int batch) const {
     return wire_.overlap ? wire_.second_part_offset(batch) : wire_.decode_offset(batch);
@@ -117,11 +124,13 @@ class MemoryPeer {
   const MemoryPeerAddress address_;
   const WireShape wire_;
   const uint64_t epoch_;
-  // The peer's window, as it is written here; null: it can be written itself.
+  // A copy of the peer's window, from which messages are posted; null if the window itself can be
+  // written from here (shared memory).
   std::unique_ptr<Buffer> buffer_;
   std::unique_ptr<DeviceLink> link_;
-  std::unique_ptr<Endpoint> endpoint_;  // after the buffer, and the link's window: it goes first
-  std::optional<bool> link_answer_;     // the memory node's
+  // Declared after the buffer and the link, whose memory it uses, so that it is destroyed first.
+  std::unique_ptr<Endpoint> endpoint_;
+  std::optional<bool> link_answer_;  // of the memory node to kLink
   bool is_linked_ = false;
   AttentionBackend::ChosenPath path_;
   bool payload_checksum_ = false;

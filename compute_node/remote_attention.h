@@ -1,5 +1,6 @@
-// Attention on memory nodes: q, k and v of decoding rows go to the nodes that hold their KV, the
-// output comes back; prefill is computed here and its KV pushed to them layer by layer.
+// The attention backend of a cluster with memory nodes: q, k and v of decode rows go to the nodes
+// that hold their KV, and the outputs come back. Prefill attention is computed here, and its K and
+// V are pushed to the memory nodes layer by layer. Message formats: wire/wire_format.h.
 #pragma once
 
 #include <memory>
@@ -20,16 +21,16 @@ namespace lamina {
 
 struct RemoteAttentionOptions {
   uint64_t epoch = 0;
-  std::string session_token;              // shown to the memory nodes
-  std::string payload_checksum = "auto";  // NeedsPayloadChecksum
-  std::string polling = "host";           // control::ConfigureCompute's
+  std::string session_token;              // to show to the memory nodes
+  std::string payload_checksum = "auto";  // see NeedsPayloadChecksum
+  std::string polling = "host";           // see control::ConfigureCompute
   NodeId self;
   AttentionShape attention;
-  std::vector<int64_t> windows = {};  // as control::AttentionSpec's
-  WireShape wire;                     // of a node that holds all heads
-  int num_layers = 0;
-  SliceRange own_layers = {};  // whose q, k and v are computed here; empty: all
-  // Room for the prompts of every batch's step and the one that is partly prefilled.
+  std::vector<int64_t> windows = {};  // control::AttentionSpec.windows
+  WireShape wire;                     // of a memory node that holds all heads
+  int num_layers = 0;                 // of the model
+  SliceRange own_layers = {};         // layers with q, k and v computed here; empty: all
+  // Token slots for KV of prompts while they are computed, of all batches.
   int64_t prefill_cache_tokens = 0;
   Clock::duration peer_timeout = std::chrono::seconds(10);
 };
@@ -37,8 +38,8 @@ struct RemoteAttentionOptions {
 // Thread: one owner.
 class RemoteAttention : public AttentionBackend {
  public:
-  // Connects to every memory node before `deadline`; the error names the one that could not be
-  // reached. Borrows the device.
+  // Connects to every memory node before `deadline`. Borrows the device. kOutOfSpace if the device
+  // has no room for the prefill cache; other errors name the memory node that could not be reached.
   static Result<std::unique_ptr<RemoteAttention>> Create(
       const RemoteAttentionOptions& options, std::shared_ptr<Ladder> ladder,
       const std::vector<MemoryPeerAddress>& addresses, ComputeDevice& device, Deadline deadline);
@@ -68,25 +69,25 @@ class RemoteAttention : public AttentionBackend {
  private:
   struct DecodeRow {
     int row = 0;          // index into the batch's rows
-    bool stores = false;  // the node gets the token's K and V
-    bool whole = false;   // no other node has tokens of the sequence
+    bool stores = false;  // whether this node stores the token's K and V
+    bool whole = false;   // whether no other node has tokens of the sequence
   };
-  // Rows of a step that live on one memory node, in the order's order: the row numbers of wire
-  // messages index these lists.
+  // Rows of a step with KV on one memory node, in the order of the manager's order. Row numbers in
+  // wire messages are indices into `decode` and `prefill`.
   struct PeerRows {
     std::vector<DecodeRow> decode;
-    // Their indices into the batch's rows, and of those that store.
+    // Indices into the batch's rows: of all decode rows, and of those that are stored.
     std::vector<int> decode_rows, stored_rows;
     std::vector<int> prefill;  // indices into the batch's rows
-    bool wants_lse = false;    // some decode rows are not whole
-    // The decode message that was posted last; 0: it is not timed.
+    bool wants_lse = false;    // whether some decode rows are not whole
+    // When the last decode message was posted (0: not timed), and whether by this node's clock.
     int64_t posted_ns = 0;
     bool on_our_clock = true;
-    // Over the node's DeviceLink: how far the layer's message is.
+    // The state of the layer's message, if it goes by the node's DeviceLink.
     enum class Linked { kIdle, kPosted, kAwaited } linked = Linked::kIdle;
-    // The host wants to know how it turned out.
+    // Whether the host fetches the outcome of that message.
     bool fetches = false;
-    // The outputs of whole rows are unpacked, or will be.
+    // Whether the outputs of whole rows are unpacked already, or asked to be.
     bool taken = false;
   };
   struct Batch {
@@ -94,27 +95,28 @@ class RemoteAttention : public AttentionBackend {
     StepId step;
     std::span<const AttentionWork> rows;
     size_t first_prefill = 0;       // rows[first_prefill..] are prefill
-    std::vector<PeerRows> by_peer;  // as peers_
-    std::vector<int> partial;       // decode rows that several nodes attend for, ascending
+    std::vector<PeerRows> by_peer;  // same indices as peers_
+    std::vector<int> partial;       // decode rows with tokens on several nodes, ascending
     Failures failures;
     Traffic traffic;
 
-    // Of the layer that is computed.
+    // The following belong to the layer that is computed.
     int layer = 0;
     bool sent_queries = false;
     const float *q = nullptr, *k = nullptr, *v = nullptr;
     float* out = nullptr;
     // [partial rows, num_heads, head_dim] and [partial rows, num_heads], on this host.
     std::vector<float> merged, lse;
-    TimePoint started = TimePoint::max();  // of waiting here, until Finish
-    // When it was first asked for: before that if another compute node asked.
+    TimePoint started = TimePoint::max();  // when waiting began here; max() while nothing waits
+    // When the first memory node was asked, which is before `started` if another compute node
+    // asked.
     TimePoint posted{};
   };
   struct Peer {
     std::unique_ptr<MemoryPeer> connection;
-    int64_t waited_us = 0;  // of the link's that were counted
-    bool failed = false;    // its rows were failed after it was lost
-    bool told = false;      // TakeLostNodes has reported it
+    int64_t waited_us = 0;  // the part of the link's waited_us that is in a traffic already
+    bool failed = false;    // it is lost, and its rows have failed
+    bool told = false;      // it is lost, and TakeLostNodes has reported it
   };
 
   RemoteAttention(const RemoteAttentionOptions& options, std::shared_ptr<Ladder> ladder,
@@ -124,26 +126,32 @@ class RemoteAttention : public AttentionBackend {
   void BeginLayer(Batch& batch, int layer, float* out) const;
   void SendRows(Batch& batch, NodeId taker, const float* q, const float* k, const float* v);
   void BeginPrefill(Batch& batch);
-  // What concerns the node, of q or output.
+  // The node's heads in these rows of q or output, and its kv_heads in these rows of k or v.
   RowParts HeadsOf(size_t peer, std::span<const int> rows) const;
-  RowParts KvHeadsOf(size_t peer, std::span<const int> rows) const;  // likewise, of k or v
+  RowParts KvHeadsOf(size_t peer, std::span<const int> rows) const;
   void MarkPosted(PeerRows& rows) const;
   void SendQueries(Batch& batch, size_t peer, NodeId taker);
   void SendDecode(Batch& batch, size_t peer, NodeId taker);
   template <typename Post>
   void Send(Batch& batch, size_t peer, NodeId taker, const char* what, size_t payload_bytes,
             Post post);
+  // A layer's message by a DeviceLink: it is posted, its reply is awaited by the device, outputs
+  // are unpacked, and its outcome is looked at.
   void PostByLink(Batch& batch, size_t peer, std::span<const PackedParts> qkv);
   void AwaitByLink(Batch& batch, size_t peer);
   void EndByLink(Batch& batch, size_t peer);
   void TakeByLink(Batch& batch, size_t peer);
+  // Whether the device may be given work that follows the reply before the reply is there.
   bool RunsAhead(const Batch& batch) const;
-  bool Carrying() const;  // links have messages that this host is to post
+  // Whether a link has messages that this host must post.
+  bool Carrying() const;
+  // Whether the outcome of a message by a link is still missing.
   bool Fetching(const Batch& batch) const;
   void PushPrefill(Batch& batch, size_t peer);
   void PushRows(Batch& batch, size_t peer, size_t first, size_t count);
   void ReadReply(Batch& batch, size_t peer);
-  size_t OutputBytes(const Batch& batch, size_t from) const;  // of its reply
+  // Bytes of outputs and log-sum-exps in the node's reply.
+  size_t OutputBytes(const Batch& batch, size_t from) const;
   bool TakeFailedRows(Batch& batch, size_t from, std::span<const std::byte>& payload);
   void TakeOutputs(Batch& batch, size_t peer, std::span<const std::byte> payload);
   template <typename Take>
@@ -166,10 +174,10 @@ class RemoteAttention : public AttentionBackend {
 
   const RemoteAttentionOptions options_;
   ComputeDevice& device_;
-  const std::shared_ptr<Ladder> ladder_;  // also of the paths to other compute nodes
+  const std::shared_ptr<Ladder> ladder_;  // shared with the paths to other compute nodes
   std::vector<Peer> peers_;
   std::vector<Batch> batches_;
-  std::vector<AskedNode> asked_;            // by StartFor
+  std::vector<AskedNode> asked_;            // the result of StartFor
   const std::unique_ptr<LocalKv> prefill_;  // KV of prompts while they are computed
   std::vector<TokenSlot> free_slots_;       // of prefill_
   std::unordered_map<SequenceId, std::vector<TokenSlot>> prefill_slots_;

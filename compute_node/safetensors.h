@@ -1,4 +1,4 @@
-// A model's checkpoint on disk: safetensors files, mapped into memory and read where they lie.
+// A model's checkpoint on disk: safetensors files, which are mapped into memory and not copied.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ struct TensorView {
 class SafetensorsFile {
  public:
   // Maps the file read-only and checks its header. kNotFound if it cannot be read, kCorrupt if it
-  // is not as the format demands; both name it.
+  // violates the format; both name the file.
   static Result<std::unique_ptr<SafetensorsFile>> Open(const std::string& path);
   ~SafetensorsFile();
   SafetensorsFile(const SafetensorsFile&) = delete;
@@ -37,7 +37,8 @@ class SafetensorsFile {
   // In the order of their data.
   const std::vector<SafetensorsEntry>& entries() const { return entries_; }
 
-  // kNotFound if there is none of that name, kUnimplemented if its dtype is not BF16, F16 or F32.
+  // kNotFound if there is no tensor with that name, kUnimplemented if its dtype is not BF16, F16 or
+  // F32.
   Result<TensorView> Find(std::string_view name) const;
 
  private:
@@ -53,13 +54,14 @@ class SafetensorsFile {
 // All files of a model. Immutable. Thread: any.
 class Checkpoint {
  public:
-  // DIR/model.safetensors, else the shards that DIR/model.safetensors.index.json names; shards are
-  // files within DIR. kNotFound if there is neither, kUnimplemented if there is only
-  // pytorch_model.bin, kCorrupt if a file or the index is broken.
+  // Opens DIR/model.safetensors or, if there is no such file, the shards that
+  // DIR/model.safetensors.index.json names, which must be within DIR. kNotFound if there is
+  // neither, kUnimplemented if there is only pytorch_model.bin, kCorrupt if a file or the index is
+  // broken.
   static Result<std::unique_ptr<Checkpoint>> Open(const std::string& dir);
 
-  // The tensor. kNotFound if there is none; kInvalidArgument if its shape is another one. Both name
-  // tensor, file and shapes.
+  // kNotFound if there is no such tensor, kInvalidArgument if it has another shape; both name the
+  // tensor, the file and the shapes. kUnimplemented if its dtype is not BF16, F16 or F32.
   Result<TensorView> Find(const std::string& name, std::span<const int64_t> expected_shape) const;
 
   // Bytes of all tensors of all files.
@@ -70,7 +72,7 @@ class Checkpoint {
   Status OpenShards(const std::string& dir, const std::string& index_path);
   Result<const SafetensorsFile*> AddFile(const std::string& path);
 
-  std::string where_;  // the file or index that says which tensors there are
+  std::string where_;  // the file or index that lists the tensors
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
   std::unordered_map<std::string, const SafetensorsFile*> file_of_;  // by tensor
   int64_t size_bytes_ = 0;

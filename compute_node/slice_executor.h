@@ -1,5 +1,5 @@
-// Runs the slices of a model on this machine's cores: one program at a time, all rows of a step
-// together.
+// The SliceRunner of the CPU: runs the slices of a model on this machine's cores, operator by
+// operator, all rows of a step together.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace lamina {
 // Thread: one owner.
 class SliceExecutor final : public SliceRunner {
  public:
-  // Borrows everything; `max_rows` is the largest step.
+  // Borrows model, weights and team. `max_rows` is the largest number of rows of a step.
   SliceExecutor(const SlicedModel& model, const Weights& weights, int max_rows, WorkerTeam& team);
 
   void Begin(std::span<const TokenId> tokens, std::span<const int32_t> positions) override;
@@ -27,14 +27,14 @@ class SliceExecutor final : public SliceRunner {
   const Op* RunToQueries(int k) override {
     return RunTo(k, model_.slices[static_cast<size_t>(k)].q);
   }
-  // As RunToQueries, until value `there` is (-1: to the end).
+  // Runs slice `k` until value `there` is computed (-1: to its end) and returns nullptr, or to the
+  // next all-reduce and returns it.
   const Op* RunTo(int k, ValueId there);
   void KeepRows(int k, std::span<const int> rows) override;
   void Sample(std::span<const SampleWork> work, std::span<SampledToken> tokens) override;
 
   int64_t num_rows() const { return static_cast<int64_t>(tokens_.size()); }
 
-  // Of any value that is live now.
   float* value(ValueId id) override { return buffers_[plan_.BufferOf(id)].data(); }
   int64_t width(ValueId id) const { return model_.graph.values[static_cast<size_t>(id)].width; }
 
@@ -45,12 +45,12 @@ class SliceExecutor final : public SliceRunner {
   const Weights& weights_;
   WorkerTeam& team_;
   const BufferPlan plan_;
-  std::vector<std::vector<float>> buffers_;  // as the plan's
-  size_t next_op_ = 0;                       // of the slice that RunToQueries has begun
+  std::vector<std::vector<float>> buffers_;  // one for each buffer of the plan
+  size_t next_op_ = 0;                       // in a slice that has stopped at q or an all-reduce
   std::vector<TokenId> tokens_;
   std::vector<int32_t> positions_;
   std::vector<TokenId> table_rows_;  // scratch
-  ExpertLayer experts_;              // likewise
+  ExpertLayer experts_;              // scratch
 };
 
 }  // namespace lamina

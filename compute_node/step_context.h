@@ -1,10 +1,12 @@
-// What a compute node hands to the one that runs the next slice of a batch: the payload of a
-// context message.
+// The payload of a context message, by which a compute node hands a batch to the node that runs its
+// next slice:
 //
-//   each of Slice::context_in    [rows, width], in that order
-//   attention output             [prefill rows, width], of the rows behind the decoding ones;
-//   theirs comes from memory nodes control::StepState           the rest
-// Values travel in the wire dtype.
+//   each value of Slice::context_in   [rows, width], in that order
+//   attention output                  [prefill rows, width]; the outputs of decode rows come from
+//                                     the memory nodes
+//   control::StepState                the remaining bytes
+//
+// Values are in the wire dtype.
 #pragma once
 
 #include <cstddef>
@@ -22,22 +24,24 @@ struct ContextFormat {
   DType dtype = DType::kF32;
 };
 
-// A state as it stands behind a context or a partial sum; returns its size. Texts that would be too
-// long are cut. REQUIRES: `room` has MaxStateBytes of its rows.
+// Upper bound of what WriteState needs for a step of at most `max_rows` rows.
 size_t MaxStateBytes(int max_rows);
+// Writes the state that ends a context or a partial sum; returns its size in bytes. Long texts are
+// cut, and if the rest does not fit, times, texts and lost peers are left out. REQUIRES: `room` has
+// MaxStateBytes of the step's rows.
 size_t WriteState(control::StepState state, std::span<std::byte> room);
 
-// Of the largest context of any slice, with `max_rows` rows.
+// Bytes of the largest context of any slice, for steps of at most `max_rows` rows.
 size_t MaxContextBytes(const ContextFormat& format, int max_rows);
 
-// Writes the context that slice `k` needs; returns its size. REQUIRES: `payload` has
-// MaxContextBytes; the values of the slice before are live. The device packs.
+// Writes the context that slice `k` needs, packed by `device`; returns its size in bytes. REQUIRES:
+// `payload` has MaxContextBytes; the values of slice k - 1 are live in `slices`.
 size_t WriteContext(const ContextFormat& format, ComputeDevice& device, int k, SliceRunner& slices,
                     size_t num_rows, size_t first_prefill, control::StepState state,
                     std::span<std::byte> payload);
 
-// The other end of it. kCorrupt: the size is not that of so many rows, or the state cannot be
-// parsed.
+// Reads what WriteContext has written: unpacks the values into `slices` and returns the state.
+// kCorrupt if the payload is too short for so many rows or the state cannot be parsed.
 Result<control::StepState> ReadContext(const ContextFormat& format, ComputeDevice& device, int k,
                                        SliceRunner& slices, size_t num_rows, size_t first_prefill,
                                        std::span<const std::byte> payload);

@@ -1,5 +1,5 @@
-// What a compute node writes down about the times of its steps: sums for the next result, and the
-// newest records in a ring.
+// Records where the time of a compute node's steps goes: sums for the next result, and the newest
+// records in a ring, for traces. The kinds of work are those of wire/step_times.h.
 #pragma once
 
 #include <cstdint>
@@ -20,37 +20,42 @@ struct TracedWork {
   size_t rows = 0;
 };
 
-// The bubble needs no calls of its own: it is what lies between two pieces of work while a step is
-// under way. Neither locks nor allocates once every memory node has answered. Thread: one owner.
+// The owner calls Ran after every piece of work. Bubbles need no call of their own: they are the
+// time between two pieces of work while a step is under way. Nothing locks, and nothing allocates
+// once every memory node has answered. Thread: one owner.
 class StepTrace {
  public:
-  // 2.6 MB; about a second of steps of a few layers, minutes of large ones.
+  // 2.6 MB: about a second of the steps of a model with a few layers, minutes of those of a large
+  // one.
   static constexpr size_t kRecords = 1 << 16;
 
   explicit StepTrace(size_t num_records = kRecords);
 
-  void BeginStep(bool timed);  // from now on work is timed or not
+  // `timed` says whether work is timed from now on, whatever step it belongs to.
+  void BeginStep(bool timed);
   void EndStep(const TracedWork& of, int64_t begun_ns);
 
   bool on() const { return on_; }
-  // 0: nothing is timed now; what is said to have started then is not recorded.
+  // The time now, or 0 if nothing is timed. Work with a start of 0 is not recorded.
   int64_t Now() const { return on_ ? NowNs() : 0; }
 
-  // This node did `work` from `start_ns` until now. Returns now, when the next work starts.
+  // Records that this node did `work` from `start_ns` until now. Returns the time now, which is
+  // when the next work starts.
   int64_t Ran(StepWork work, const TracedWork& of, int64_t start_ns);
 
-  // The reply of `node` has been taken; its message was posted at `posted_ns`.
+  // Records that the reply of memory node `node` to a message that was posted at `posted_ns` has
+  // been taken.
   void Answered(NodeId node, const TracedWork& of, int64_t posted_ns, const ReplyTimes& times);
 
-  // The same for a message that a compute node with another clock posted: only sums of what the
-  // memory node timed itself.
+  // Answered, for a message that a compute node with another clock has posted: adds to the sums
+  // what the memory node has timed itself, and makes no records.
   void AnsweredAnother(NodeId node, const ReplyTimes& times);
 
   // Moves the sums since the last call to the result.
   void TellTimes(control::StepResult& result);
 
-  // Takes the oldest records that were not taken yet, up to `max_records`, and says how many were
-  // overwritten before.
+  // Moves the oldest records that were not taken yet, up to `max_records`, to the answer, with the
+  // number of those that were overwritten before they could be taken.
   void TellRecords(size_t max_records, control::Trace& answer);
 
  private:
@@ -65,11 +70,11 @@ class StepTrace {
              StepTimes& sums);
 
   std::vector<StepRecord> ring_;
-  uint64_t written_ = 0;  // record i stands at i % size
-  uint64_t taken_ = 0;
+  uint64_t written_ = 0;  // records so far; record i is at i % size
+  uint64_t taken_ = 0;    // records taken or lost so far
   bool on_ = true;
-  int num_under_way_ = 0;
-  int64_t idle_since_ns_ = 0;  // 0: no step is under way
+  int num_under_way_ = 0;      // steps
+  int64_t idle_since_ns_ = 0;  // end of the last work; 0 if no step is under way
   StepTimes sums_;
   std::vector<Peer> peers_;  // a few
 };

@@ -1,5 +1,5 @@
-// Reads what weights a graph names, from a checkpoint or made up, one after the other: for whoever
-// keeps them in a form of its own.
+// Reads the weights that a graph names, from a checkpoint or made up, one after the other. Used by
+// those who keep weights in a form of their own: Weights for the CPU, and GPUs.
 #pragma once
 
 #include <cstddef>
@@ -20,33 +20,36 @@ namespace lamina {
 
 struct WeightOptions {
   std::string model_dir;
-  // Auto | safetensors | dummy (random weights from the shapes alone; no file is read).
+  // "auto" | "safetensors" | "dummy" (random weights of the right shapes; no checkpoint is read).
   std::string load_format = "auto";
   uint64_t dummy_seed = 0;
   ModelShare share = {};
-  // Called on the loading thread, after each tensor.
+  // Called on the loading thread after each tensor; may be null.
   std::function<void(int64_t loaded_bytes, int64_t total_bytes)> on_progress;
 };
 
 // What operators do with a weight: multiply by it, take it element by element, or look rows up.
 enum class WeightRole { kMatrix, kVector, kTable };
 
+// One weight, as ReadAll gives it. Borrowed for the call, except for `made`.
 struct FoundWeight {
   WeightRole role = WeightRole::kMatrix;
   const std::string& id;  // WeightRef::id
   const WeightRef& weight;
-  TensorView tensor;            // lies in the checkpoint, or in `made`
-  std::vector<std::byte> made;  // moves with the tensor's data
+  TensorView tensor;            // points into the checkpoint, or into `made`
+  std::vector<std::byte> made;  // empty if the tensor is in the checkpoint; may be moved away
 };
 
-// Thread: one owner.
+// Use: Open, ReadAll, and TakeCheckpoint if tensors are still used after that. Thread: one owner.
 class WeightReader {
  public:
-  // Borrows config and options. kInvalidArgument: no such load format. Else as Checkpoint::Open.
+  // Opens the checkpoint, unless weights are made up. Borrows config and options. kInvalidArgument
+  // if there is no such load format; kNotFound if the folder has no checkpoint, kUnimplemented if
+  // it has only pytorch_model.bin, kCorrupt if a file is broken.
   static Result<WeightReader> Open(const Graph& graph, const ModelConfig& config,
                                    const WeightOptions& options);
 
-  // What ReadAll will give, in its order.
+  // What ReadAll will give, in the same order, so that memory can be allocated before.
   struct Named {
     WeightRole role = WeightRole::kMatrix;
     std::string id;
@@ -55,12 +58,14 @@ class WeightReader {
   };
   Result<std::vector<Named>> List() const;
 
-  // Gives every weight, or part of one, that the graph names to `take`, once per role, and returns
-  // their bytes as stored in the checkpoint. kNotFound and kInvalidArgument name the tensor, its
-  // file, its shape and the expected one; and what `take` returns.
+  // Gives every weight, or part of a weight, that the graph names to `take`, once per role. Returns
+  // the bytes of them all as stored in the checkpoint. kNotFound if a tensor is missing and
+  // kInvalidArgument if its shape is wrong, with its name, its file and both shapes; an error of
+  // `take` is returned at once.
   Result<int64_t> ReadAll(const std::function<Status(FoundWeight)>& take);
 
-  // Of tensors that are not `made`. Null for made-up weights.
+  // Gives away the checkpoint, which the tensors that are not `made` point into. Null for made-up
+  // weights.
   std::unique_ptr<Checkpoint> TakeCheckpoint() { return std::move(checkpoint_); }
 
  private:

@@ -1,4 +1,5 @@
-// The model's weights in the form that the kernels want, found by name.
+// The model's weights in this machine's memory, in the form that the CPU's kernels need, found by
+// name.
 #pragma once
 
 #include <memory>
@@ -16,20 +17,24 @@
 
 namespace lamina {
 
-// Immutable once loaded.
+// Immutable once loaded. Thread: any.
 class Weights {
-  // Of the maps below. Most weights have no part: their name needs no copy.
+  // The entry of one of the maps below. Most weights have no part, and their id is their name,
+  // which need not be copied.
   template <typename Map>
   static const auto& Of(const Map& map, const WeightRef& weight) {
     return weight.part.empty() ? map.at(weight.name) : map.at(weight.id());
   }
 
  public:
-  // Errors as WeightReader's.
+  // Loads every weight that the graph names. Errors are those of WeightReader (weight_reader.h):
+  // kInvalidArgument for an unknown load format or a wrong shape, kNotFound for a missing file or
+  // tensor, kCorrupt for a broken file, kUnimplemented for a format or dtype that is not supported.
   static Result<std::unique_ptr<Weights>> Load(const Graph& graph, const ModelConfig& config,
                                                const WeightOptions& options, WorkerTeam& team);
 
-  // REQUIRES (all three): the graph names it in that role.
+  // A matrix, a vector, or the rows of an embedding table. REQUIRES: the graph names the weight in
+  // that role.
   const PackedWeights& Matrix(const WeightRef& weight) const { return Of(matrices_, weight); }
   const std::vector<float>& Vector(const WeightRef& weight) const { return Of(vectors_, weight); }
   struct Table {
@@ -44,9 +49,10 @@ class Weights {
   Weights() = default;
   void Take(FoundWeight found, WorkerTeam& team);
 
-  // Null for dummy weights; embedding tables point into it, or into made_tables_.
+  // Null for dummy weights. Embedding tables are not copied: they point into it, or into
+  // made_tables_.
   std::unique_ptr<Checkpoint> checkpoint_;
-  // By WeightRef::id().
+  // All maps are by WeightRef::id().
   std::unordered_map<std::string, std::vector<std::byte>> made_tables_;
   std::unordered_map<std::string, PackedWeights> matrices_;
   std::unordered_map<std::string, std::vector<float>> vectors_;

@@ -19,7 +19,7 @@ double RooflineSeconds(const DeviceSpec& device, DType dtype, double operations,
   return std::max(operations / (peak * mfu), bytes / device.reached_bytes_per_s());
 }
 
-// The last matrix: what follows it rides along.
+// The last matrix product before the logits. Pointwise operators behind it are not counted.
 const Op& HeadOf(const Graph& graph) {
   const auto producer = [&](ValueId value) -> const Op& {
     return graph.ops[static_cast<size_t>(graph.values[static_cast<size_t>(value)].producer)];
@@ -51,6 +51,8 @@ double SliceSeconds(const DeviceSpec& device, const SlicedModel& model, int k, D
   if (!device.profile) return LinearSeconds(device, WorkOf(slice, model.graph), dtype, rows);
   if (rows == 0) return 0;
   double seconds = 0;
+  // A slice is what follows one attention and what precedes the next. The first slice begins with
+  // no attention, and the last one ends with the head in place of one.
   if (slice.attention_out >= 0)
     seconds += device.profile->AfterAttentionSeconds(static_cast<double>(rows));
   if (slice.attention >= 0)
@@ -63,6 +65,8 @@ double SliceSeconds(const DeviceSpec& device, const SlicedModel& model, int k, D
 double SecondsBehindQueries(const DeviceSpec& device, const SlicedModel& model, int k, DType dtype,
                             int64_t rows) {
   const Slice& slice = model.slices[static_cast<size_t>(k)];
+  // The program computes q first and nothing before it that q does not need (splitter/slices.h), so
+  // everything behind the operator that gives q follows the queries.
   Slice behind;
   const auto q = std::find_if(slice.program.begin(), slice.program.end(),
                               [&](const Op& op) { return op.output == slice.q; });
@@ -105,7 +109,7 @@ Status FitProfile(DeviceSpec& device, const ModelConfig& model, int workers) {
     if (profile->shape() != ours) continue;
     Result<LayerProfile> of_workers = profile->workers() == workers ? Result<LayerProfile>(*profile)
                                                                     : profile->WithWorkers(workers);
-    if (!of_workers.ok()) break;  // measured with other numbers of workers only
+    if (!of_workers.ok()) break;  // measured with other numbers of workers only: predicted below
     device.profile = std::move(*of_workers);
     return OkStatus();
   }
@@ -132,14 +136,15 @@ void AttentionLoad::AddDecode(int64_t context) {
 
 void AttentionLoad::AddPrefill(int64_t first, int64_t count, int64_t window) {
   queries += count;
-  // Rows that look at every token before them.
+  // The rows that still have every token before them in their window.
   const int64_t all = window == 0 ? count : std::clamp<int64_t>(window - first, 0, count);
   pairs += all * first + all * (all + 1) / 2 + (count - all) * window;
+  // The union of the windows begins with the window of the first row.
   kv_tokens += first + count - (window == 0 ? 0 : std::max<int64_t>(0, first + 1 - window));
 }
 
 double AttentionOperations(const AttentionHeads& heads, const AttentionLoad& load) {
-  // Q k^T and the weighted sum of v.
+  // Two operations for each element of q k^T, and two for each of the weighted sum of v.
   return 4.0 * heads.num_heads * heads.head_dim * static_cast<double>(load.pairs);
 }
 
@@ -156,6 +161,7 @@ double AttentionSeconds(const DeviceSpec& device, const AttentionHeads& heads,
   const auto queries = static_cast<double>(load.queries),
              tokens = static_cast<double>(load.kv_tokens);
   const DType computed = heads.dtype == DType::kF8 ? DType::kBF16 : heads.dtype;
+  // K and V are read for all tokens and written for the new ones; q is read, the output written.
   const double bytes =
       static_cast<double>(ElementSize(heads.dtype)) * 2 * kv_width * (tokens + queries) +
       static_cast<double>(ElementSize(computed)) * 2 * q_width * queries;

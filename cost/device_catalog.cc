@@ -13,8 +13,10 @@ namespace lamina {
 namespace {
 
 constexpr int kMaxBatch = 1 << 20;
-constexpr int kMaxDepth = 8;  // of catalogs that extend each other: more is a circle
+// Longest chain of catalogs that extend each other; a longer one is taken for a circle.
+constexpr int kMaxDepth = 8;
 
+// The key must be there unless an extended catalog has given the value already.
 void ReadPositive(YamlMap& map, const std::string& key, double* value) {
   if (*value == 0) map.Require(key);
   map.ReadDouble(key, value);
@@ -26,7 +28,7 @@ void ReadShare(YamlMap& map, const std::string& key, double* value) {
   if (*value <= 0 || *value > 1) map.Fail(key, "'" + key + "' must be more than 0 and at most 1");
 }
 
-// Leaves the points as they are if `key` has none.
+// Leaves the points as they are if the key is absent or its list is empty.
 void ReadPoints(YamlMap& device, const std::string& key, std::vector<MfuPoint>* points_of_key) {
   std::vector<MfuPoint> points;
   for (YamlMap& point : device.Items(key)) {
@@ -53,6 +55,7 @@ void ReadMfu(YamlMap& device, DeviceSpec* spec) {
 }
 
 void ReadProfiles(YamlMap& device, const std::filesystem::path& folder, DeviceSpec* spec) {
+  // One file under `profile`, or several under `profiles`.
   std::vector<std::string> files(1);
   device.ReadString("profile", &files.front());
   for (YamlMap& item : device.Items("profiles")) {
@@ -73,7 +76,7 @@ void ReadPrices(YamlMap& device, DeviceSpec* spec) {
   device.ReadString("price_source", &spec->price_source);
 }
 
-// The entry's name; "": it has none, which is an error.
+// Returns the entry's name; "", with a mistake in the map's errors, if it has none.
 std::string ReadName(YamlMap& map) {
   std::string name;
   map.Require("name");
@@ -86,7 +89,8 @@ std::string ReadName(YamlMap& map) {
   return name;
 }
 
-// Changes what the entry gives; what `spec` lacks must be there. Relative paths start at `folder`.
+// Sets in `spec` the figures that the entry gives. Figures that `spec` still lacks must be there.
+// Relative paths start at `folder`.
 void ReadDevice(YamlMap& map, const std::filesystem::path& folder, DeviceSpec* spec) {
   ReadPositive(map, "bf16_tflops", &spec->bf16_tflops);
   map.ReadDouble("fp32_tflops", &spec->fp32_tflops);
@@ -132,7 +136,7 @@ Result<DeviceCatalog> DeviceCatalog::Parse(const std::string& yaml, const std::s
 }
 
 Result<DeviceCatalog> DeviceCatalog::LoadNested(const std::string& path, int depth) {
-  std::error_code ignored;  // cannot be looked at: as good as absent
+  std::error_code ignored;  // a path that cannot be examined counts as absent
   if (!std::filesystem::is_regular_file(path, ignored))
     return NotFound("device catalog " + path + ": no such file");
   std::ifstream in(path);
@@ -156,6 +160,7 @@ Result<DeviceCatalog> DeviceCatalog::ParseNested(const std::string& yaml, const 
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   DeviceCatalog catalog;
   if (!base.empty()) {
+    // Reported at once, since the devices below may rely on the extended catalog.
     const std::string where = path + ":" + std::to_string(map.LineOf("extends"));
     if (depth == kMaxDepth)
       return InvalidArgument(where + ": catalogs extend each other in a circle");
@@ -164,6 +169,7 @@ Result<DeviceCatalog> DeviceCatalog::ParseNested(const std::string& yaml, const 
     catalog = std::move(*loaded);
   }
   catalog.path_ = path;
+  // A name may stand in the extended catalog too, but only once in this one.
   std::set<std::string> names;
   for (YamlMap& device : map.Items("devices")) {
     const std::string name = ReadName(device);

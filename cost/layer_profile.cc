@@ -22,7 +22,8 @@ std::vector<std::string> SplitAtCommas(const std::string& line) {
   return cells;
 }
 
-// One line of the table. The first missing or malformed cell is remembered.
+// One line of the table. Remembers the first missing or malformed cell, so that a caller reads all
+// cells and then checks wrong() once.
 class CsvRow {
  public:
   CsvRow(const std::map<std::string, size_t>& columns, std::vector<std::string> cells)
@@ -43,7 +44,7 @@ class CsvRow {
     const double value = Number(column);
     if (value < 1 && wrong_.empty())
       wrong_ = "'" + column + "' is '" + cells_[columns_.at(column)] + "': expected 1 or more";
-    return static_cast<int>(std::min(value, 1e9));
+    return static_cast<int>(std::min(value, 1e9));  // within the range of int
   }
 
   const std::string& wrong() const { return wrong_; }
@@ -73,7 +74,7 @@ constexpr const char* kColumns[] = {"n_head",
 }  // namespace
 
 Result<LayerProfile> LayerProfile::Load(const std::string& path, int tensor_parallel) {
-  std::error_code ignored;  // cannot be looked at: as good as absent
+  std::error_code ignored;  // a path that cannot be examined counts as absent
   if (!std::filesystem::is_regular_file(path, ignored))
     return NotFound("profile " + path + ": no such file");
   std::ifstream in(path);
@@ -87,7 +88,7 @@ Result<LayerProfile> LayerProfile::Load(const std::string& path, int tensor_para
   }
   LayerProfile profile;
   profile.path_ = path;
-  std::map<std::pair<int, int>, int> counts;  // lines, by workers and rows
+  std::map<std::pair<int, int>, int> counts;  // number of lines, by workers and rows
   for (int number = 2; std::getline(in, line); ++number) {
     CsvRow row(columns, SplitAtCommas(line));
     const int workers = row.Count("num_tensor_parallel_workers"), rows = row.Count("num_tokens");

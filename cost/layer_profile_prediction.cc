@@ -1,5 +1,5 @@
-// LayerProfile::Predict: times of a layer's operators from those of other layers on the same
-// device.
+// LayerProfile::Predict: times of a layer's operators from those of other layers on the same kind
+// of device.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -10,20 +10,21 @@
 namespace lamina {
 namespace {
 
-// How near a matrix is in (log inputs, log outputs) decides how much it weighs: 1 / (distance^2 +
-// kNear). kSteepness pulls the plane towards level ground, which matters only where all matrices
-// lie on one line.
+// The weight of a measured matrix is 1 / (distance^2 + kNear), with its distance from the wanted
+// one in (log inputs, log outputs). kSteepness is a ridge term that pulls the plane towards a
+// constant, which matters only where all matrices lie on one line and leave the plane's tilt open.
 constexpr double kNear = 0.02, kSteepness = 0.05;
-constexpr size_t kFewestMatrices = 3;  // of a plane
+constexpr size_t kFewestMatrices = 3;  // three points determine a plane
 
-// A matrix that was measured, as the one that is wanted sees it.
+// A measured matrix, relative to the wanted one.
 struct Neighbour {
-  double inputs = 0, outputs = 0;  // log of its size over the wanted one's
-  double slowness = 0;             // log
+  double inputs = 0, outputs = 0;  // logarithms of its size divided by the wanted size
+  double slowness = 0;             // logarithm
 };
 
-// The plane's height at the origin. The normal equations of weighted least squares, by elimination.
-// REQUIRES: not empty.
+// The logarithm of the slowness at the wanted size, which is the origin: the height there of a
+// plane that is fitted by weighted least squares. Solves the normal equations by elimination.
+// REQUIRES: `neighbours` is not empty.
 double HeightAtOrigin(const std::vector<Neighbour>& neighbours) {
   // [ sums of x x^T | sum of x y ] with x = (inputs, outputs, 1).
   std::array<std::array<double, 4>, 3> rows{};
@@ -44,6 +45,7 @@ double HeightAtOrigin(const std::vector<Neighbour>& neighbours) {
       for (size_t j = pivot; j < 4; ++j) rows[i][j] -= factor * rows[pivot][j];
     }
   }
+  // The third unknown is the plane's constant; the slopes are not needed.
   return rows[2][3] / rows[2][2];
 }
 
@@ -51,8 +53,8 @@ struct Sample {
   double x = 0, y = 0;
 };
 
-// A straight line through the samples at `x`, that neither falls nor goes below a third of the
-// smallest sample. REQUIRES: not empty.
+// The value at `x` of the straight line that fits the samples best, without a negative slope, and
+// never less than a third of the smallest sample. REQUIRES: `samples` is not empty.
 double LineAt(const std::vector<Sample>& samples, double x) {
   double mean_x = 0, mean_y = 0, smallest = samples.front().y;
   for (const Sample& s : samples) {
@@ -65,6 +67,7 @@ double LineAt(const std::vector<Sample>& samples, double x) {
     xx += (s.x - mean_x) * (s.x - mean_x);
     xy += (s.x - mean_x) * (s.y - mean_y);
   }
+  // If all samples are at the same x, y is taken to be proportional to it.
   const double slope = xx > 0 ? std::max(0.0, xy / xx) : mean_y / mean_x;
   return std::max(mean_y + slope * (x - mean_x), smallest / 3);
 }
@@ -73,6 +76,7 @@ double LineAt(const std::vector<Sample>& samples, double x) {
 
 std::vector<LayerProfile::Matrix> LayerProfile::MatricesOf(const Shape& shape, int workers) {
   const double width = shape.hidden_size, head = width / shape.num_heads, split = workers;
+  // With more workers than kv heads each worker has a copy of one.
   const double heads = shape.num_heads / split,
                kv_heads = std::max(1.0, shape.num_kv_heads / split),
                mlp = shape.intermediate_size / split;
@@ -102,9 +106,11 @@ Result<LayerProfile> LayerProfile::Predict(std::span<const LayerProfile* const> 
            kElementBytes * (m.inputs * m.outputs + rows * (m.inputs + m.outputs)) / bytes_per_s;
   };
   struct Measured {
-    std::vector<std::pair<Matrix, double>> matrices;  // with their slowness
+    std::vector<std::pair<Matrix, double>> matrices;  // with the logarithm of their slowness
     std::map<double Operators::*const*, std::vector<Sample>> pointwise;
   };
+  // Samples of all profiles and numbers of workers, by the number of rows. Each number of rows is
+  // predicted on its own.
   std::map<int, Measured> by_rows;
   for (const LayerProfile* profile : measured) {
     for (const auto& [split, times] : profile->by_workers_) {

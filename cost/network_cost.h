@@ -1,5 +1,6 @@
-// What attention costs the network when the KV cache is on other nodes than the weights (Lamina,
-// section 4.2, with grouped heads). Pure functions.
+// What attention costs the network when the KV cache is on other nodes than the weights: bytes per
+// row, and the bandwidth that they need (Lamina, section 4.2, extended to grouped heads). Pure
+// functions.
 #pragma once
 
 #include "cost/cost_model.h"
@@ -13,12 +14,12 @@ struct RowBytes {
   double both() const { return to_memory + from_memory; }
 };
 
-// q and the output have `wire_element_bytes` per element, k and v are as they are stored. With all
-// heads alike and 2 bytes everywhere that is e (3 d + d); with G heads sharing a kv head e (d + 2 d
-// / G + d).
+// q and the output have `wire_element_bytes` per element; k and v have heads.dtype, as they are
+// stored. With e bytes everywhere, d = num_heads * head_dim and G heads per kv head the sum is
+// e (d + 2 d / G + d).
 RowBytes AttentionRowBytes(const AttentionHeads& heads, double wire_element_bytes);
 
-// A link between two nodes; GB = 10^9 bytes, in each direction.
+// A link between two nodes. GB are 10^9 bytes; the bandwidth is that of each direction.
 struct Link {
   double latency_seconds = 0;
   double gb_per_s = 0;  // 0: bytes take no time
@@ -28,9 +29,9 @@ struct Link {
   }
 };
 
-// The bandwidth at which `bytes` take no longer than the work that they hide behind: both
-// directions of a step over its linear layers are the paper's minimum interconnect bandwidth.
-// REQUIRES: seconds > 0.
+// The bandwidth at which `bytes` take no longer than `seconds`, the time of the work that hides
+// them. The paper's minimum interconnect bandwidth is that for the bytes of a step in both
+// directions and the time of its linear layers. REQUIRES: seconds > 0.
 inline double NeededGbPerS(double bytes, double seconds) { return bytes / seconds * 1e-9; }
 
 // Bytes of K and V of one token in all layers.

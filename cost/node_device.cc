@@ -7,7 +7,7 @@ namespace lamina {
 namespace {
 
 constexpr std::string_view kCudaPrefix = "cuda:";
-constexpr int kMaxGpus = 1024;  // of one host: no machine has so many
+constexpr int kMaxGpus = 1024;  // more than any host has
 
 std::optional<CudaGpu> ParseCuda(std::string_view name) {
   if (name == "cuda") return CudaGpu{0};

@@ -1,8 +1,10 @@
-// What a node computes on, and its name: `device` in the cluster YAML, --device of the daemons.
+// The device that a node computes on, and its name, which is `device` in the cluster YAML and
+// --device of the daemons:
 //
-//   cpu               the cores and the memory of its host
-//   cuda:N            GPU number N of its host, as CUDA counts them; cuda is cuda:0
-//   modelled:NAME     nothing: it takes the time that device NAME of the catalog would
+//   cpu               the cores and the memory of the node's host
+//   cuda:N            GPU number N of the host, as CUDA counts them; cuda is cuda:0
+//   modelled:NAME     nothing is computed; the node takes the time that device NAME of the device
+//                     catalog would take
 #pragma once
 
 #include <optional>
@@ -22,25 +24,29 @@ struct CudaGpu {
 };
 using NodeDevice = std::variant<HostCpu, CudaGpu, DeviceSpec>;
 
-// Whether the text has one of these forms; the catalog and the GPUs are not asked.
+// Whether the text has one of these forms, that of a modelled device, or that of a GPU. Whether
+// such a device exists is not checked.
 bool IsDeviceName(std::string_view name);
 bool IsModelledName(std::string_view name);
 bool IsGpuName(std::string_view name);
 
-// For messages about text that has none.
+// Ends messages about text that has none of the forms.
 inline constexpr std::string_view kExpectedDevice =
     "expected cpu, cuda:N with the number of a GPU, or modelled:NAME with a NAME of the device "
     "catalog";
 
-// How long a node polls for the next message before it sleeps. The cores of a host whose device
-// computes have nothing else to do; where they compute themselves, other nodes on them do.
+// How long a node polls for the next message before it sleeps. If a GPU or a modelled device
+// computes, the host's cores have nothing else to do and poll for long; if the cores compute, other
+// nodes on the same cores need them.
 Clock::duration PollingPatience(const NodeDevice& device);
 
-// Finds a modelled one in the catalog. kInvalidArgument: no device name, or no catalog. Else as
-// DeviceCatalog::Load and Find.
+// Parses a device name; looks a modelled device up in the catalog, with its profiles. Whether a GPU
+// exists is not checked. kInvalidArgument if it is no device name, or a modelled device and
+// `catalog_path` is empty or the catalog or a profile malformed; kNotFound if a file does not exist
+// or the catalog has no such device.
 Result<NodeDevice> FindDevice(const std::string& name, const std::string& catalog_path);
 
-// The device that "modelled:NAME" stands for, none for the others. Errors as FindDevice.
+// FindDevice for callers that want modelled devices only: nullopt for the other kinds.
 Result<std::optional<DeviceSpec>> FindModelledDevice(const std::string& name,
                                                      const std::string& catalog_path);
 

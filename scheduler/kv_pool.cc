@@ -5,8 +5,8 @@
 namespace lamina {
 namespace {
 
-// Looking for what to evict takes a look at the whole tree, so this part of the slots is evicted at
-// a time.
+// An eviction looks at the whole tree, so at least this part of the capacity (1 / 128) is evicted
+// at a time.
 constexpr int64_t kEvictedShare = 128;
 
 }  // namespace
@@ -18,6 +18,7 @@ bool KvPool::Allocate(int64_t num_slots, std::vector<TokenSlot>& slots) {
   const size_t before = slots.size();
   if (!allocator_.Allocate(num_slots, slots)) return false;
   for (const TokenSlot slot : std::span(slots).subspan(before)) {
+    // Doubled, since a resize to the next slot may copy the vector each time.
     if (slot >= uses_.size())
       uses_.resize(std::max<size_t>(size_t{slot} + 1, 2 * uses_.size()), Use::kOwners);
     use(slot) = Use::kOwners;
@@ -27,6 +28,7 @@ bool KvPool::Allocate(int64_t num_slots, std::vector<TokenSlot>& slots) {
 
 void KvPool::Release(std::span<const TokenSlot> slots) {
   allocator_.Release(slots);
+  // The one reference that is left is the tree's.
   num_idle_ += std::ranges::count_if(slots, [&](TokenSlot slot) {
     return use(slot) == Use::kKept && allocator_.num_refs(slot) == 1;
   });
@@ -34,6 +36,7 @@ void KvPool::Release(std::span<const TokenSlot> slots) {
 
 std::vector<TokenSlot> KvPool::Share(std::span<const TokenId> tokens) {
   std::vector<TokenSlot> slots = prefixes_.Take(tokens);
+  // Counted before AddRef: a slot that only the tree owns was idle until now.
   num_idle_ -=
       std::ranges::count_if(slots, [&](TokenSlot slot) { return allocator_.num_refs(slot) == 1; });
   allocator_.AddRef(slots);

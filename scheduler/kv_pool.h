@@ -1,5 +1,6 @@
-// The token slots of one node: which sequences own them, and which still hold K and V of sequences
-// that are over, for others that begin alike.
+// The token slots of one node: which of them sequences own, and which hold K and V that are kept
+// for later sequences with the same prefix. Combines SlotAllocator, which hands out slots and
+// counts references, with PrefixTree, which finds the slots of a given text.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +16,10 @@ namespace lamina {
 
 struct Sequence;
 
-// A slot is in use (a sequence owns it, or several that begin alike), idle (only the tree of
-// prefixes does) or free. Idle ones count as free: they are evicted when others want room.
+// A slot is in use (one or several sequences own it), idle (only the tree of prefixes owns it) or
+// free. Idle slots count as free, since they are evicted when a sequence needs room.
+//
+// Thread: the scheduler's owner.
 class KvPool {
  public:
   KvPool(NodeId id, int64_t capacity_tokens) : id_(id), allocator_(capacity_tokens) {}
@@ -26,40 +29,53 @@ class KvPool {
   int64_t num_free() const { return allocator_.num_free() + num_idle_; }
   int64_t num_idle() const { return num_idle_; }
 
-  // As SlotAllocator's, with what is idle as room.
+  // Appends `num_slots` slots to `slots`, which are the sequence's slots so far, and evicts idle
+  // slots if too few are free. All or nothing: returns false and changes nothing if num_free() is
+  // too small.
   [[nodiscard]] bool Allocate(int64_t num_slots, std::vector<TokenSlot>& slots);
+  // Gives up one sequence's ownership of the slots. Those that the tree keeps become idle when
+  // their last sequence leaves. REQUIRES: every slot is in use (aborts otherwise).
   void Release(std::span<const TokenSlot> slots);
 
-  // How many of the first `tokens` are there, and their slots with one owner more.
+  // How many of the first `tokens` are kept here.
   int64_t CachedLength(std::span<const TokenId> tokens) const { return prefixes_.Length(tokens); }
+  // Returns the slots of the first CachedLength(tokens) tokens, which the caller owns too from now
+  // on.
   std::vector<TokenSlot> Share(std::span<const TokenId> tokens);
 
-  // From now on slots[i] holds K and V of tokens[i] behind those before, for others too; of slots
-  // that were withdrawn, and those behind them, nothing is kept. REQUIRES: the caller owns the
-  // slots.
+  // Offers to other sequences that slots[i] holds K and V of tokens[i] behind the tokens before it.
+  // Slots that were withdrawn, and those behind them, are not offered. REQUIRES: the caller owns
+  // the slots; as many slots as tokens.
   void Keep(std::span<const TokenId> tokens, std::span<const TokenSlot> slots);
 
-  // What these slots hold may be wrong: nobody else gets them, nor what is kept behind them, and
-  // they are not kept again before they are free. REQUIRES: as Keep.
+  // The content of these slots may be wrong: neither they nor what is kept behind them is offered
+  // any more, and they cannot be kept again until they have been free. REQUIRES: the caller owns
+  // the slots; as many slots as tokens.
   void Withdraw(std::span<const TokenId> tokens, std::span<const TokenSlot> slots);
 
-  // Nothing idle is worth anything any more. REQUIRES: nothing is in use.
+  // Evicts everything that is kept. REQUIRES: no sequence owns a slot.
   void DropPrefixes();
 
-  std::map<uint64_t, Sequence*> running;  // by arrival: the newest is last
+  // Kept by the scheduler: sequences with slots here, by arrival, the newest last; and the node's
+  // speed of attention relative to the other nodes.
+  std::map<uint64_t, Sequence*> running;
   double speed = 1;
 
  private:
-  enum class Use : uint8_t { kOwners, kKept, kWithdrawn };  // kKept: the tree is one of the owners
+  // kOwners: only sequences own it, if anybody does. kKept: the tree is one of the owners.
+  // kWithdrawn: sequences own it, and the tree must not take it.
+  enum class Use : uint8_t { kOwners, kKept, kWithdrawn };
 
+  // Frees at least `num_slots` idle slots, or all.
   void Evict(int64_t num_slots);
-  void ReleaseForgotten(std::span<const TokenSlot> slots);  // by the tree
+  // Drops the tree's reference to slots that the tree has just forgotten.
+  void ReleaseForgotten(std::span<const TokenSlot> slots);
   Use& use(TokenSlot slot) { return uses_[slot]; }
 
   NodeId id_;
   SlotAllocator allocator_;
   PrefixTree prefixes_;
-  std::vector<Use> uses_;  // of each slot up to the highest one that was ever in use
+  std::vector<Use> uses_;  // by slot, up to at least the highest that was ever in use
   int64_t num_idle_ = 0;
 };
 

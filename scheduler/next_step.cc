@@ -17,8 +17,8 @@ NodeLoad LoadOf(const KvPool& pool) {
           pool.speed};
 }
 
-// What placement sees of a node when a sequence starts: slots for the growth of those that are
-// there count as used.
+// What placement sees of a node when a sequence starts: slots that running sequences will soon grow
+// into count as used. The growth of a sequence on several nodes is divided among them.
 NodeLoad LoadWithGrowth(const KvPool& pool) {
   NodeLoad load = LoadOf(pool);
   for (const auto& [arrival, sequence] : pool.running) {
@@ -29,7 +29,8 @@ NodeLoad LoadWithGrowth(const KvPool& pool) {
   return load;
 }
 
-// Parts of a step that computes the sequence's last token.
+// The route of a step that computes the sequence's last token. That token has its slot already, so
+// it is not counted as stored before the step.
 std::vector<KvPart> DecodeRoute(const Sequence& sequence) {
   std::vector<KvPart> route;
   for (size_t i = 0; i < sequence.extents.size(); ++i) {
@@ -44,7 +45,7 @@ std::vector<KvPart> DecodeRoute(const Sequence& sequence) {
   return route;
 }
 
-// Parts of a prefill chunk: tokens [first, first + count).
+// The route of a prefill chunk: tokens [first, first + count) of the sequence.
 std::vector<KvPart> PrefillRoute(const Sequence& sequence, int64_t first, int64_t count) {
   std::vector<KvPart> route;
   int64_t extent_first = 0;
@@ -75,16 +76,19 @@ StepPlan Scheduler::NextStep(int batch) {
   state_->PlanDecode(plan);
   state_->PlanPrefill(
       plan, state_->options.max_num_batched_tokens - static_cast<int64_t>(plan.work.size()));
+  // PlanPrefill also adds decode work, of sequences that share a prefix.
   std::stable_partition(plan.work.begin(), plan.work.end(),
                         [](const Work& work) { return !work.prefill; });
+  // Last, so that it includes the sequences that this plan has preempted.
   plan.released = std::exchange(state_->released, {});
   if (!plan.empty()) ++state_->next_step.value;
   planned.in_flight = !plan.work.empty();
   return plan;
 }
 
-// Only sequences that decode move: what is prefilled of a prompt is on the compute nodes that its
-// batch's slices ran on.
+// Only decoding sequences move: the KV of a partly prefilled prompt is on the compute nodes that
+// the slices of its batch ran on. For the same reason the batch rotates, or stops rotating, only
+// when none of its sequences is prefilling.
 void Scheduler::State::LevelBatch(int batch) {
   Batch& here = batches[static_cast<size_t>(batch)];
   const bool active = batch < pipeline.num_batches;
@@ -99,8 +103,11 @@ void Scheduler::State::LevelBatch(int batch) {
     if (sequence.batch != batch) continue;
     prefills |= sequence.prefilling;
     const auto to = least();
+    // A difference of one is even. A batch that the pipeline no longer has gives away all.
     if (sequence.prefilling || (active && here.num_running <= to->num_running + 1)) continue;
     sequence.batch = static_cast<int>(to - batches.begin());
+    // A row that came back without a sample still counts here, and must not look as if it were in
+    // flight in the new batch.
     sequence.num_in_flight = 0;
     --here.num_running;
     ++to->num_running;
@@ -110,13 +117,14 @@ void Scheduler::State::LevelBatch(int batch) {
 
 void Scheduler::State::PlanDecode(StepPlan& plan) {
   plan.work.reserve(running.size() + 1);
-  // Oldest first: the newest ones, which are preempted for want of a slot, have no row in this plan
-  // yet.
+  // Oldest first. The victims of a preemption are the newest sequences, so they have no row in this
+  // plan yet.
   for (auto it = running.begin(); it != running.end();) {
     Sequence& sequence = *it->second;
     if (sequence.batch == plan.batch && !sequence.prefilling) {
       const Growth growth = GrowByOne(sequence, plan);
       if (growth != Growth::kGrown) {
+        // If the sequence was preempted itself, `it` is no longer valid.
         it = running.upper_bound(sequence.arrival);
         continue;
       }
@@ -133,10 +141,10 @@ void Scheduler::State::PlanDecode(StepPlan& plan) {
   }
 }
 
-// A slot for the token that was sampled last.
 Scheduler::State::Growth Scheduler::State::GrowByOne(Sequence& sequence, StepPlan& plan) {
   sequence.num_in_flight = 0;
-  // The row is computed again.
+  // The last step came back without a sample for this sequence: its row is computed again, in the
+  // slot that it has.
   if (sequence.num_slots() == sequence.num_tokens()) return Growth::kGrown;
   KvPool* pool = nullptr;
   while ((pool = PoolToGrow(sequence)) == nullptr) {
@@ -152,7 +160,7 @@ Scheduler::State::Growth Scheduler::State::GrowByOne(Sequence& sequence, StepPla
     pool->running.emplace(sequence.arrival, &sequence);
   }
   sequence.newest = static_cast<size_t>(extent - sequence.extents.begin());
-  // PoolToGrow saw a free one.
+  // This does not fail: PoolToGrow returns pools with a free slot only.
   return pool->Allocate(1, extent->slots) ? Growth::kGrown : Growth::kHasToWait;
 }
 
@@ -171,7 +179,8 @@ KvPool* Scheduler::State::PoolToGrow(const Sequence& sequence) {
     held.push_back({extent.pool->id(), extent.num_tokens()});
   const auto chosen = pools.find(placement->Grow(held, loads));
   if (chosen != pools.end() && chosen->second.num_free() > 0) return &chosen->second;
-  // Whatever the policy says, a free slot is used before anybody is preempted.
+  // The policy has chosen a node without room. A free slot anywhere is used before anybody is
+  // preempted.
   return &pools.at(loads.front().id);
 }
 
@@ -179,6 +188,8 @@ Sequence* Scheduler::State::VictimFor(Sequence& sequence) const {
   const auto& candidates = placement->spreads() ? running : sequence.extents.front().pool->running;
   bool slots_to_come = std::any_of(batches.begin(), batches.end(),
                                    [](const Batch& batch) { return !batch.leaving.empty(); });
+  // Newest first. A sequence in flight cannot be preempted, since its slots are being read; but an
+  // older one must not suffer in its place, so this one waits until that step is completed.
   for (auto it = candidates.rbegin(); it->second != &sequence; ++it) {
     if (!InFlight(*it->second)) return slots_to_come ? nullptr : it->second;
     slots_to_come = true;
@@ -194,7 +205,8 @@ void Scheduler::State::Preempt(Sequence& sequence, StepPlan& plan) {
 }
 
 void Scheduler::State::PlanPrefill(StepPlan& plan, int64_t budget_tokens) {
-  // At most one, unless the step before came back without some samples.
+  // At most one sequence of the batch is partly prefilled, unless the last step came back without
+  // some samples.
   for (Sequence* sequence : prefilling) {
     if (sequence->batch == plan.batch) budget_tokens = PlanChunk(*sequence, plan, budget_tokens);
   }
@@ -204,16 +216,17 @@ void Scheduler::State::PlanPrefill(StepPlan& plan, int64_t budget_tokens) {
   std::set<uint64_t> awaited = AwaitedGroups();
   std::vector<Waiting> passed_over;
   start_bytes = 0;
-  // A start needs a token of the budget that nobody who runs can use: so those who run are never
-  // more than the budget, and all get a row.
+  // A sequence starts only with a token of the budget that no running sequence can use. So the
+  // running sequences never outnumber the budget, and each of them gets a row in every step.
   while (budget_tokens > 0 && MayStart(plan.batch)) {
     const std::optional<Waiting> top = queue->Top();
     const auto it = top ? sequences.find(top->sequence) : sequences.end();
-    // Not in the plan that preempted it. Nobody overtakes it either: they would only take the slots
-    // that it made free.
+    // A sequence does not start again in the plan that preempted it. Nobody overtakes it either:
+    // they would only take the slots that it has just freed.
     if (it == sequences.end() || it->second.preempted_in == plan.step) break;
     Sequence& sequence = it->second;
-    // It holds nothing and takes nothing, so whoever is behind it need not wait with it.
+    // The prefix that it will share is being computed. It holds no slots meanwhile and will need
+    // few, so those behind it need not wait too. A prompt of one token has nothing to share.
     if (awaited.contains(sequence.group) && sequence.num_tokens() > 1) {
       queue->Remove(sequence.id);
       passed_over.push_back(*top);
@@ -229,15 +242,15 @@ void Scheduler::State::PlanPrefill(StepPlan& plan, int64_t budget_tokens) {
 bool Scheduler::State::MayStart(int batch) const {
   const auto num_running = static_cast<int>(running.size());
   if (num_running >= options.max_num_seqs || batch >= pipeline.num_batches) return false;
-  // Its share of all that run or may start: a burst fills every batch's next step, and the batches
-  // end even.
+  // A batch starts no more than its share of all sequences that run or could start now. So a burst
+  // of requests is divided among the next steps of all batches, and the batches end up even.
   const int num_to_run =
       num_running + std::min(static_cast<int>(queue->size()), options.max_num_seqs - num_running);
   const int share = (num_to_run + pipeline.num_batches - 1) / pipeline.num_batches;
   return batches[static_cast<size_t>(batch)].num_running < share;
 }
 
-// Decode rows: memory nodes take max_num_seqs at a time.
+// Memory nodes take at most max_num_seqs decode rows in one step.
 int64_t Scheduler::State::NumRowsLeft(const StepPlan& plan) const {
   int64_t left = options.max_num_seqs;
   for (const Work& work : plan.work) left -= work.prefill ? 0 : std::ssize(work.tokens);
@@ -246,6 +259,8 @@ int64_t Scheduler::State::NumRowsLeft(const StepPlan& plan) const {
 
 int64_t Scheduler::State::PlanChunk(Sequence& sequence, StepPlan& plan,
                                     int64_t budget_tokens) const {
+  // With a shared prefix the chunk comes as decode rows, which attend to the prefix on the memory
+  // node.
   const bool shares = sequence.num_shared > 0;
   const int64_t first = sequence.num_computed;
   const int64_t count = std::min(
@@ -264,12 +279,12 @@ int64_t Scheduler::State::PlanChunk(Sequence& sequence, StepPlan& plan,
   return budget_tokens - count;
 }
 
-// Gives the queue's top its slots. False if it has to wait, and everybody behind it too.
 bool Scheduler::State::Start(Sequence& sequence, const StepPlan& plan,
                              std::vector<NodeLoad>& loads) {
   if (start_bytes > 0 && start_bytes + sequence.start_bytes() > options.max_start_bytes)
     return false;
   const Beginning beginning = FindBeginning(sequence, loads);
+  // It could not get a row of this step, so it would only hold slots.
   if (beginning.pool != nullptr && NumRowsLeft(plan) == 0) return false;
   if (!TakeShared(sequence, beginning) &&
       !TakeSlots(sequence, placement->Place(sequence.num_tokens(), sequence.growth(), loads)))
@@ -292,8 +307,9 @@ bool Scheduler::State::Start(Sequence& sequence, const StepPlan& plan,
   return true;
 }
 
-// A second step of a sequence that computes its group's beginning proves it. Those that share one
-// themselves have nothing to wait for.
+// A sequence proves the prefix of its group with its first decode step, so it must have one token
+// to generate after the one that its prefill samples. If it shares a prefix itself, that prefix is
+// there for the others too, and nobody need wait for it.
 bool Scheduler::State::WillProve(const Sequence& sequence) const {
   return options.prefix_caching && sequence.group != 0 && sequence.num_shared == 0 &&
          sequence.num_proven == 0 && sequence.extents.size() == 1 &&
@@ -311,10 +327,12 @@ std::set<uint64_t> Scheduler::State::AwaitedGroups() const {
 Scheduler::State::Beginning Scheduler::State::FindBeginning(const Sequence& sequence,
                                                             std::span<const NodeLoad> loads) {
   if (!options.prefix_caching) return {};
+  // A sequence that placement would spread does not share.
   if (placement->spreads() &&
       placement->Place(sequence.num_tokens(), sequence.growth(), loads).size() != 1)
     return {};
-  const auto read = [](const KvPool& pool) {  // by each decode step, in tokens
+  // Tokens that the node's attention reads in each decode step.
+  const auto read = [](const KvPool& pool) {
     int64_t sum = 0;
     for (const auto& [arrival, other] : pool.running) sum += other->num_slots();
     return sum;
@@ -325,8 +343,8 @@ Scheduler::State::Beginning Scheduler::State::FindBeginning(const Sequence& sequ
   int64_t most = 0;
   for (auto& [id, pool] : pools) {
     const int64_t length = pool.CachedLength(sequence.all_but_last());
-    // What is not computed again has to be worth the tokens that the node reads more than another.
-    // A group shares in any case.
+    // The tokens that need not be computed again must outweigh the tokens that this node reads in
+    // each step beyond the least loaded one. A group shares in any case.
     const int64_t worth = length - (sequence.group == 0 ? read(pool) - least : 0);
     const bool enough = sequence.group != 0 || 2 * length > sequence.num_tokens();
     if (!enough || sequence.num_tokens() - length > kMaxCatchUpSteps * options.max_num_seqs ||
@@ -341,6 +359,7 @@ Scheduler::State::Beginning Scheduler::State::FindBeginning(const Sequence& sequ
 bool Scheduler::State::TakeShared(Sequence& sequence, const Beginning& beginning) {
   if (beginning.pool == nullptr) return false;
   KvPool& pool = *beginning.pool;
+  // Shared before the load is taken: idle slots count as free until a sequence owns them.
   std::vector<TokenSlot> slots = pool.Share(sequence.all_but_last());
   const NodeLoad load = LoadWithGrowth(pool);
   const int64_t num_left = sequence.num_tokens() - beginning.length;
@@ -355,11 +374,10 @@ bool Scheduler::State::TakeShared(Sequence& sequence, const Beginning& beginning
   return true;
 }
 
-// All or nothing: false, and nothing is taken, if the shares are not what the sequence needs or do
-// not fit.
 bool Scheduler::State::TakeSlots(Sequence& sequence, std::span<const KvShare> shares) {
   std::vector<Extent> extents;
   int64_t num_tokens = 0;
+  // The policy may be a deployment's own, so what it returns is checked.
   bool fits = !shares.empty() && (shares.size() == 1 || placement->spreads());
   for (const KvShare& share : shares) {
     const auto pool = pools.find(share.node);

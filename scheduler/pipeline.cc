@@ -7,16 +7,19 @@
 namespace lamina {
 namespace {
 
-constexpr double kFade = 0.98;          // weight of a step after the next one
-constexpr double kGainToSwitch = 1.05;  // to leave a pipeline
-constexpr double kAboutEqual = 1.03;    // rates within it: the simpler one
+constexpr double kFade = 0.98;          // factor on the weight of older steps at each new one
+constexpr double kGainToSwitch = 1.05;  // how much faster a pipeline must be to replace the present
+constexpr double kAboutEqual = 1.03;    // within this factor of the best, the simplest is taken
 // Standard deviation of the rows over their mean, below which no slope can be seen.
 constexpr double kSmallestSpread = 0.02;
 
-// What was measured with so many more or fewer rows still holds.
+// A measured round still holds if the rows have changed by no more than this fraction.
 constexpr double kAlikeRows = 0.25;
+// Rounds of a new pipeline before its mean is begun, and before it is relied on.
 constexpr int kRoundsToSettle = 4, kRoundsToJudge = 12;
-constexpr int64_t kRoundsToForget = 2000;  // then what was measured may be so no more
+// A pipeline that was not used for this many rounds is predicted again: conditions may have
+// changed.
+constexpr int64_t kRoundsToForget = 2000;
 
 }  // namespace
 
@@ -30,7 +33,8 @@ void PipelineChooser::Line::Add(double x, double y) {
   const double variance = xx_ / n_ - mean_x * mean_x;
   if (mean_y <= 0 || variance <= kSmallestSpread * kSmallestSpread * mean_x * mean_x) return;
   const double slope = (xy_ / n_ - mean_x * mean_y) / variance;
-  // Neither fewer rows nor more may cost less than nothing.
+  // Between a constant and a proportional cost. Noise must not suggest that more rows take less
+  // time, nor that no rows take a negative time.
   seen_ = std::clamp(slope * mean_x / mean_y, 0.0, 1.0);
 }
 
@@ -55,7 +59,8 @@ void PipelineChooser::Observe(const StepCost& cost, const Pipeline& now) {
   if (num_observed_ - entry->last > kRoundsToForget ||
       std::abs(entry->rows - rows) > kAlikeRows * rows)
     entry->num_rounds = 0;
-  // The first rounds still have sequences that change their batch.
+  // In the first rounds sequences still change their batch, so each of them replaces the one
+  // before. Then comes the plain mean, and in the end one that fades.
   const double weight = std::max(1.0 / std::max(1, entry->num_rounds - kRoundsToSettle), 1 - kFade);
   entry->rows += (rows - entry->rows) * weight;
   entry->round += (cost.round - entry->round) * weight;
@@ -68,7 +73,6 @@ const PipelineChooser::Measured* PipelineChooser::Find(const Pipeline& pipeline)
   return found == measured_.end() || found->num_rounds < kRoundsToJudge ? nullptr : &*found;
 }
 
-// Of what was measured with about as many rows and not long ago, else predicted.
 double PipelineChooser::Round(int num_rows, const Pipeline& pipeline) const {
   const Measured* const measured = Find(pipeline);
   const bool holds = measured != nullptr && num_observed_ - measured->last < kRoundsToForget &&
@@ -80,7 +84,8 @@ double PipelineChooser::Predict(int num_rows, const Pipeline& pipeline) const {
   const int n = pipeline.num_batches;
   const double rows = std::ceil(static_cast<double>(num_rows) / n);
   const double slices = slices_.At(rows), attention = attention_.At(rows);
-  // Of one compute node.
+  // Without rotation or stages a batch stays on its node, and the node with the most batches takes
+  // longest. Otherwise the slices of all batches are shared evenly.
   const int most_batches = (n + num_compute_nodes_ - 1) / num_compute_nodes_;
   const double compute =
       pipeline.rotates || stages_ ? slices * n / num_compute_nodes_ : slices * most_batches;
@@ -89,6 +94,7 @@ double PipelineChooser::Predict(int num_rows, const Pipeline& pipeline) const {
 
 Pipeline PipelineChooser::Choose(int num_rows, const Pipeline& now) const {
   if (num_rows < 1 || Find(now) == nullptr) return now;
+  // A batch without sequences gains nothing, so there are at most as many batches as rows.
   std::vector<Pipeline> simplest_first;
   for (int n = 1; n <= std::min(max_batches_, num_rows); ++n) {
     simplest_first.push_back({n, false});

@@ -72,6 +72,7 @@ class SpreadPlacement : public PlacementPolicy {
     int64_t total_free = 0;
     for (const NodeLoad& node : nodes) total_free += node.free_tokens;
     if (total_free < num_tokens + num_growth) return {};
+    // The nodes with the shortest time first, and of these first those with room for an even share.
     std::vector<NodeLoad> order(nodes.begin(), nodes.end());
     std::sort(order.begin(), order.end(),
               [](const NodeLoad& a, const NodeLoad& b) { return Time(a) < Time(b); });
@@ -85,18 +86,20 @@ class SpreadPlacement : public PlacementPolicy {
       for (size_t i = 0; i < num_shares; ++i) sum += order[i].free_tokens;
       return sum;
     };
+    // Ends, because all nodes together have room.
     while (room() < num_tokens) ++num_shares;
     return Level({order.begin(), order.begin() + static_cast<std::ptrdiff_t>(num_shares)},
                  num_tokens);
   }
 
   NodeId Grow(std::span<const KvShare> held, std::span<const NodeLoad> nodes) override {
-    int64_t num_tokens = 1;
+    int64_t num_tokens = 1;  // with the one that is to be placed
     for (const KvShare& share : held) num_tokens += share.num_tokens;
     const auto is_held = [&](const NodeLoad& node) {
       return std::any_of(held.begin(), held.end(),
                          [&](const KvShare& share) { return share.node == node.id; });
     };
+    // `nodes` has only those with a free slot: if none of them is held, the held ones are full.
     const bool may_leave =
         NumNodes(num_tokens) > held.size() || std::none_of(nodes.begin(), nodes.end(), is_held);
     const NodeLoad* best = nullptr;
@@ -112,15 +115,17 @@ class SpreadPlacement : public PlacementPolicy {
     return static_cast<size_t>((num_tokens + spread_tokens_ - 1) / spread_tokens_);
   }
 
-  // How long attention over all that is on the node takes, in units that all nodes share.
+  // How long attention over all tokens of the node takes, in a unit that is the same for all nodes.
   static std::tuple<double, NodeId> Time(const NodeLoad& node) {
     return {static_cast<double>(node.used_tokens()) / node.speed, node.id};
   }
 
-  // Pours tokens into the nodes so that their times end level: the lowest first, up to the next
-  // one's level. REQUIRES: they have room.
+  // Divides the tokens among the nodes so that their times end as equal as possible, like water
+  // that is poured into connected basins. The common level is found by bisection. REQUIRES: all
+  // nodes together have room.
   static std::vector<KvShare> Level(std::vector<NodeLoad> nodes, int64_t num_tokens) {
-    const auto poured = [&](double level) {  // tokens up to this time
+    // Tokens that bring every node up to this time.
+    const auto poured = [&](double level) {
       int64_t sum = 0;
       for (const NodeLoad& node : nodes) sum += Fill(node, level);
       return sum;
@@ -128,13 +133,15 @@ class SpreadPlacement : public PlacementPolicy {
     double low = 0, high = 0;
     for (const NodeLoad& node : nodes)
       high = std::max(high, static_cast<double>(node.capacity_tokens) / node.speed);
+    // Each round gains a bit, and a double has 53.
     for (int i = 0; i < 60; ++i) {
       const double middle = (low + high) / 2;
       (poured(middle) < num_tokens ? low : high) = middle;
     }
     std::vector<KvShare> shares;
     for (const NodeLoad& node : nodes) shares.push_back({node.id, Fill(node, low)});
-    int64_t left = num_tokens - poured(low);  // what rounding down has left over
+    // What rounding down has left over goes to the nodes one by one.
+    int64_t left = num_tokens - poured(low);
     for (size_t i = 0; left > 0; i = (i + 1) % nodes.size()) {
       const int64_t more = std::min<int64_t>(nodes[i].free_tokens - shares[i].num_tokens, 1);
       shares[i].num_tokens += more;
@@ -144,6 +151,7 @@ class SpreadPlacement : public PlacementPolicy {
     return shares;
   }
 
+  // Tokens that bring the node up to the time `level`, as far as it has room.
   static int64_t Fill(const NodeLoad& node, double level) {
     const auto tokens = static_cast<int64_t>(level * node.speed) - node.used_tokens();
     return std::clamp<int64_t>(tokens, 0, node.free_tokens);

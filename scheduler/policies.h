@@ -1,5 +1,6 @@
-// Where a deployment plugs its own rules in: who is served next, and on which node a sequence is
-// placed.
+// Where a deployment plugs in rules of its own: which waiting sequence is served next, and on which
+// node a sequence is placed. Policies are pure objects without threads or I/O, called by the
+// scheduler's thread only.
 #pragma once
 
 #include <cstddef>
@@ -18,20 +19,21 @@ struct Waiting {
   SequenceId sequence;
   int64_t num_tokens = 0;  // to prefill: prompt, and generated tokens after a preemption
   bool preempted = false;
-  uint64_t arrival = 0;  // the how-manieth sequence it was; a preempted one keeps its number
+  uint64_t arrival = 0;  // counts sequences in the order of Add; a preempted one keeps its number
 };
 
-// The order of the waiting line. Pure object; holds ids only. The scheduler serves strictly in this
-// order: as long as the sequence at the top finds no room, nobody behind it is served, so a long
-// prompt is not overtaken for ever. Those that wait for another of their group to compute what they
-// will share are passed over: removed, and pushed again, with the same Waiting, when the step is
-// planned.
+// The order of the waiting sequences. The scheduler serves strictly in this order: as long as the
+// sequence at the top finds no room, nobody behind it is served, so that a long prompt is not
+// overtaken for ever. The one exception are sequences that wait until another of their group has
+// computed what they will share: they are passed over, that is, removed while the step is planned
+// and then pushed again with the same Waiting.
 class QueuePolicy {
  public:
   virtual ~QueuePolicy() = default;
-  // A preempted sequence keeps its right to be served before newer ones.
+  // Adds a sequence that is not in the queue. A preempted sequence should be served before newer
+  // ones.
   virtual void Push(const Waiting& waiting) = 0;
-  // Who is next; it stays. nullopt if and only if size() is 0.
+  // The sequence to serve next, which stays in the queue. nullopt if and only if size() is 0.
   virtual std::optional<Waiting> Top() const = 0;
   virtual void Remove(SequenceId sequence) = 0;  // served or aborted; unknown ids are ignored
   virtual size_t size() const = 0;
@@ -41,8 +43,8 @@ class QueuePolicy {
 struct NodeLoad {
   NodeId id;
   int64_t capacity_tokens = 0;
-  // Not in use; when a sequence starts, also not kept back for the next tokens of those that are
-  // there.
+  // Slots that no sequence owns. When a sequence is to start, the slots that running sequences will
+  // soon grow into are not counted as free either.
   int64_t free_tokens = 0;
   int num_sequences = 0;
   double speed = 1;  // tokens that attention reads in a given time, relative to the other nodes
@@ -50,47 +52,52 @@ struct NodeLoad {
   int64_t used_tokens() const { return capacity_tokens - free_tokens; }
 };
 
-// Some of a sequence's tokens on one node.
+// The part of a sequence's tokens that goes to one node.
 struct KvShare {
   NodeId node;
   int64_t num_tokens = 0;
 };
 
-// Chooses where the KV of sequences goes.
+// Chooses the nodes that hold the KV of a sequence.
 class PlacementPolicy {
  public:
   virtual ~PlacementPolicy() = default;
 
-  // A sequence starts: it needs `num_tokens` slots now and soon `num_growth` more. Returns the
-  // shares of its first, second, ... tokens, each on another node, which sum to `num_tokens`;
-  // empty: it waits. A node may be chosen if its share fits though the growth does not; a
-  // preemption soon after is then likely. More than one share: only if spreads(). To keep every
-  // sequence moving, a policy must find a place when all nodes are empty and the sequence fits the
-  // largest one (if spreads(): all together).
+  // Places a sequence that is to start: it needs `num_tokens` slots now and soon `num_growth` more.
+  // Returns shares that sum to `num_tokens`, each on another node: the first share is the
+  // sequence's first tokens, and so on. Empty: the sequence has to wait. Only a policy that
+  // spreads() may return more than one share. A node may be chosen if the share fits but the growth
+  // does not; a preemption is then likely soon. So that every sequence makes progress, a policy
+  // must find a place when all nodes are empty and the sequence fits the largest one (if spreads(),
+  // all of them together).
   virtual std::vector<KvShare> Place(int64_t num_tokens, int64_t num_growth,
                                      std::span<const NodeLoad> nodes) = 0;
 
-  // Whether one sequence's tokens may lie on several nodes, whose partial outputs are merged. It
-  // may then grow onto nodes that have none of them yet, and what was accepted need only fit all
-  // nodes together.
+  // Whether one sequence's tokens may lie on several nodes, whose partial outputs are merged. A
+  // sequence may then grow onto nodes that have none of its tokens yet, and it is accepted if it
+  // fits all nodes together.
   virtual bool spreads() const { return false; }
 
-  // Where the next token of a running sequence goes that has `held`. Only asked if spreads().
-  // `nodes` are those with a free slot, at least one. Returns one of them.
+  // Chooses where the next token of a running sequence goes, whose tokens lie as `held` says.
+  // Called only if spreads(). `nodes` are those with a free slot, at least one; returns one of
+  // them.
   virtual NodeId Grow(std::span<const KvShare> held, std::span<const NodeLoad> nodes);
 };
 
-// First come, first served; preempted ones in front, oldest first. Every call is O(log waiting).
+// First come, first served, with preempted sequences in front, oldest first. Every call takes
+// logarithmic time in the number of waiting sequences.
 std::unique_ptr<QueuePolicy> MakeFifoQueue();
 
-// Whole sequences: the node with the least used share of its slots over its speed, among those that
-// have room; ties: the fewest sequences, then the lowest id.
+// Places each sequence as a whole: of the nodes that have room for it and its growth, on the one
+// with the smallest used share of its slots divided by its speed; among equals on the one with the
+// fewest sequences, then the lowest id.
 std::unique_ptr<PlacementPolicy> MakeLeastLoadedPlacement();
 
-// Sequences of up to `spread_tokens` tokens whole, longer ones over as many nodes as they have that
-// many tokens, so that the nodes' attention takes about the same time: used tokens over speed. A
-// sequence that grows takes a further node when it has outgrown those it is on, or when they are
-// full. So the others decide where tokens lie, and the last bits of merged outputs. REQUIRES:
+// Spreads a sequence of n tokens over ceil(n / spread_tokens) nodes, or over more if these have too
+// little room, so that attention takes about the same time on all of them; the time of a node is
+// taken to be its used tokens divided by its speed. A sequence that grows takes a further node when
+// it has outgrown those it is on, or when they are full. Where its tokens lie therefore depends on
+// the other sequences, and with it the last bits of its merged outputs. REQUIRES:
 // spread_tokens >= 1.
 std::unique_ptr<PlacementPolicy> MakeSpreadPlacement(int64_t spread_tokens);
 

@@ -5,7 +5,8 @@
 
 namespace lamina {
 
-// A long chain of edges would be destroyed recursively.
+// The members alone would destroy a long chain of edges recursively and could overflow the stack;
+// Evict removes leaves first.
 PrefixTree::~PrefixTree() {
   Evict(num_tokens_, [](TokenSlot) { return false; });
 }
@@ -51,7 +52,7 @@ void PrefixTree::Cut(Edge& edge, int64_t length) {
   rest->parent = &edge;
   rest->children = std::exchange(edge.children, {});
   for (auto& [token, child] : rest->children) child->parent = rest.get();
-  rest->used = edge.used;
+  rest->used = edge.used;  // cutting does not count as a use
   edge.tokens.resize(static_cast<size_t>(length));
   edge.slots.resize(static_cast<size_t>(length));
   edge.children.emplace(rest->tokens.front(), std::move(rest));
@@ -86,7 +87,8 @@ std::vector<TokenSlot> PrefixTree::Withdraw(std::span<const TokenId> tokens,
   std::vector<TokenSlot> forgotten;
   for (Edge* edge = Child(root_, tokens); edge != nullptr; edge = Child(*edge, tokens)) {
     const int64_t common = Common(*edge, tokens);
-    int64_t others = 0;  // slots that hold the same text for somebody else
+    // Tokens at the edge's begin whose slots the tree has from another sequence.
+    int64_t others = 0;
     while (others < common &&
            edge->slots[static_cast<size_t>(others)] != slots[static_cast<size_t>(others)])
       ++others;
@@ -112,22 +114,26 @@ std::vector<PrefixTree::Edge*> PrefixTree::Edges() {
 }
 
 void PrefixTree::Forget(Edge& edge, std::vector<TokenSlot>& slots) {
+  // Without recursion, since chains can be long: goes down to a leaf, removes it, and goes on with
+  // its parent, until `edge` itself is removed.
   const Edge* const before = edge.parent;
   for (Edge *at = &edge, *parent = nullptr; parent != before; at = parent) {
     while (!at->children.empty()) at = at->children.begin()->second.get();
     slots.insert(slots.end(), at->slots.begin(), at->slots.end());
     num_tokens_ -= std::ssize(at->slots);
     parent = at->parent;
+    // A copy of the key, which erase() destroys together with `at`.
     parent->children.erase(TokenId{at->tokens.front()});
   }
 }
 
 std::vector<TokenSlot> PrefixTree::Evict(int64_t num_tokens,
                                          const std::function<bool(TokenSlot)>& in_use) {
+  // One slot speaks for the whole edge: all of its slots are in use or none.
   const auto idle = [&](const Edge* edge) { return !in_use(edge->slots.front()); };
   const auto used_later = [](const Edge* a, const Edge* b) { return a->used > b->used; };
   std::vector<TokenSlot> slots;
-  std::vector<Edge*> leaves = Edges();  // a heap
+  std::vector<Edge*> leaves = Edges();  // a heap, the least recently used on top
   std::erase_if(leaves, [&](const Edge* edge) { return !edge->children.empty() || !idle(edge); });
   std::ranges::make_heap(leaves, used_later);
   while (std::ssize(slots) < num_tokens && !leaves.empty()) {
@@ -135,6 +141,7 @@ std::vector<TokenSlot> PrefixTree::Evict(int64_t num_tokens,
     Edge* const leaf = leaves.back();
     leaves.pop_back();
     const int64_t kept = std::ssize(leaf->slots) - (num_tokens - std::ssize(slots));
+    // The leaf has more than is needed: its beginning stays.
     if (kept > 0) {
       Cut(*leaf, kept);
       Forget(*leaf->children.begin()->second, slots);
@@ -143,9 +150,10 @@ std::vector<TokenSlot> PrefixTree::Evict(int64_t num_tokens,
     Edge* const parent = leaf->parent;
     Forget(*leaf, slots);
     if (parent == &root_ || !parent->children.empty() || !idle(parent)) continue;
-    leaves.push_back(parent);
+    leaves.push_back(parent);  // it has become a leaf
     std::ranges::push_heap(leaves, used_later);
   }
+  // No idle leaf is left, but there may be idle edges that edges in use follow.
   for (int64_t missing = num_tokens - std::ssize(slots); missing > 0;) {
     std::vector<Edge*> edges = Edges();
     const auto edge = std::ranges::find_if(edges, idle);

@@ -44,7 +44,8 @@ std::vector<SequenceId> Scheduler::LoseNode(NodeId node) {
   const auto on_it = [&](const Extent& extent) { return extent.pool == &lost->second; };
   std::vector<Sequence*> failed;
   for (auto& [id, sequence] : state_->sequences) {
-    const bool ended = sequence.num_tokens() == sequence.max_tokens;  // needs no node any more
+    // One that has all its tokens needs no node any more and only waits for Finish.
+    const bool ended = sequence.num_tokens() == sequence.max_tokens;
     const bool holds = std::any_of(sequence.extents.begin(), sequence.extents.end(), on_it);
     if (!ended && (holds || sequence.max_tokens > capacity_left)) failed.push_back(&sequence);
   }
@@ -55,6 +56,7 @@ std::vector<SequenceId> Scheduler::LoseNode(NodeId node) {
     ids.push_back(sequence->id);
     state_->Forget(*sequence);
   }
+  // The pool is destroyed, so no extent may point to it when steps in flight are completed.
   for (Batch& batch : state_->batches) {
     for (Leaving& leaving : batch.leaving) std::erase_if(leaving.extents, on_it);
   }
@@ -68,13 +70,14 @@ void Scheduler::Restart() {
     for (const Leaving& leaving : std::exchange(batch.leaving, {}))
       state_->FreeSlots(leaving.id, leaving.extents);
   }
-  std::vector<Sequence*> ran;
+  std::vector<Sequence*> ran;  // a copy: GiveUpSlots changes `running`
   for (const auto& [arrival, sequence] : state_->running) ran.push_back(sequence);
   for (Sequence* sequence : ran) {
     state_->GiveUpSlots(*sequence);
     state_->Enqueue(*sequence, /*preempted=*/true);
   }
   for (auto& [id, pool] : state_->pools) pool.DropPrefixes();
+  // Nodes that have forgotten everything need not be told what to drop.
   state_->released.clear();
 }
 
@@ -139,12 +142,16 @@ void Scheduler::CompleteStep(std::span<const Sampled> sampled, int batch) {
     state_->FreeSlots(leaving.id, leaving.extents);
   for (const auto& [id, token] : sampled) {
     const auto it = state_->sequences.find(id);
-    // Not in this step: finished since, or finished and added again.
+    // Not in this step: it was finished since, or finished and added again.
     if (it == state_->sequences.end() || it->second.batch != batch ||
         it->second.num_in_flight == 0 || !it->second.samples)
       continue;
     Sequence& sequence = it->second;
     sequence.num_computed += std::exchange(sequence.num_in_flight, 0);
+    // Decode rows attend on the memory node to everything before them, so their output shows that
+    // it is there. Prefill attends on the compute node and shows nothing. What is proven first is
+    // offered at once, because others of the group wait for it; what follows is offered in
+    // GiveUpSlots.
     const bool proves = !sequence.prefilling || sequence.num_shared > 0;
     if (proves && std::exchange(sequence.num_proven, sequence.num_computed) == 0)
       state_->KeepProven(sequence);
@@ -153,6 +160,7 @@ void Scheduler::CompleteStep(std::span<const Sampled> sampled, int batch) {
     if (sequence.num_tokens() < sequence.max_tokens) continue;
     state_->GiveUpSlots(sequence);
   }
+  // Chunks that do not end their prefill have no entry in `sampled`.
   for (Sequence* sequence : state_->prefilling) {
     if (sequence->batch == batch && !sequence->samples)
       sequence->num_computed += std::exchange(sequence->num_in_flight, 0);
@@ -206,6 +214,7 @@ void Scheduler::State::FreeSlots(SequenceId sequence, const std::vector<Extent>&
 }
 
 void Scheduler::State::KeepProven(const Sequence& sequence) {
+  // A prefix is shared only if all of it is on one node.
   if (!options.prefix_caching || sequence.extents.size() != 1 || sequence.num_proven == 0) return;
   const Extent& extent = sequence.extents.front();
   const auto num_tokens = static_cast<size_t>(sequence.num_proven);
@@ -213,7 +222,8 @@ void Scheduler::State::KeepProven(const Sequence& sequence) {
                     std::span(extent.slots).first(num_tokens));
 }
 
-// What it left for others when it had one extent are that one's first slots.
+// What the sequence has offered, it offered while it had only one extent. That extent is still the
+// first one, and its slots are those of the sequence's first tokens.
 void Scheduler::State::WithdrawKept(Sequence& sequence) {
   sequence.num_proven = 0;
   const Extent& first = sequence.extents.front();
@@ -227,6 +237,9 @@ void Scheduler::State::GiveUpSlots(Sequence& sequence) {
   if (sequence.prefilling) std::erase(prefilling, &sequence);
   Batch& batch = batches[static_cast<size_t>(sequence.batch)];
   --batch.num_running;
+  // With a single batch no slot is given to another sequence before the step in flight is
+  // completed, because no other step is planned before. With several, the next plan of another
+  // batch could overwrite what this step still reads.
   if (InFlight(sequence) && batches.size() > 1) {
     batch.leaving.push_back({sequence.id, std::move(sequence.extents)});
   } else {
@@ -244,7 +257,7 @@ void Scheduler::State::Forget(Sequence& sequence) {
   if (sequence.running()) {
     GiveUpSlots(sequence);
   } else {
-    queue->Remove(sequence.id);  // no entry if it has ended
+    queue->Remove(sequence.id);  // ignored if it has ended and is not in the queue
   }
   sequences.erase(sequence.id);
 }

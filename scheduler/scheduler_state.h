@@ -1,4 +1,5 @@
-// What a Scheduler remembers between calls. Private to scheduler.cc and next_step.cc.
+// What a Scheduler remembers between calls, and the parts of NextStep. Private to scheduler.cc and
+// next_step.cc.
 #pragma once
 
 #include <algorithm>
@@ -15,13 +16,13 @@
 
 namespace lamina {
 
-// Slots that a start leaves free for each sequence on the node: so many steps pass before it can
-// cause a preemption. A preemption costs the prefill of hundreds of tokens, 16 idle slots cost a
-// few percent of a node that holds sequences of hundreds of tokens.
+// Slots that a start leaves free for each sequence on the node, and so the steps that pass before
+// the start can cause a preemption. A preemption costs the prefill of hundreds of tokens; 16 idle
+// slots per sequence cost a few percent of a node that holds sequences of hundreds of tokens.
 inline constexpr int64_t kGrowthTokens = 16;
 
-// What is left of a prompt whose beginning is shared comes as decode rows, which take turns with
-// everybody's: at most so many steps' worth.
+// The rest of a prompt that shares a prefix is computed by decode rows, which compete with those of
+// all other sequences. A prefix is used only if the rest takes at most this many full steps.
 inline constexpr int64_t kMaxCatchUpSteps = 4;
 
 // A sequence's tokens on one node.
@@ -32,51 +33,54 @@ struct Extent {
   int64_t num_tokens() const { return static_cast<int64_t>(slots.size()); }
 };
 
-// A sequence from Add to Finish. It waits, runs (has extents) or has ended (all its tokens are
-// there, Finish is to come).
+// A sequence from Add to Finish. It waits, runs (has extents), or has ended (it has all its tokens,
+// and only the call of Finish is missing).
 struct Sequence {
   SequenceId id;
-  uint64_t arrival = 0;
-  uint64_t group = 0;           // as SequenceSpec's
-  int64_t told_bytes = 0;       // likewise
+  uint64_t arrival = 0;         // counts calls of Add
+  uint64_t group = 0;           // SequenceSpec::group
+  int64_t told_bytes = 0;       // SequenceSpec::told_bytes
   std::vector<TokenId> tokens;  // prompt and generated
   int64_t max_tokens = 0;       // prompt + max_new_tokens
 
-  // While it runs. Invariants: num_computed <= num_slots() <= tokens.size(); a prefilling one has
-  // all its slots, the first extent's for its first tokens and so on; later tokens went to any of
-  // them.
+  // The following hold while it runs. Invariants: num_computed <= num_slots() <= tokens.size(). A
+  // prefilling sequence has all its slots: those of the first extent are for its first tokens, and
+  // so on. Tokens that are decoded later may go to any extent.
   std::vector<Extent> extents;  // each on another pool
-  size_t newest = 0;            // the extent of the token that got its slot last
+  size_t newest = 0;            // index of the extent that got the last slot
   int64_t num_computed = 0;     // tokens whose KV is in its slots after the last completed step
-  // Of those: a completed step has attended to them on the node, so they are there for others too.
+  // How many of num_computed a completed step has attended to on the node. Their K and V have
+  // certainly arrived there, so other sequences may share them.
   int64_t num_proven = 0;
   bool prefilling = false;  // until the step that samples its first token is completed
-  // Tokens whose KV was there when it started: it is prefilled as decode rows, which attend to
-  // them.
+  // Tokens whose K and V were on the node when it started. If not 0, the rest is prefilled by
+  // decode rows, because the compute node has no KV of the shared tokens.
   int64_t num_shared = 0;
 
   int batch = 0;
 
-  // Its part of its batch's step in flight.
+  // Its part of the step that its batch has in flight.
   int64_t num_in_flight = 0;  // tokens
   bool samples = false;
 
-  StepId preempted_in;  // the latest plan that preempted it; step 0 is never planned
+  StepId preempted_in;  // the latest plan that preempted it; 0 (never a planned step) if none did
 
   bool running() const { return !extents.empty(); }
   int64_t num_slots() const;
   int64_t num_tokens() const { return static_cast<int64_t>(tokens.size()); }
   int64_t start_bytes() const { return kStartBytesPerToken * num_tokens() + told_bytes; }
-  // That one is computed: it samples.
+  // The tokens that may be found in the cache. The last one must be computed in any case, since its
+  // logits choose the next token.
   std::span<const TokenId> all_but_last() const {
     return std::span(tokens).first(tokens.size() - 1);
   }
-  // Slots it will take in the next steps, beyond those for tokens.size(): the token that is sampled
-  // last never gets one.
+  // Slots that it will take in the next steps, beyond those for its present tokens. The last token
+  // that is sampled never gets a slot.
   int64_t growth() const { return std::min(kGrowthTokens, max_tokens - num_tokens() - 1); }
 };
 
-// Has left while its step is in flight: its slots are free when that is completed.
+// The slots of a sequence that gave them up while its step was in flight. They are freed when the
+// step is completed.
 struct Leaving {
   SequenceId id;
   std::vector<Extent> extents;
@@ -85,8 +89,8 @@ struct Leaving {
 struct Batch {
   bool in_flight = false;  // a step with work is not completed
   std::vector<Leaving> leaving;
-  int num_running = 0;
-  bool rotates = false;
+  int num_running = 0;   // sequences
+  bool rotates = false;  // for StepPlan::rotates; follows the pipeline when nothing is prefilling
 };
 
 struct Scheduler::State {
@@ -99,61 +103,74 @@ struct Scheduler::State {
   std::unordered_map<SequenceId, Sequence> sequences;
   std::vector<Sequence*> prefilling;  // running and not prefilled yet, in the order of their start
   std::vector<SequenceId> released;   // for the next plan
-  int64_t num_preemptions = 0, num_started_tokens = 0, num_shared_tokens = 0;
+  int64_t num_preemptions = 0, num_started_tokens = 0, num_shared_tokens = 0;  // SchedulerStats
   uint64_t next_arrival = 0;
   StepId next_step{1};
-  int64_t start_bytes = 0;  // of those that the plan under way has started
+  int64_t start_bytes = 0;  // of the sequences that the present plan has started so far
   std::vector<Batch> batches;
   Pipeline pipeline;
 
-  // Tokens that one sequence can have at most; 0 without nodes.
+  // The most tokens that one sequence can have, on all nodes or all but one; 0 without nodes.
   int64_t capacity_for_one(std::optional<NodeId> without = std::nullopt) const;
 
   bool InFlight(const Sequence& sequence) const {
     return sequence.num_in_flight > 0 && batches[static_cast<size_t>(sequence.batch)].in_flight;
   }
-  bool MayStart(int batch) const;  // another sequence in this one
+  // Whether another waiting sequence may start in this batch.
+  bool MayStart(int batch) const;
 
-  // NextStep's parts, in its order.
-  void LevelBatch(int batch);  // what it has too many of goes to others
+  // The parts of NextStep, in its order.
+  // Moves decoding sequences that the batch has too many of to other batches.
+  void LevelBatch(int batch);
   void PlanDecode(StepPlan& plan);
   void PlanPrefill(StepPlan& plan, int64_t budget_tokens);
   // Gives a started sequence as much of the budget as it can use and returns what is left of it.
   int64_t PlanChunk(Sequence& sequence, StepPlan& plan, int64_t budget_tokens) const;
+  // Decode rows that the plan may still take.
   int64_t NumRowsLeft(const StepPlan& plan) const;
+  // Gives slots to the sequence at the queue's top and makes it run. Returns false if it has to
+  // wait, and everybody behind it too.
   bool Start(Sequence& sequence, const StepPlan& plan, std::vector<NodeLoad>& loads);
-  // The beginning that its group will share. REQUIRES: it runs.
+  // Whether the sequence is computing, from nothing, the prefix that its group will share.
+  // REQUIRES: it runs.
   bool WillProve(const Sequence& sequence) const;
-  std::set<uint64_t> AwaitedGroups() const;  // one of each will
+  // The groups of running sequences for which WillProve holds.
+  std::set<uint64_t> AwaitedGroups() const;
+  // Takes the slots that placement has chosen. All or nothing: returns false and takes nothing if
+  // the shares are not what the sequence needs or do not fit.
   bool TakeSlots(Sequence& sequence, std::span<const KvShare> shares);
-  struct Beginning {  // of a sequence, with KV that is there
+  // A prefix of a sequence whose K and V a pool keeps.
+  struct Beginning {
     KvPool* pool = nullptr;
-    int64_t length = 0;
+    int64_t length = 0;  // tokens
   };
-  // That is worth sharing; nullptr: none.
+  // The prefix that is most worth sharing; with pool == nullptr if none is.
   Beginning FindBeginning(const Sequence& sequence, std::span<const NodeLoad> loads);
-  // Its slots and the rest; likewise.
+  // Takes the slots of the prefix and slots for the rest. All or nothing: returns false and takes
+  // nothing if there is no prefix or the rest has no room beside it.
   bool TakeShared(Sequence& sequence, const Beginning& beginning);
-  // For others that begin alike.
+  // Offers the sequence's proven tokens to others that begin alike.
   void KeepProven(const Sequence& sequence);
-  // It leaves nothing for others, nor does what it shares. REQUIRES: it runs.
+  // Takes back what the sequence has offered, and what it shares itself. REQUIRES: it runs.
   void WithdrawKept(Sequence& sequence);
   enum class Growth { kGrown, kPreempted, kHasToWait };
+  // Gives the sequence a slot for the token that was sampled last; may preempt others, or itself.
   Growth GrowByOne(Sequence& sequence, StepPlan& plan);
-  KvPool* PoolToGrow(const Sequence& sequence);  // nullptr: all that it may grow on are full
-  // Who gives up its slots for it: the newest of those that hold some where it may grow, and it may
-  // be the sequence itself. nullptr: there will be slots when what is in flight is completed.
+  // The pool of the sequence's next token; nullptr if all pools that it may grow on are full.
+  KvPool* PoolToGrow(const Sequence& sequence);
+  // The sequence to preempt so that this one gets a slot: the newest of those that hold slots where
+  // it may grow, possibly itself. nullptr if slots will be free, or a newer sequence preemptable,
+  // when a step in flight is completed.
   Sequence* VictimFor(Sequence& sequence) const;
   void Preempt(Sequence& sequence, StepPlan& plan);
 
   void Enqueue(const Sequence& sequence, bool preempted);
-  void GiveUpSlots(
-      // Leaves its nodes and batch; its slots are freed now, or when it is no more in flight.
-      // REQUIRES: it runs.
-      Sequence& sequence);
-  // And reports it as released.
+  // The sequence leaves its nodes and its batch. Its slots are freed now, or when its step in
+  // flight is completed. REQUIRES: it runs.
+  void GiveUpSlots(Sequence& sequence);
+  // Releases the slots and adds the sequence to `released`.
   void FreeSlots(SequenceId sequence, const std::vector<Extent>& extents);
-  // In whatever state it is; destroys it.
+  // Destroys the sequence, whatever its state.
   void Forget(Sequence& sequence);
 };
 

@@ -10,7 +10,7 @@ namespace lamina {
 
 namespace {
 
-constexpr int64_t kNone = -1;
+constexpr int64_t kNone = -1;  // no block, at the ends of lists
 
 [[noreturn]] void DieOfFreeSlot(const char* call, TokenSlot slot) {
   std::fprintf(stderr, "lamina: SlotAllocator::%s: slot %u is not in use\n", call, slot);
@@ -48,6 +48,8 @@ void SlotAllocator::AddRef(std::span<const TokenSlot> slots) {
 }
 
 void SlotAllocator::Release(std::span<const TokenSlot> slots) {
+  // Slots of one block that follow each other are freed together: runs and lists change once for
+  // each block and not for each slot.
   for (size_t i = 0; i < slots.size();) {
     const int64_t block = slots[i] / kBlockSlots;
     uint32_t freed = 0;
@@ -89,7 +91,6 @@ void SlotAllocator::Take(int64_t first, int64_t count, std::vector<TokenSlot>& s
   num_used_ += count;
 }
 
-// As many as follow `slot` without a gap.
 int64_t SlotAllocator::TakeBehind(int64_t slot, int64_t at_most, std::vector<TokenSlot>& slots) {
   int64_t taken = 0;
   while (taken < at_most && IsFree(slot + 1)) {
@@ -105,18 +106,19 @@ int64_t SlotAllocator::TakeBehind(int64_t slot, int64_t at_most, std::vector<Tok
   return taken;
 }
 
-// REQUIRES: there is a run.
 int64_t SlotAllocator::TakeFromRun(int64_t at_most, std::vector<TokenSlot>& slots) {
+  // Blocks for a tenth of the sequence's length more, so that it can go on in the same run.
   const int64_t growth = (static_cast<int64_t>(slots.size()) + at_most) / 10 / kBlockSlots;
   const int64_t needed = (at_most + kBlockSlots - 1) / kBlockSlots;
   auto run = run_sizes_.lower_bound({needed + growth, 0});
+  // No run has room for all: the lowest of the longest ones.
   if (run == run_sizes_.end()) run = run_sizes_.lower_bound({run_sizes_.rbegin()->first, 0});
   return TakeBehind(run->second * kBlockSlots - 1, std::min(at_most, run->first * kBlockSlots),
                     slots);
 }
 
-// REQUIRES: a slot is free, but no block as a whole.
 int64_t SlotAllocator::TakeFromPartial(int64_t at_most, std::vector<TokenSlot>& slots) {
+  // The emptiest block holds the longest gaps, and this ends because some slot is free.
   size_t num_free = kBlockSlots - 1;
   while (partial_[num_free] == kNone) --num_free;
   const int64_t block = partial_[num_free];
@@ -152,7 +154,6 @@ void SlotAllocator::RemoveRun(std::map<int64_t, int64_t>::iterator run) {
   runs_.erase(run);
 }
 
-// Joins the runs that end before and begin behind it.
 void SlotAllocator::AddWhole(int64_t block) {
   int64_t begin = block, end = block + 1;
   auto next = runs_.upper_bound(block);

@@ -17,6 +17,7 @@ LinearWork WorkOf(const Slice& slice, const Graph& graph) {
     return static_cast<double>(graph.values[static_cast<size_t>(id)].width);
   };
   for (const Op& op : slice.program) {
+    // An embedding reads one row of its table and writes it; the rest of the table stays unread.
     if (op.kind == OpKind::kEmbedding || op.kind == OpKind::kPositionEmbedding)
       work.row_elements += 2 * width(op.output);
     if (op.kind == OpKind::kAllReduce) work.row_elements += (op.num_ranks + 1) * width(op.output);
@@ -26,6 +27,8 @@ LinearWork WorkOf(const Slice& slice, const Graph& graph) {
         weights += NumElements(weight);
         rows += static_cast<double>(weight.shape[0] + weight.shape[1]);
       }
+      // The weights of all experts are read, but a row computes only with those that it is routed
+      // to.
       const double routed = static_cast<double>(op.experts_per_token) / op.num_experts;
       work.weights += weights;
       work.unrouted += weights * (1 - routed);

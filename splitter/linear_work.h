@@ -1,18 +1,20 @@
-// What the linear layers of a slice come to: weights, operations and activations, without a device.
+// What the linear layers of a slice come to: weights, operations and activations, whatever the
+// device.
 #pragma once
 
 #include "splitter/slices.h"
 
 namespace lamina {
 
-// A slice's linear layers; norms, rotations and sums ride along with them, as fused kernels do.
+// The work of a slice's linear layers. Norms, rotations and sums are not counted: fused kernels do
+// them along with the linear layers.
 struct LinearWork {
-  // Elements of the matrices: read once per run, 2 operations each per row.
+  // Elements of the matrices. Each is read once per run and takes 2 operations per row.
   double weights = 0;
-  // Of these the ones that a row has no part in: of experts that it does not go to.
+  // How many of `weights` take no operations for a row: those of experts that it is not routed to.
   double unrouted = 0;
-  // What each row reads and writes: inputs and outputs of the matrices, parts and sum of
-  // all-reduces.
+  // Elements that each row reads and writes: inputs and outputs of the matrices, and the parts and
+  // sums of all-reduces.
   double row_elements = 0;
 };
 LinearWork WorkOf(const Slice& slice, const Graph& graph);

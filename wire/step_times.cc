@@ -6,7 +6,8 @@
 namespace lamina {
 namespace {
 
-constexpr int64_t kMaxNs = int64_t{1} << 62;  // differences of such times do not overflow
+// Times of a peer have to be below this, so that their differences do not overflow.
+constexpr int64_t kMaxNs = int64_t{1} << 62;
 
 }  // namespace
 
@@ -31,6 +32,7 @@ std::string EncodeRecords(std::span<const StepRecord> records) {
 }
 
 std::optional<std::vector<StepRecord>> DecodeRecords(const std::string& bytes) {
+  // The bytes come from another process. Copied, since they need not be aligned.
   if (bytes.size() % sizeof(StepRecord) != 0) return std::nullopt;
   std::vector<StepRecord> records(bytes.size() / sizeof(StepRecord));
   if (!records.empty()) std::memcpy(records.data(), bytes.data(), bytes.size());
@@ -49,6 +51,7 @@ std::optional<ReplyTimes> CutReplyTimes(std::span<const std::byte>& payload) {
   const bool sane = times.noticed_ns > -kMaxNs && times.noticed_ns <= times.started_ns &&
                     times.started_ns <= times.done_ns && times.done_ns < kMaxNs &&
                     times.bubble_ns >= 0 && times.bubble_ns < kMaxNs;
+  // Cut off even if they are impossible: what is left must have the size of the outputs.
   payload = payload.first(payload.size() - sizeof(times));
   return sane ? std::optional(times) : std::nullopt;
 }

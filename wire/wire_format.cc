@@ -20,6 +20,7 @@ uint64_t HeaderChecksum(const MessageHeader& header) {
 std::optional<Notification> Notification::Unpack(uint32_t value) {
   const Notification notification{static_cast<MessageKind>(value >> 28), value >> 24 & 15,
                                   value & 0xffffff};
+  // The 32 bits come from a peer, and `slot` is used as an index.
   const bool pushes =
       notification.kind == MessageKind::kPush || notification.kind == MessageKind::kPushDone;
   const bool known =
@@ -56,6 +57,7 @@ Result<FailedRows> FailedRows::Read(std::span<const std::byte> bytes, size_t num
   std::memcpy(head.data(), bytes.data(), sizeof(head));
   const auto& [status, count] = head;
   const std::span<const std::byte> behind = bytes.subspan(sizeof(head));
+  // `count` comes from a peer: it is checked before it sizes a vector.
   if (status == 0 || count > num_rows || behind.size() / sizeof(uint32_t) < count)
     return Corrupt(std::to_string(count) + " failed rows of " + std::to_string(num_rows) + " in " +
                    std::to_string(bytes.size()) + " bytes");
@@ -92,6 +94,7 @@ Result<ReceivedMessage> Open(std::span<const std::byte> area, MessageKind kind,
   ReceivedMessage message;
   std::memcpy(&message.header, area.data(), sizeof(MessageHeader));
   const MessageHeader& header = message.header;
+  // Nothing else of the header is believed before its checksum has been found right.
   if (header.magic != kWireMagic)
     return Corrupt("message magic " + std::to_string(header.magic) + ", expected " +
                    std::to_string(kWireMagic));
@@ -104,6 +107,7 @@ Result<ReceivedMessage> Open(std::span<const std::byte> area, MessageKind kind,
   if (header.payload_bytes > area.size() - sizeof(MessageHeader))
     return Corrupt("message payload is longer than its area");
   message.payload = area.subspan(sizeof(MessageHeader), header.payload_bytes);
+  // A checksum that is there is checked even if none was asked for.
   const bool has_checksum = (header.flags & kHasPayloadChecksum) != 0;
   if (payload_checksum && !has_checksum)
     return Corrupt("message payload has no checksum; the nodes are configured differently");
@@ -123,6 +127,7 @@ std::string DataHello::Encode() const {
 }
 
 std::optional<DataHello> DataHello::Decode(const std::string& bytes) {
+  // Epoch and node id, with or without a token.
   if (bytes.size() != 12 && bytes.size() != 12 + kSessionTokenBytes) return std::nullopt;
   DataHello hello;
   std::memcpy(&hello.epoch, bytes.data(), 8);

@@ -1,5 +1,5 @@
-// A GPU of this machine: weights, values and KV in its memory. Messages go there and come from
-// there through pinned memory.
+// The compute device of a GPU of this machine, which has weights, values and KV in its memory.
+// Bytes of messages move between host and GPU through pinned memory.
 #pragma once
 
 #include <memory>
@@ -10,11 +10,12 @@
 
 namespace lamina {
 
-// A GPU that fails in the middle of a step ends the process. Thread: one owner. Outlives what it
-// makes.
+// If the GPU fails in the middle of a step, the process ends. Must outlive what it makes. Thread:
+// one owner.
 class CudaDevice final : public ComputeDevice {
  public:
-  // GPU number `index`. Borrows the team, which samples. Errors as cuda::DescribeDevice.
+  // Opens GPU number `index`. Borrows the team, which samples. Errors are those of
+  // cuda::DescribeDevice, for example if there is no such GPU, and of allocating the stream.
   static Result<std::unique_ptr<ComputeDevice>> Create(int index, WorkerTeam& team);
 
   Result<std::unique_ptr<LoadedModel>> Load(const WeightOptions& options) override;
@@ -28,7 +29,7 @@ class CudaDevice final : public ComputeDevice {
   Result<std::unique_ptr<DeviceLink>> MakeLink(const WireShape& wire,
                                                Clock::duration limit) override;
 
-  // As Pack and Unpack, of messages in memory that the device reaches; only asked for.
+  // Pack and Unpack for messages in memory that the device reaches. They only queue the work.
   void PackOnDevice(std::span<const PackedParts> packed, std::byte* message);
   void UnpackOnDevice(const std::byte* message, DType dtype, const RowParts& parts, float* value);
 
@@ -41,7 +42,8 @@ class CudaDevice final : public ComputeDevice {
 
   CudaEngine engine_;
   WorkerTeam& team_;
-  cuda::DeviceBuffer message_, rows_, sum_;  // scratch: a message, rows of its parts, what is added
+  // Scratch: a message, the rows of its parts, and what AddUnpacked adds.
+  cuda::DeviceBuffer message_, rows_, sum_;
 };
 
 }  // namespace lamina

@@ -1,5 +1,5 @@
-// What the parts of a CUDA compute device share: one GPU, one stream in which all of them work, and
-// linear layers on it.
+// What the parts of a CUDA compute device share: one GPU, one stream in which all of them queue
+// their work, and the linear layers on it.
 #pragma once
 
 #include <memory>
@@ -18,16 +18,18 @@ class CudaEngine {
   cuda::StagedStream& staged() { return *staged_; }
   cuda::Stream& stream() { return staged_->stream(); }
 
-  // Whether slices return before the GPU has run them: while there are links, on which replies are
-  // waited for by the GPU.
+  // Whether slices return before the GPU has run them. That is so while there are links on which
+  // the GPU itself waits for replies; a link counts itself in with 1 and out with -1.
   void RunAhead(int more_links) { num_links_ += more_links; }
   bool runs_ahead() const { return num_links_ > 0; }
 
-  // Makes linear() large enough for these limits and all that were asked for before. Errors as
-  // cuda::Linear::Create.
+  // Makes linear() large enough for these limits and all earlier ones. Returns the error of
+  // cuda::Linear::Create, or of the stream, which is waited for.
   Status Reserve(const cuda::LinearLimits& limits);
-  cuda::Linear& linear() { return *linear_; }  // REQUIRES: Reserve. Valid until the next one
-  // Another one: linear() works in other memory, so graphs with it are of no more use.
+  // Valid until the next Reserve. REQUIRES: Reserve was called.
+  cuda::Linear& linear() { return *linear_; }
+  // Changes when linear() is replaced. Then it uses other memory, so recorded graphs are no longer
+  // valid.
   int version() const { return version_; }
 
  private:

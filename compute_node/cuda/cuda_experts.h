@@ -1,5 +1,5 @@
-// A mixture of experts on a GPU. Which row goes to which expert is decided on the host, as
-// experts.h decides it; the rows of each expert are then gathered, run and added on the device.
+// A mixture of experts on a GPU. The host decides by RouteRow (experts.h) which row goes to which
+// expert. The rows of each expert are then gathered, run and added on the device.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ namespace lamina {
 // Thread: one owner.
 class CudaExperts {
  public:
-  // Runs `op` (OpKind::kExperts); all in device memory. x, y: [rows, width]; router: [rows,
-  // num_experts]. A row's experts are added in the order of their numbers. Waits for the router's
-  // logits once.
+  // Runs `op` (OpKind::kExperts). x, y: [rows, width] fp32, device; router: [rows, num_experts]
+  // fp32 logits, device. The outputs of a row's experts are added in the order of their numbers.
+  // Waits once for the GPU, for the router's logits.
   void Run(const Op& op, const CudaWeights& weights, const float* x, const float* router,
            int64_t rows, float* y, CudaEngine& engine);
 
@@ -31,9 +31,9 @@ class CudaExperts {
                  CudaEngine& engine);
 
   std::vector<Range> ranges_;   // [num_experts]
-  std::vector<int32_t> rows_;   // expert by expert
-  std::vector<float> factors_;  // likewise
-  cuda::DeviceBuffer routes_;   // the rows, then the factors
+  std::vector<int32_t> rows_;   // the rows of each expert, expert by expert
+  std::vector<float> factors_;  // the weight of each of these rows
+  cuda::DeviceBuffer routes_;   // copies of rows_ and factors_
   cuda::DeviceBuffer values_;   // of one expert's rows: x, gate, up
 };
 

@@ -1,4 +1,4 @@
-// KV that lies in the memory of the compute node's own GPU, and attention there.
+// A KV cache in the memory of the compute node's own GPU, and attention there.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 
 namespace lamina {
 
-// q, k, v and out are in the device's memory. The same kernels serve decode and prefill. Attend
-// returns before the GPU is done: slices that read its output run behind it in the same stream.
+// Decode and prefill use the same kernels. Attend only queues the work: slices that read its output
+// run behind it in the same stream. Borrows the stream. Thread: one owner.
 class CudaKv final : public LocalKv {
  public:
   CudaKv(const AttentionShape& shape, const std::vector<int64_t>& windows,
@@ -36,11 +36,11 @@ class CudaKv final : public LocalKv {
              const float* v, Failures& failures);
 
   const AttentionShape shape_;
-  const std::vector<int64_t> windows_;  // as ComputeDevice::MakeKv
+  const std::vector<int64_t> windows_;  // by layer; see ComputeDevice::MakeKv
   const std::unique_ptr<cuda::KvCache> cache_;
   cuda::StagedStream& stream_;
   std::vector<TokenSlot> slots_;                      // scratch
-  std::vector<std::span<const TokenSlot>> attended_;  // likewise
+  std::vector<std::span<const TokenSlot>> attended_;  // scratch
 };
 
 }  // namespace lamina

@@ -1,4 +1,5 @@
-// DeviceLink of a GPU.
+// The DeviceLink of a GPU: flags in the two device windows (kernels/cuda/flags.h) say that a
+// message or its reply is there.
 #pragma once
 
 #include <memory>
@@ -14,10 +15,11 @@
 
 namespace lamina {
 
+// Thread: one owner, that of the device.
 class CudaLink final : public DeviceLink {
  public:
-  // Borrows the device. `limit`: of the wait for a reply. Errors as cuda::SharedBuffer::Create and
-  // cuda::DeviceBuffer::Create.
+  // Borrows the device. `limit` is how long the device waits for a reply. Errors are those of
+  // allocating the window and the buffers, and of the stream, which is waited for.
   static Result<std::unique_ptr<DeviceLink>> Create(const WireShape& wire, Clock::duration limit,
                                                     CudaDevice& device);
   ~CudaLink() override;
@@ -41,12 +43,14 @@ class CudaLink final : public DeviceLink {
   struct Batch {
     bool gave_up() const { return ahead->log().gave_up || beside->log().gave_up; }
 
-    uint64_t number = 0;                          // of the last message
-    std::unique_ptr<cuda::Waits> ahead, beside;   // in the engine's stream, in beside_stream
-    std::unique_ptr<cuda::Stream> beside_stream;  // where nothing else stands behind a wait
-    cuda::Stream* awaits_in = nullptr;            // the last Await
-    cuda::PinnedBuffer fetched;                   // the reply's flag, then its payload
-    size_t payload_bytes = 0;                     // that were fetched
+    uint64_t number = 0;  // of the last message
+    // Waits in the engine's stream (Await with `ahead`), and in beside_stream (without), where no
+    // slices are queued behind a wait.
+    std::unique_ptr<cuda::Waits> ahead, beside;
+    std::unique_ptr<cuda::Stream> beside_stream;
+    cuda::Stream* awaits_in = nullptr;  // the stream of the last Await
+    cuda::PinnedBuffer fetched;         // the reply's flag, then its payload
+    size_t payload_bytes = 0;           // how much of the payload was fetched
     std::unique_ptr<cuda::Event> is_fetched;
   };
 
@@ -59,7 +63,8 @@ class CudaLink final : public DeviceLink {
   const Clock::duration limit_;
   CudaDevice& device_;
   cuda::DeviceId device_id_{};
-  // For replies; behind them an outbox, for messages by posts.
+  // The device window for replies; behind it an outbox, where messages that the host posts are
+  // built.
   std::unique_ptr<cuda::SharedBuffer> window_;
   std::unique_ptr<cuda::PeerWindow> peer_window_;
   std::vector<Batch> batches_;

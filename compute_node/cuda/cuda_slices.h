@@ -1,4 +1,5 @@
-// Runs the slices of a model on a GPU: one program at a time, all rows of a step together.
+// The SliceRunner of a GPU: runs the slices of a model operator by operator, all rows of a step
+// together. Operators are recorded as CUDA graphs where that is possible (slice_graphs.h).
 #pragma once
 
 #include <cstdint>
@@ -20,12 +21,12 @@
 
 namespace lamina {
 
-// Run returns when the GPU is done, so that its time is the slice's; at once if the engine runs
-// ahead. Thread: one owner.
+// Run returns when the GPU is done, so that the time it takes is that of the slice; if the engine
+// runs ahead, it only queues the work. Thread: one owner.
 class CudaSlices final : public SliceRunner {
  public:
-  // Borrows everything; `max_rows` is the largest step. kOutOfSpace: the values do not fit, saying
-  // how much they need.
+  // Borrows model, weights, engine and team. `max_rows` is the largest number of rows of a step.
+  // kOutOfSpace, with the bytes that are needed, if the values do not fit.
   static Result<std::unique_ptr<CudaSlices>> Create(const SlicedModel& model,
                                                     const CudaWeights& weights, int max_rows,
                                                     CudaEngine& engine, WorkerTeam& team);
@@ -38,7 +39,8 @@ class CudaSlices final : public SliceRunner {
   void KeepRows(int k, std::span<const int> rows) override;
   float* value(ValueId id) override { return buffers_[plan_.BufferOf(id)]; }
 
-  // On the GPU, all rows at once; what it does not take on this host (kernels/cuda/host/sampler.h).
+  // Samples all rows at once on the GPU; what the GPU does not support, on this host
+  // (kernels/cuda/host/sampler.h).
   void Sample(std::span<const SampleWork> work, std::span<SampledToken> tokens) override;
 
  private:
@@ -52,9 +54,13 @@ class CudaSlices final : public SliceRunner {
         plan_(PlanBuffers(model)) {}
   Status Allocate();
   void UploadFrequencies();
+  // Runs slice `k` until value `there` is computed (-1: to its end) and returns nullptr, or to the
+  // next all-reduce and returns it.
   const Op* RunTo(int k, ValueId there);
   void Run(const OpRange& range);
   void Launch(std::span<const Op> ops, int64_t rows);
+  // Launches one kernel for a residual addition and the norm of its sum. Returns false, and
+  // launches nothing, if the two operators are something else.
   bool LaunchAddNorm(const Op& add, const Op& norm, int64_t rows);
   void Launch(const Op& op, int64_t rows);
   void LaunchNorm(const Op& op, int64_t rows, float* y);
@@ -74,19 +80,20 @@ class CudaSlices final : public SliceRunner {
   CudaEngine& engine_;
   WorkerTeam& team_;
   const BufferPlan plan_;
-  cuda::DeviceBuffer memory_;    // of the plan's buffers, then of spare_
-  std::vector<float*> buffers_;  // as the plan's
-  float* spare_ = nullptr;       // [max_rows, the widest value that KeepRows moves]
-  // [4, max_rows] int32: tokens, positions, rows of a table, rows to keep.
+  cuda::DeviceBuffer memory_;    // the plan's buffers, then spare_
+  std::vector<float*> buffers_;  // one for each buffer of the plan
+  float* spare_ = nullptr;       // [max_rows, width of the widest value that KeepRows moves]
+  // [4, max_rows] int32: tokens, positions, rows of a table, rows to keep. The pointers below are
+  // its rows.
   cuda::DeviceBuffer rows_;
   int32_t *device_tokens_ = nullptr, *device_positions_ = nullptr, *device_scratch_ = nullptr,
           *device_kept_ = nullptr;
   std::unique_ptr<cuda::Sampler> sampler_;
-  cuda::DeviceBuffer frequencies_;
-  std::map<std::vector<float>, const float*> frequencies_at_;
-  size_t next_op_ = 0;  // of the slice that RunToQueries has begun
+  cuda::DeviceBuffer frequencies_;  // inverse frequencies of rotary embeddings
+  std::map<std::vector<float>, const float*> frequencies_at_;  // where they are in frequencies_
+  size_t next_op_ = 0;  // in a slice that has stopped at q or an all-reduce
   SliceGraphs graphs_;
-  int recorded_with_ = 0;  // the engine's version
+  int recorded_with_ = 0;  // CudaEngine::version of the recorded graphs
   std::vector<TokenId> tokens_;
   std::vector<int32_t> positions_;
   std::vector<TokenId> table_rows_;  // scratch

@@ -1,8 +1,8 @@
-// The operators of slices as CUDA graphs: at small batches the launches of some 30 kernels a layer
-// take longer than the kernels.
+// Records the operators of slices as CUDA graphs, because at small batches the launches of some 30
+// kernels per layer take longer than the kernels themselves.
 //
-// A graph has one number of rows. Steps are filled up to one of a few such numbers; the rows behind
-// the step's own are computed from whatever stands there, and nobody reads them.
+// A graph is for one number of rows. Steps are filled up to one of a few such numbers; the rows
+// behind the step's own are computed from whatever is in memory there, and nobody reads them.
 #pragma once
 
 #include <compare>
@@ -25,20 +25,22 @@ struct OpRange {
   auto operator<=>(const OpRange&) const = default;
 };
 
-// What a step may need later: scratch memory of attention, messages.
+// Device memory that graphs must leave free for what a step may need later: scratch memory of
+// attention, messages.
 inline constexpr int64_t kGraphReserveBytes = int64_t{1} << 30;
 
 // Thread: one owner.
 class SliceGraphs {
  public:
-  // The number of rows that graphs for `rows` rows have, at most `max_rows`; none where a step is
-  // so large that its launches do not matter.
+  // The number of rows that graphs for a step of `rows` rows have, at most `max_rows`. nullopt if
+  // the step is so large that launches do not matter.
   static std::optional<int64_t> FilledRows(int64_t rows, int64_t max_rows);
 
-  // Asks the stream for what `launch` asks it for, which must be the same for the same range and
-  // rows each time. The first time it is called, the second time it is recorded, and from then on
-  // the graph does it. What cannot be recorded is called every time, and the log says why: also
-  // when less than kGraphReserveBytes of the device's memory is free, as graphs take some of it.
+  // Queues in the stream what `launch` queues there, which must be the same each time for the same
+  // range and rows. The first time `launch` is called, the second time it is recorded, and from
+  // then on the graph is launched instead. If it cannot be recorded, or if less than
+  // kGraphReserveBytes of device memory are free, of which graphs take some, `launch` is called
+  // every time, and the log says why once.
   void Run(const OpRange& range, int64_t rows, cuda::Stream& stream,
            const std::function<void()>& launch);
 
@@ -52,8 +54,8 @@ class SliceGraphs {
 
  private:
   struct Entry {
-    int times = 0;                       // that it was asked for; counts to 2
-    std::unique_ptr<cuda::Graph> graph;  // null: not recorded yet, or cannot be
+    int times = 0;                       // calls of Run for it, counted to 2
+    std::unique_ptr<cuda::Graph> graph;  // null if it is not recorded yet, or cannot be
   };
 
   std::map<std::pair<OpRange, int64_t>, Entry> entries_;
