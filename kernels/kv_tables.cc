@@ -13,6 +13,7 @@ Status KvTables::Append(SequenceId sequence, int64_t position, std::span<const T
     return Corrupt(NameOf(sequence) + " has " + std::to_string(length) +
                    " tokens here, but the order continues at position " + std::to_string(position));
   }
+  // All slots are checked before the table is touched, so that an error changes nothing.
   for (const TokenSlot slot : slots) {
     if (slot >= capacity_tokens_)
       return Corrupt(NameOf(sequence) + ": token slot " + std::to_string(slot) + " of " +
@@ -44,6 +45,8 @@ void KvTables::Release(SequenceId sequence) {
 
 Result<KvTables::Table*> KvTables::Find(SequenceId sequence, StepId step) {
   const auto found = tables_.find(sequence);
+  // A sequence that was preempted starts a new table under its old id. A message of a step before
+  // that is about the old table.
   if (found == tables_.end() || step < found->second.since)
     return NotFound(NameOf(sequence) + " is not stored here");
   return &found->second;
