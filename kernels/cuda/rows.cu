@@ -7,11 +7,12 @@ namespace {
 
 constexpr int kThreads = 128;
 
-// A block for each row.
+// One block for each row.
 LaunchShape OverRows(int64_t rows) {
   return {dim3(static_cast<unsigned>(rows)), dim3(kThreads), 0};
 }
 
+// Where the block's row begins, in elements.
 __device__ int64_t Start(const RowSet& rows) {
   return (rows.index == nullptr ? static_cast<int64_t>(blockIdx.x) : rows.index[blockIdx.x]) *
          rows.stride;
