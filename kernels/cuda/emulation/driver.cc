@@ -45,7 +45,7 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
       *value = lamina::cuda::emulation::StreamsRunAhead() ? 1 : 0;
       break;
-    case CU_DEVICE_ATTRIBUTE_MPS_ENABLED:  // processes do run beside each other
+    case CU_DEVICE_ATTRIBUTE_MPS_ENABLED:  // kernels of several processes do run at the same time
     case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED: *value = 1; break;
     case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING:
@@ -64,7 +64,7 @@ CUresult cuMemGetAllocationGranularity(size_t* granularity,
   return CUDA_SUCCESS;
 }
 
-// Fresh memory is full of NaN.
+// Fresh memory is full of NaN, like that of cudaMalloc.
 CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
                      const CUmemAllocationProp* /*properties*/, unsigned long long /*flags*/) {
   if (bytes == 0 || bytes % kGranularity != 0) return CUDA_ERROR_INVALID_VALUE;
@@ -120,7 +120,7 @@ CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) {
   return munmap(At(address), bytes) == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-// Nobody may touch it before cuMemSetAccess.
+// The mapping can be accessed only after cuMemSetAccess.
 CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
                   CUmemGenericAllocationHandle handle, unsigned long long /*flags*/) {
   if (offset + bytes > SizeOf(FdOf(handle))) return CUDA_ERROR_INVALID_VALUE;
