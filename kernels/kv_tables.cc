@@ -62,6 +62,7 @@ Result<TokenSlot> KvTables::Claim(int layer, SequenceId sequence, int64_t positi
   LAMINA_ASSIGN_OR_RETURN(Table* const table, Find(sequence, step));
   if (layer < 0 || layer >= num_layers_)
     return Corrupt("layer " + std::to_string(layer) + " of " + std::to_string(num_layers_));
+  // A token that comes again, or before its predecessor, shows that a message was repeated or lost.
   int64_t& written = table->written[static_cast<size_t>(layer)];
   if (position != written || position >= static_cast<int64_t>(table->slots.size())) {
     return Corrupt(NameOf(sequence) + " layer " + std::to_string(layer) + ": token " +
@@ -86,6 +87,7 @@ Result<std::span<const TokenSlot>> KvTables::Readable(int layer, SequenceId sequ
     return Corrupt(NameOf(sequence) + " layer " + std::to_string(layer) + ": attention over " +
                    std::to_string(num_tokens) + " tokens, but not all of them were written");
   }
+  // No layer has more tokens written than the table has slots, so this many are there.
   return std::span<const TokenSlot>(table->slots).first(static_cast<size_t>(num_tokens));
 }
 

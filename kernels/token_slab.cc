@@ -107,6 +107,7 @@ void TokenSlab::FillDummy(TokenSlot slot) {
   for (int layer = 0; layer < shape_.num_layers; ++layer) {
     for (int h = 0; h < shape_.num_kv_heads; ++h) {
       for (const int k_or_v : {0, 1}) {
+        // Spreads the places from which a slot's rows are copied.
         row = (row * 31 + 17) % kNumDummyValues;
         std::memcpy(At(layer, k_or_v, h, slot), dummy_.data() + row * element, row_bytes);
       }

@@ -37,7 +37,7 @@ void RmsNorm(const float* x, const float* weight, float eps, int64_t rows, int64
 
 void Rope(const float* x, std::span<const int32_t> positions, std::span<const float> inv_freq,
           const RopeShape& shape, float* y) {
-  static thread_local std::vector<float> cos, sin;
+  static thread_local std::vector<float> cos, sin;  // keep their memory: no allocation per step
   const auto half = static_cast<int64_t>(inv_freq.size());
   cos.resize(inv_freq.size());
   sin.resize(inv_freq.size());
@@ -53,6 +53,7 @@ void Rope(const float* x, std::span<const int32_t> positions, std::span<const fl
     }
     for (int h = 0; h < shape.num_heads; ++h, x += shape.head_dim, y += shape.head_dim) {
       rotate(x, cos.data(), sin.data(), half, y);
+      // In place the rest of the head is there already.
       if (copied > 0 && x != y) std::memcpy(y + shape.rotary_dim, x + shape.rotary_dim, copied);
     }
   }

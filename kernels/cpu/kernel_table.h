@@ -1,5 +1,5 @@
 // The kernels that are compiled once for each instruction set, as tables of functions, and the
-// table that is in use. Internal to kernels/ and its CPU files; others call kernels/attention.h,
+// table that is in use. Internal to the CPU code of kernels/; others call kernels/attention.h,
 // kernels/linear.h and kernels/elementwise.h.
 //
 // The files kernels_<isa>.cc instantiate the same templates for ScalarVec, Avx2Vec and Avx512Vec.

@@ -32,11 +32,12 @@ __global__ void MergeSplits(const __grid_constant__ AttentionWork work) {
             thread = static_cast<int>(threadIdx.x);
   const int64_t output = row * num_heads + head,
                 first_split = static_cast<int64_t>(blockIdx.x) * work.num_splits;
-  if (num_splits <= 1) return;
+  if (num_splits <= 1) return;  // the split has written the output itself
 
   float* const weights = reinterpret_cast<float*>(SharedMemory() + kMergeSumBytes);  // [num_splits]
   const float* const lse = work.partial_lse + first_split * num_heads + head;
   const float* const out = work.partial_out + (first_split * num_heads + head) * head_dim;
+  // `weights` first holds the log-sum-exps, then exp(lse - max).
   float max = -INFINITY, sum = 0;
   for (int s = thread; s < num_splits; s += kMergeThreads)
     max = fmaxf(max, weights[s] = lse[static_cast<int64_t>(s) * num_heads]);

@@ -31,7 +31,7 @@ struct Cublas {
   // Looks for the library as the system does, then in the toolkit that this was built with.
   static Result<Cublas> Load() {
     void* library = dlopen(kSharedObject, RTLD_NOW | RTLD_LOCAL);
-    const std::string missing = library == nullptr ? dlerror() : "";
+    const std::string missing = library == nullptr ? dlerror() : "";  // before the next dlopen
     const std::string of_toolkit = std::string(LAMINA_CUDA_LIBRARY_DIR) + "/" + kSharedObject;
     if (library == nullptr) library = dlopen(of_toolkit.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {

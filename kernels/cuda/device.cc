@@ -153,6 +153,7 @@ Status Event::Wait() const {
 template <>
 Result<DeviceBuffer> DeviceBuffer::Create(size_t size_bytes) {
   void* data = nullptr;
+  // An empty buffer is no allocation.
   const cudaError_t error = size_bytes > 0 ? cudaMalloc(&data, size_bytes) : cudaSuccess;
   if (error == cudaErrorMemoryAllocation) return OutOfMemory(size_bytes);
   LAMINA_RETURN_IF_ERROR(AsStatus(error, "cudaMalloc"));

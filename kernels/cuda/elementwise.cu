@@ -107,6 +107,7 @@ __global__ void NormRows(const float* x, const float* weight, float eps, int64_t
     y[d] = x[d] * scale * (weight == nullptr ? 1.0f : weight[d]);
 }
 
+// A thread reads back only elements of `sum` that it wrote itself, so that sum and y may be inputs.
 __global__ void AddNormRows(const float* a, const float* b, const float* weight, float eps,
                             int64_t dim, float* sum, float* y) {
   const int64_t row = static_cast<int64_t>(blockIdx.x) * dim;
@@ -121,6 +122,7 @@ __global__ void AddNormRows(const float* a, const float* b, const float* weight,
     y[row + d] = sum[row + d] * scale * (weight == nullptr ? 1.0f : weight[d]);
 }
 
+// In two passes, the mean first: E[x^2] - E[x]^2 would lose digits where the mean is large.
 __global__ void LayerNormRows(const float* x, LayerNormWeights weights, float eps, int64_t dim,
                               float* y) {
   x += static_cast<int64_t>(blockIdx.x) * dim;
@@ -140,6 +142,7 @@ __global__ void LayerNormRows(const float* x, LayerNormWeights weights, float ep
 }
 
 // One block for each row. A thread takes pairs of its heads, or single elements beyond the pairs.
+// Each pair is read and written by one thread, so y may be x.
 __global__ void RotateRows(const float* x, const int32_t* positions, const float* inv_freq,
                            RopeShape shape, float* y) {
   const int half = shape.rotary_dim / 2, rest = shape.head_dim - shape.rotary_dim,

@@ -120,6 +120,8 @@ class GemmLinear final : public Linear {
       Finish(rows, out, {sums, sums + rows * out, factors, bias}, y);
       return;
     }
+    // With more rows the layer is no longer bound by reading the weights, and two calls need no
+    // memory for sums.
     Multiply(weights, high, rows, y);
     if (split()) Multiply(weights, low, rows, y, /*add=*/true);
     if (factors != nullptr || bias != nullptr) Finish(rows, out, {y, nullptr, factors, bias}, y);

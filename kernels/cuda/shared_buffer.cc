@@ -151,6 +151,7 @@ Result<std::unique_ptr<SharedBuffer>> SharedBuffer::Create(size_t size_bytes) {
   LAMINA_ASSIGN_OR_RETURN(
       const bool for_nics,
       Has(*driver, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, device));
+  // NICs can be given only memory that was allocated for that.
   properties.allocFlags.gpuDirectRDMACapable = for_nics ? 1 : 0;
   size_t granularity = 0;
   CUresult error = driver->granularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
@@ -179,6 +180,7 @@ Result<std::unique_ptr<SharedBuffer>> SharedBuffer::Map(int descriptor, size_t s
   LAMINA_ASSIGN_OR_RETURN(const Driver* const driver, TheDriver());
   LAMINA_ASSIGN_OR_RETURN(const int device, CurrentDevice());
   CUmemGenericAllocationHandle handle = 0;
+  // The driver takes the descriptor in the place of a pointer.
   const CUresult error =
       driver->from_descriptor(&handle, reinterpret_cast<void*>(static_cast<intptr_t>(descriptor)),
                               CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
@@ -199,6 +201,7 @@ Status SharedBuffer::MapHandle(uint64_t handle, size_t size_bytes, int device) {
   CUdeviceptr address = 0;
   if (const CUresult error = driver.reserve(&address, size_bytes, 0, 0, 0); error != CUDA_SUCCESS)
     return failed("cuMemAddressReserve", error);
+  // Noted at once, so that the destructor frees the range if a later step fails.
   data_ = reinterpret_cast<std::byte*>(address);
   size_bytes_ = size_bytes;
   if (const CUresult error = driver.map(address, size_bytes, 0, handle, 0); error != CUDA_SUCCESS)

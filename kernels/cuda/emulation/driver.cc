@@ -78,7 +78,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   std::memset(mapped, 0xff, bytes);
-  munmap(mapped, bytes);
+  munmap(mapped, bytes);  // mapped only to be filled
   *handle = static_cast<CUmemGenericAllocationHandle>(fd);
   return CUDA_SUCCESS;
 }
@@ -90,6 +90,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
 CUresult cuMemExportToShareableHandle(void* shareable, CUmemGenericAllocationHandle handle,
                                       CUmemAllocationHandleType /*type*/,
                                       unsigned long long /*flags*/) {
+  // A descriptor of its own, so that the caller may release the handle and keep this one.
   const int fd = fcntl(FdOf(handle), F_DUPFD_CLOEXEC, 0);
   if (fd < 0) return CUDA_ERROR_INVALID_VALUE;
   std::memcpy(shareable, &fd, sizeof(fd));
@@ -131,6 +132,7 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
 
 CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
   ForgetDeviceMemory(At(address));
+  // The range stays reserved until cuMemAddressFree.
   const void* const empty = mmap(At(address), bytes, PROT_NONE,
                                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   return empty == MAP_FAILED ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;

@@ -246,7 +246,7 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
   const std::lock_guard lock(mutex);
   if (bytes > kDeviceBytes - used_bytes[device] || posix_memalign(memory, 256, bytes) != 0)
     return Return(cudaErrorMemoryAllocation);
-  std::memset(*memory, 0xff, bytes);
+  std::memset(*memory, 0xff, bytes);  // NaN in every type
   allocations[reinterpret_cast<uintptr_t>(*memory)] = {bytes, device};
   used_bytes[device] += bytes;
   return cudaSuccess;
@@ -255,7 +255,7 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
 cudaError_t cudaFree(void* memory) {
   if (memory == nullptr) return cudaSuccess;
   Lock lock(mutex);
-  DrainAll(lock);
+  DrainAll(lock);  // CUDA's cudaFree waits for the device too
   const auto found = allocations.find(reinterpret_cast<uintptr_t>(memory));
   if (found == allocations.end()) return Return(cudaErrorInvalidValue);
   used_bytes[found->second.device] -= found->second.bytes;
@@ -343,6 +343,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned /*flags*/) {
   const std::lock_guard lock(mutex);
   if (Refuses(*stream)) return Return(cudaErrorStreamCaptureUnsupported);
+  // The recording that is the latest now, whatever is recorded later.
   const uint64_t point = event->recorded;
   EmulatedStream* const other = event->stream;
   if (other == nullptr) return cudaSuccess;  // never recorded
@@ -361,7 +362,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags*/) {
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   Lock lock(mutex);
-  DrainAll(lock);
+  DrainAll(lock);  // work of any stream may still refer to the event
   delete event;
   return cudaSuccess;
 }

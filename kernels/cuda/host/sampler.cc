@@ -27,6 +27,7 @@ SampleRow RowOf(const SampleWork& work) {
   row.num_logprobs = params.num_logprobs;
   const float temperature = DrawTemperature(params);
   if (temperature == 0) return row;  // greedy: the rest does not matter
+  // Drawn on the host, so that both samplers use the same number.
   row.random = Random01(params.seed, work.context.prompt.size() + work.context.output.size());
   row.inverse_temperature = 1.0f / temperature;
   row.top_p = params.top_p;
@@ -82,6 +83,7 @@ int64_t Sampler::UploadRows(std::span<const SampleWork> work) {
   int64_t num_edits = 0;
   place_.assign(work.size(), -1);
   for (size_t i = 0; i < work.size(); ++i) {
+    // A row whose edits no longer fit is sampled on the host; a later one with fewer may fit.
     if (!TakesRow(*work[i].params) || num_edits + NumEdits(edits_of_[i]) > kMaxEdits) continue;
     place_[i] = std::ssize(rows);
     SampleRow& row = rows.emplace_back(RowOf(work[i]));

@@ -29,6 +29,7 @@ void RequireOk(const Status& status, int device) {
 void GrowTo(size_t bytes, StagedStream& stream, DeviceBuffer& buffer) {
   if (buffer.size_bytes() >= bytes) return;
   stream.LetGo(buffer);
+  // A quarter more than is needed, so that a size that grows slowly does not allocate every time.
   Result<DeviceBuffer> larger = DeviceBuffer::Create(Align(bytes + bytes / 4));
   RequireOk(larger.status(), stream.device());
   buffer = std::move(*larger);

@@ -44,7 +44,7 @@ PackedRows Pack(std::span<const std::span<const TokenSlot>> rows) {
     packed.rows.push_back({first_slot, std::ssize(row)});
     packed.max_tokens = std::max(packed.max_tokens, std::ssize(row));
   }
-  packed.rows_share_slots = 2 * num_shared > std::ssize(rows);
+  packed.rows_share_slots = 2 * num_shared > std::ssize(rows);  // most of them do
   return packed;
 }
 
