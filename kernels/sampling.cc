@@ -11,6 +11,8 @@
 namespace lamina {
 namespace {
 
+// All spans of logits below are [vocab] fp32.
+
 constexpr float kNever = -std::numeric_limits<float>::infinity();  // the logit of a banned token
 
 bool InVocab(TokenId token, int64_t vocab) { return token >= 0 && token < vocab; }

@@ -1,5 +1,6 @@
-// The operators of kernels/elementwise.h, written once over `class V`. Tails of fewer than 16
-// elements are loaded and stored element by element, so nothing beyond an array is touched.
+// The operators of kernels/elementwise.h, written once over `class V`. KernelTable has the shapes
+// of their arguments. Tails of fewer than 16 elements are loaded and stored without touching
+// anything beyond an array.
 #pragma once
 
 #include "kernels/cpu/kernel_table.h"

@@ -5,15 +5,14 @@
 // by one block of threads, and the splits' partials are merged in order. So a row's result depends
 // on its own q and slots only.
 //
-// What should bound it on an H100, where it has not run yet, is memory. 3.35 TB/s of K and V over
-// 132 multiprocessors are 25 GB/s each, for which about 20 KB must be in flight at any time (800
-// ns). A block keeps three tiles of 32 tokens in flight, four from compute capability 9.0 on (bulk
-// asynchronous copies, tile_copies.cuh): 24 or 32 KB with 128 dims of 16 bits. So one block on a
-// multiprocessor would do, and several are resident. Each element of K and V costs `group` fused
-// multiply-adds. The fp32 units could keep up with that for groups below 4; from 4 on tensor cores
-// multiply (K and V of 16 bits or in FP8, head_dim a multiple of 16). Partials are 1/128 (group 1)
-// to 1/16 (group 8) of the bytes read, twice as much with FP8, where twice as many tiles of half
-// the size are in flight.
+// What should bound it on an H100 is memory. 3.35 TB/s of K and V over 132 multiprocessors are 25
+// GB/s each, for which about 20 KB must be in flight at any time (800 ns). A block keeps three
+// tiles of 32 tokens in flight, four from compute capability 9.0 on (bulk asynchronous copies,
+// tile_copies.cuh): 24 or 32 KB with 128 dims of 16 bits. So one block on a multiprocessor would
+// do, and several are resident. Each element of K and V costs `group` fused multiply-adds. The fp32
+// units could keep up with that for groups below 4; from 4 on tensor cores multiply (K and V of 16
+// bits or in FP8, head_dim a multiple of 16). Partials are 1/128 (group 1) to 1/16 (group 8) of the
+// bytes read, twice as much with FP8, where twice as many tiles of half the size are in flight.
 //
 // K and V in FP8 are exact in fp16, and treated as fp16 would be.
 #pragma once

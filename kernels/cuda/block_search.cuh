@@ -162,7 +162,7 @@ __device__ int64_t FindIndex(int64_t n, AmountAt amount_at, EnoughOf enough_of) 
   if (lane != 0) sum = 0;
   const uint64_t enough = enough_of(SumOfBlock(sum));
   const ThreadReached warp = FindThread(sum, enough);
-  // The part in which the sum gets there is divided among all threads, `few` indices each.
+  // The part in which the sum reaches it is divided among all threads, `few` indices each.
   begin = warp.thread / kWarpSize * part;
   end = least(begin + part, n);
   const int64_t few = (part + kSearchThreads - 1) / kSearchThreads;

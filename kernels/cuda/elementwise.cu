@@ -82,6 +82,7 @@ struct MulFunction {
   __device__ float operator()(float a, float b) const { return a * b; }
 };
 
+// The following kernels take the arguments of the functions in elementwise.h, with the same shapes.
 __global__ void EmbedRows(const void* table, DType dtype, int64_t dim, const TokenId* tokens,
                           float* y) {
   const int64_t from = static_cast<int64_t>(tokens[blockIdx.x]) * dim,

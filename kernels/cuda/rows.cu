@@ -18,6 +18,7 @@ __device__ int64_t Start(const RowSet& rows) {
          rows.stride;
 }
 
+// The kernels take the arguments of the functions in rows.h, with the same shapes.
 __global__ void Pack(const float* x, RowSet rows, DType dtype, void* y) {
   const int64_t from = Start(rows), to = blockIdx.x * rows.width;
   for (int64_t i = threadIdx.x; i < rows.width; i += kThreads)

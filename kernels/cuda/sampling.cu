@@ -290,7 +290,7 @@ __device__ void WriteLogprobs(const Row& row, const Summary& summary, TokenId to
   if (num > 0) WriteTop(row, num < row.vocab ? num : row.vocab, output.top);
 }
 
-// One block for each row.
+// One block for each row. Arguments and shapes are those of SampleTokens.
 __global__ void __launch_bounds__(kSearchThreads)
     SampleRows(float* logits, int64_t vocab, const SampleRow* rows, LogitEdit* edits,
                SampleOutput* outputs) {

@@ -34,8 +34,8 @@ void Linear(const void* weights, DType dtype, const LinearShape& shape, const fl
 // the row's tokens. A row with num_tokens == 0 gets out = 0 and lse = -inf.
 void Attention(const AttentionShape& shape, const KvView& kv, std::span<const AttentionRow> rows);
 
-// The operators of kernels/elementwise.h. Unlike there, the weights and biases of the two norms
-// must not be null.
+// The operators of kernels/elementwise.h, with the same arguments and shapes. Unlike there, the
+// weights and biases of the two norms must not be null.
 void Embedding(const void* table, DType dtype, int64_t dim, std::span<const TokenId> tokens,
                float* y);
 void RmsNorm(const float* x, const float* weight, float eps, int64_t rows, int64_t dim, float* y);

@@ -26,7 +26,7 @@ class StagedStream {
   int device() const { return device_; }
   Stream& stream() { return *stream_; }
 
-  // The calling thread works with the device from here on.
+  // The calling thread works with the device from here on. Ends the process if it cannot.
   void Enter();
 
   // From here on memory that has become too small is kept until the stream is destroyed. Freeing it
