@@ -1,10 +1,11 @@
-// Attention of query rows over token slots of a slab. Decode and prefill are the same operation:
-// every query row names the sequence of token slots it looks at, so a prompt computed in chunks, a
-// decode step and a recomputed sequence give the same bits.
+// Attention of query rows over token slots of a slab, on the CPU; kernels/cuda/attention.h is its
+// counterpart for GPUs. Decode and prefill are the same operation: every query row names the token
+// slots that it attends to, so a prompt computed in chunks, a decode step and a recomputed sequence
+// give the same bits.
 //
 // Batch-invariant: a row's result depends on its own q and slots only, not on the rows beside it,
-// the team or the instruction set. Tokens are taken in order with online softmax; heads in a GQA
-// group share each K row read.
+// the team or the instruction set. Tokens are taken in order with an online softmax; the query
+// heads of a GQA group share each read of K and V.
 #pragma once
 
 #include <cstdint>
@@ -16,32 +17,35 @@
 
 namespace lamina {
 
-// One query row. Token i of its sequence lives in slots[i]; the row attends to tokens [0,
-// num_tokens).
+// One query row: a token of a sequence with all its query heads. Token i of the sequence lives in
+// slots[i]; the row attends to tokens [0, num_tokens). Borrows everything.
 struct AttentionRow {
-  const float* q = nullptr;          // [num_heads, head_dim]
+  const float* q = nullptr;          // [num_heads, head_dim] fp32
   const TokenSlot* slots = nullptr;  // [num_tokens]
-  int64_t num_tokens = 0;            // 0: out = 0, lse = -inf
-  float* out = nullptr;              // [num_heads, head_dim], normalised
-  // [num_heads] natural log-sum-exp of the scaled scores; may be null.
+  int64_t num_tokens = 0;            // 0: out becomes 0 and lse -inf
+  float* out = nullptr;              // [num_heads, head_dim] fp32, normalised
+  // [num_heads] fp32, natural log-sum-exp of the scaled (and capped) scores; may be null.
   float* lse = nullptr;
 };
 
-// Attention with a window of so many tokens, the row's own among them, is attention over the last
-// ones. 0: over all.
+// Returns those of `slots` that a row attends to in a layer with a sliding window: of the last
+// `window` tokens, the row's own among them. A window of 0 means all.
 inline std::span<const TokenSlot> InWindow(std::span<const TokenSlot> slots, int64_t window) {
   return window == 0 || std::ssize(slots) <= window ? slots
                                                     : slots.last(static_cast<size_t>(window));
 }
 
-// out = softmax(scale * q k^T) v per row and head, with capped scores if shape.soft_cap says so.
-// Rows of one sequence with growing num_tokens (prefill) are best passed next to each other.
+// Computes out = softmax(scale * q k^T) v and lse for every row and query head, with capped scores
+// if shape.soft_cap is set (online softmax: Milakov & Gimelshein 2018). Neighbours in `rows` that
+// name the same slots with num_tokens not falling, as the rows of a prefill do, share reads of K
+// and V. Thread: the owner of `team`. REQUIRES: every slot is in the slab that `kv` shows.
 void Attention(const AttentionShape& shape, const KvView& kv, std::span<const AttentionRow> rows,
                WorkerTeam& team);
 
-// Merges attention over keys B into attention over disjoint keys A, both normalised with their
-// log-sum-exp. Identity: lse == -inf. out_a, out_b: [head_dim]. (Online softmax: Milakov &
-// Gimelshein 2018; the algebra of partial attention states: FlashInfer 2025.)
+// Merges the partial over keys B into the partial over disjoint keys A: out_a and lse_a become what
+// attention over both gives. Outputs are normalised, log-sum-exps natural; lse == -inf is the
+// identity. out_a, out_b: [head_dim] fp32. (The algebra of partial attention states: Ye et al.,
+// FlashInfer, 2025.) Thread: any.
 void MergePartial(std::span<float> out_a, float& lse_a, std::span<const float> out_b, float lse_b);
 
 }  // namespace lamina

@@ -12,6 +12,7 @@ Status KvStore::AppendDummy(SequenceId sequence, int64_t position, std::span<con
                             StepId step) {
   LAMINA_RETURN_IF_ERROR(Append(sequence, position, slots, step));
   LAMINA_RETURN_IF_ERROR(tables_.ClaimAll(sequence, position + std::ssize(slots), step));
+  // Only now: slots that the tables refuse are not touched.
   for (const TokenSlot slot : slots) slab_->FillDummy(slot);
   return OkStatus();
 }

@@ -13,6 +13,7 @@ Status KvTables::Append(SequenceId sequence, int64_t position, std::span<const T
     return Corrupt(NameOf(sequence) + " has " + std::to_string(length) +
                    " tokens here, but the order continues at position " + std::to_string(position));
   }
+  // All slots are checked before the table is touched, so that an error changes nothing.
   for (const TokenSlot slot : slots) {
     if (slot >= capacity_tokens_)
       return Corrupt(NameOf(sequence) + ": token slot " + std::to_string(slot) + " of " +
@@ -44,6 +45,8 @@ void KvTables::Release(SequenceId sequence) {
 
 Result<KvTables::Table*> KvTables::Find(SequenceId sequence, StepId step) {
   const auto found = tables_.find(sequence);
+  // A sequence that was preempted starts a new table under its old id. A message of a step before
+  // that is about the old table.
   if (found == tables_.end() || step < found->second.since)
     return NotFound(NameOf(sequence) + " is not stored here");
   return &found->second;
@@ -59,6 +62,7 @@ Result<TokenSlot> KvTables::Claim(int layer, SequenceId sequence, int64_t positi
   LAMINA_ASSIGN_OR_RETURN(Table* const table, Find(sequence, step));
   if (layer < 0 || layer >= num_layers_)
     return Corrupt("layer " + std::to_string(layer) + " of " + std::to_string(num_layers_));
+  // A token that comes again, or before its predecessor, shows that a message was repeated or lost.
   int64_t& written = table->written[static_cast<size_t>(layer)];
   if (position != written || position >= static_cast<int64_t>(table->slots.size())) {
     return Corrupt(NameOf(sequence) + " layer " + std::to_string(layer) + ": token " +
@@ -83,6 +87,7 @@ Result<std::span<const TokenSlot>> KvTables::Readable(int layer, SequenceId sequ
     return Corrupt(NameOf(sequence) + " layer " + std::to_string(layer) + ": attention over " +
                    std::to_string(num_tokens) + " tokens, but not all of them were written");
   }
+  // No layer has more tokens written than the table has slots, so this many are there.
   return std::span<const TokenSlot>(table->slots).first(static_cast<size_t>(num_tokens));
 }
 

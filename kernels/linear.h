@@ -1,4 +1,5 @@
-// y = x W^T + b with weights stored in 16 bits (or 32) and fp32 accumulation.
+// Linear layers on the CPU: y = x W^T + b with weights stored in 16 or 32 bits and fp32
+// accumulation. Weights are packed once when the model is loaded, then used by any number of calls.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +11,14 @@
 
 namespace lamina {
 
-// Weights rearranged once at load for the kernel that this CPU gets: panels of consecutive outputs,
-// inputs within. Immutable.
+// The weights of one linear layer in the order in which the kernels read them: panels of 16
+// consecutive outputs, and in a panel one input after the other. Every instruction set reads the
+// same layout. Owns its memory. Immutable; Thread: any.
 class PackedWeights {
  public:
-  // `weights`: [out_features, in_features] of `dtype`, row-major, need not be aligned. Packs with
-  // `team`. bf16 and fp32 keep every bit, fp16 too. REQUIRES: not kF8.
+  // Copies `weights`, [out_features, in_features] of `dtype`, row-major, which need not be aligned.
+  // Every bit is kept. Runs on `team`. Aborts the process if there is no memory for the copy.
+  // REQUIRES: `dtype` is not kF8.
   PackedWeights(const void* weights, DType dtype, int64_t out_features, int64_t in_features,
                 WorkerTeam& team);
   ~PackedWeights();
@@ -25,6 +28,7 @@ class PackedWeights {
   int64_t out_features() const { return out_features_; }
   int64_t in_features() const { return in_features_; }
   DType dtype() const { return dtype_; }
+  // The panels, [ceil(out_features / 16)] of them, zero where there are no such outputs.
   const void* data() const { return data_; }
   int64_t size_bytes() const { return size_bytes_; }
 
@@ -36,10 +40,11 @@ class PackedWeights {
   DType dtype_ = DType::kBF16;
 };
 
-// y[r, o] = sum_i x[r, i] w[o, i] (+ bias[o]), each sum in the order i = 0, 1, 2, ... by fused
-// multiply-add, whatever the number of rows, the instruction set and the number of threads:
-// batch-invariant, and equal bit for bit to the reference. x: [rows, in_features] fp32; bias:
-// [out_features] fp32 or null; y: [rows, out_features] fp32, no overlap with x.
+// y[r, o] = sum_i x[r, i] w[o, i] (+ bias[o]). Each sum is formed in the order i = 0, 1, 2, ... by
+// fused multiply-add, and the bias is added last, whatever the number of rows, the instruction set
+// and the number of threads: batch-invariant, and equal bit for bit to the reference. x: [rows,
+// in_features] fp32; bias: [out_features] fp32 or null; y: [rows, out_features] fp32, no overlap
+// with x. Thread: the owner of `team`.
 void Linear(const PackedWeights& weights, const float* x, int64_t rows, const float* bias, float* y,
             WorkerTeam& team);
 

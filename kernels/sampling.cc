@@ -11,7 +11,9 @@
 namespace lamina {
 namespace {
 
-constexpr float kNever = -std::numeric_limits<float>::infinity();
+// All spans of logits below are [vocab] fp32.
+
+constexpr float kNever = -std::numeric_limits<float>::infinity();  // the logit of a banned token
 
 bool InVocab(TokenId token, int64_t vocab) { return token >= 0 && token < vocab; }
 
@@ -25,7 +27,7 @@ bool IsSane(std::span<const float> logits) {
   return any_finite;
 }
 
-// More likely first, ties by id.
+// Orders tokens: the more likely first, of equals the one with the lower id.
 struct ByLogit {
   std::span<const float> logits;
   bool operator()(TokenId a, TokenId b) const {
@@ -38,7 +40,8 @@ float MaxOf(std::span<const float> logits) {
   return *std::max_element(logits.begin(), logits.end());
 }
 
-// Sum of exp(logit - max) over the row.
+// Sum of exp(logit - max) over the row, added in double: the vocabulary may have 10^5 and more
+// terms, most of them small.
 double SumExp(std::span<const float> logits, float max) {
   static thread_local std::vector<float> weights;
   weights.resize(logits.size());
@@ -81,7 +84,8 @@ void CollectPenalties(const SamplingParams& params, const SampleContext& context
   if (params.repetition_penalty == 1.0f && params.frequency_penalty == 0.0f &&
       params.presence_penalty == 0.0f)
     return;
-  // By token, 0 between calls; -1: only in the prompt.
+  // By token, how often it stands in the output; -1: only in the prompt. All are 0 again when the
+  // function returns, which costs the tokens seen and not the vocabulary.
   static thread_local std::vector<int32_t> output_count;
   output_count.resize(std::max(output_count.size(), static_cast<size_t>(vocab)));
   for (TokenId token : context.output) {
@@ -107,7 +111,7 @@ void EditLogits(std::span<float> logits, const SamplingParams& params,
   CollectEdits(params, context, std::ssize(logits), edits);
   for (const LogitEdit& bias : edits.biases) {
     float& l = logits[static_cast<size_t>(bias.token)];
-    l = bias.value == kNever ? kNever : l + bias.value;
+    l = bias.value == kNever ? kNever : l + bias.value;  // an earlier bias of +inf would give NaN
   }
   for (const LogitEdit& penalty : edits.penalties) {
     float& l = logits[static_cast<size_t>(penalty.token)];
@@ -119,7 +123,7 @@ void EditLogits(std::span<float> logits, const SamplingParams& params,
 // The tokens that may be drawn, and how likely each is: exp((logit - max) / temperature).
 struct Candidates {
   std::vector<TokenId> ids;    // by id until a filter sorts them
-  std::vector<float> weights;  // of ids
+  std::vector<float> weights;  // [ids.size()], set by Weigh
 };
 
 void Weigh(std::span<const float> logits, float max, float temperature, Candidates& c) {
@@ -143,9 +147,12 @@ void KeepTopK(std::span<const float> logits, int32_t top_k, Candidates& c) {
   c.ids.resize(k);
 }
 
-// Keeps the fewest most likely tokens that together have top_p of what top-k left. Tokens below the
-// average of what may go cannot be among them: dropping these first leaves little to sort of a
-// large vocabulary.
+// Keeps the fewest most likely tokens that together have top_p of what top-k left (nucleus
+// sampling, Holtzman et al. 2020).
+//
+// A large vocabulary is not sorted as a whole. At most ids.size() tokens are dropped in the end,
+// with a weight of total - enough together. All tokens lighter than that weight's average, `least`,
+// weigh less than it together, so none of them is needed; they go before the sort.
 void KeepTopP(std::span<const float> logits, const SamplingParams& params, float max,
               Candidates& c) {
   if (params.top_p >= 1.0f) return;
@@ -182,7 +189,8 @@ TokenId Draw(std::span<const float> logits, const SamplingParams& params, uint64
   KeepTopK(logits, params.top_k, c);
   KeepTopP(logits, params, max, c);
   KeepMinP(logits, params, max, c);
-  // One order for the draw, whatever the filters left behind.
+  // Candidates are drawn from in order of id, whichever filters ran: nth_element leaves an order of
+  // its own, and the sampler for GPUs sums up the row in order of id too.
   if (!std::is_sorted(c.ids.begin(), c.ids.end())) std::sort(c.ids.begin(), c.ids.end());
   Weigh(logits, max, DrawTemperature(params), c);
   const double target = Random01(params.seed, position) * Total(c);
@@ -191,7 +199,7 @@ TokenId Draw(std::span<const float> logits, const SamplingParams& params, uint64
     sum += c.weights[i];
     if (sum > target) return c.ids[i];
   }
-  return c.ids.back();
+  return c.ids.back();  // rounding can make the product equal the total
 }
 
 }  // namespace
@@ -208,6 +216,8 @@ void CollectEdits(const SamplingParams& params, const SampleContext& context, in
       if (InVocab(token, vocab)) edits.biases.push_back({token, kNever});
     }
   }
+  // By token, as the GPU's kernel needs them. Stable, since several biases of a token are added in
+  // the order in which they were given, and a ban comes last.
   std::ranges::stable_sort(edits.biases, {}, &LogitEdit::token);
   CollectPenalties(params, context, vocab, edits.penalties);
 }
@@ -221,9 +231,9 @@ SampledToken Sample(std::span<float> logits, const SamplingParams& params,
   const bool wants_logprobs = params.num_logprobs >= 0;
   if (wants_logprobs) raw.assign(logits.begin(), logits.end());
   EditLogits(logits, params, context);
-  if (!IsSane(logits)) return sampled;
+  if (!IsSane(logits)) return sampled;  // bans may leave nothing, biases may overflow
   if (DrawTemperature(params) == 0.0f) {
-    // The first of equals.
+    // max_element returns the first of equals, the lowest id.
     sampled.token =
         static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());
   } else {
@@ -237,6 +247,7 @@ double Random01(uint64_t seed, uint64_t position) {
   const auto low = [](uint64_t x) { return static_cast<uint32_t>(x); };
   const auto bits =
       Philox4x32({low(position), low(position >> 32), 0, 0}, {low(seed), low(seed >> 32)});
+  // 53 bits are what a double holds exactly, so 1 is never reached by rounding.
   return static_cast<double>((uint64_t{bits[0]} << 32 | bits[1]) >> 11) * 0x1p-53;
 }
 

@@ -1,6 +1,9 @@
-// From logits to a token. Counter-based: the random number for a token is a function of (seed,
-// position), so a result does not depend on the batch, the node or whether the sequence was
-// preempted and recomputed.
+// Chooses a sequence's next token from its row of logits, on the CPU. kernels/cuda/sampling.h does
+// the same on a GPU, with the parameters declared here.
+//
+// The random generator is counter-based: the number that a token is drawn with is a function of
+// (seed, position) alone. So the token depends neither on the batch or the node that computed it,
+// nor on whether the sequence was preempted and recomputed.
 #pragma once
 
 #include <algorithm>
@@ -13,88 +16,107 @@
 
 namespace lamina {
 
-// Below: greedy. Such a temperature tells apart what differs by less than fp32 logits are exact,
-// and its inverse overflows in the end.
+// A lower temperature means greedy: dividing by it would magnify differences that are smaller than
+// the rounding errors of fp32 logits, and the inverse of a still lower one overflows.
 inline constexpr float kLeastTemperature = 1e-5f;
-// Above: taken for this. All that is left is equally likely then, and its inverse is still a normal
-// number.
+// A higher temperature is taken for this one: at this one already every token that the filters
+// leave is equally likely, and its inverse is still a normal number.
 inline constexpr float kMaxTemperature = 1e30f;
 
+// How the tokens of one sequence are chosen. The defaults sample from the model's own distribution.
 struct SamplingParams {
-  float temperature = 1.0f;         // below kLeastTemperature: greedy (ties: lowest id)
-  float top_p = 1.0f;               // (0, 1]
-  int32_t top_k = 0;                // 0: off
-  float min_p = 0.0f;               // [0, 1]
-  float repetition_penalty = 1.0f;  // over prompt and output tokens, as in Keskar et al. 2019
-  float frequency_penalty = 0.0f;   // over output tokens
-  float presence_penalty = 0.0f;    // over output tokens
+  float temperature = 1.0f;  // below kLeastTemperature: greedy (ties: lowest id)
+  // Nucleus sampling: draw from the fewest most likely tokens that have at least this share of the
+  // probability that top_k leaves. In (0, 1]; 1: off.
+  float top_p = 1.0f;
+  int32_t top_k = 0;   // draw from the k most likely tokens; 0: off
+  float min_p = 0.0f;  // drop tokens less likely than min_p times the most likely one; [0, 1]
+  // Logits of tokens that stand in the prompt or the output are divided by this if positive, else
+  // multiplied (Keskar et al. 2019, section 4.1). 1: off.
+  float repetition_penalty = 1.0f;
+  // Subtracted from a token's logit for each time that it stands in the output.
+  float frequency_penalty = 0.0f;
+  // Subtracted from a token's logit once if it stands in the output.
+  float presence_penalty = 0.0f;
   uint64_t seed = 0;
   int32_t num_logprobs = -1;  // -1: none; 0: of the chosen token; k: also of the k most likely
-  std::vector<std::pair<TokenId, float>> logit_bias;
-  // Never chosen while fewer than min_tokens are generated (eos and stop tokens).
+  std::vector<std::pair<TokenId, float>> logit_bias;  // added to the logits of these tokens
+  // Tokens that are not chosen while the output has fewer than min_tokens: eos and stop tokens.
   std::vector<TokenId> banned;
   int32_t min_tokens = 0;
 };
 
-// What tokens are drawn with: 0, greedy, or between kLeastTemperature and kMaxTemperature. NaN is
-// greedy.
+// The temperature that tokens are drawn with: 0 for greedy, which NaN means too, else between
+// kLeastTemperature and kMaxTemperature.
 inline float DrawTemperature(const SamplingParams& params) {
   return params.temperature >= kLeastTemperature ? std::min(params.temperature, kMaxTemperature)
                                                  : 0.0f;
 }
 
+// A token and the natural logarithm of its probability.
 struct TokenLogprob {
   TokenId token = 0;
   float logprob = 0;
 };
 
+// A chosen token. All log-probabilities are those of the raw logits, before temperature, penalties
+// and bias.
 struct SampledToken {
-  TokenId token = 0;
-  // Of the raw logits, before temperature, penalties and bias; set if num_logprobs >= 0.
-  float logprob = 0;
-  int32_t rank = 0;               // 1: the most likely; set if num_logprobs >= 0
-  std::vector<TokenLogprob> top;  // num_logprobs of them, most likely first (ties: lowest id)
+  TokenId token = 0;  // -1: the logits were unusable (see Sample), and nothing else is set
+  float logprob = 0;  // of `token`; set if num_logprobs >= 0
+  int32_t rank = 0;   // of `token`, 1: the most likely; set if num_logprobs >= 0
+  // The num_logprobs most likely tokens, the most likely first (ties: lowest id).
+  std::vector<TokenLogprob> top;
 };
 
-// What of a sequence the sampler looks at.
+// The tokens of a sequence, which penalties and min_tokens depend on. Borrows both arrays.
 struct SampleContext {
   std::span<const TokenId> prompt;
   std::span<const TokenId> output;  // generated so far
 };
 
-// What the next token of row `row` of some logits is chosen with.
+// One sequence whose next token is to be chosen, for samplers that take a batch at once. Borrows
+// everything.
 struct SampleWork {
-  size_t row = 0;
+  size_t row = 0;  // of the batch's logits, [rows, vocab]
   const SamplingParams* params = nullptr;
   SampleContext context;
 };
 
-// logits: [vocab] fp32, overwritten. Order: logprobs from raw logits; bias, bans, penalties;
-// temperature; top-k, top-p, min-p; draw. The draw uses Random01(seed, position) with position =
-// prompt.size() + output.size(). A NaN, a +inf or a row without any finite logit gives token -1:
-// the caller reports an internal error. Tokens outside the vocabulary are ignored in bias, bans and
-// penalties. Thread: any, one row each.
+// Chooses the next token from `logits`, [vocab] fp32, which are overwritten. The order is:
+// logprobs from the raw logits; bias, bans, then penalties; temperature; top-k, top-p, min-p; draw.
+// The draw uses Random01(params.seed, prompt.size() + output.size()). Bias, bans and penalties for
+// tokens outside the vocabulary are ignored.
+//
+// Returns token -1 if the logits hold a NaN or +inf or nothing finite, before or after bias, bans
+// and penalties: the caller reports an internal error. Thread: any, one row each.
 SampledToken Sample(std::span<float> logits, const SamplingParams& params,
                     const SampleContext& context);
 
-// How bias, bans and penalties change a row of logits, token by token.
+// One change of one logit; LogitEdits says what `value` means.
 struct LogitEdit {
   TokenId token = 0;
   float value = 0;
 };
+
+// How bias, bans and penalties change a row of logits: first all biases are applied, then all
+// penalties.
 struct LogitEdits {
-  // Ascending by token: each value is added in turn; -inf: the logit becomes it.
+  // Ascending by token, which may occur several times. The values are added to the logit in turn;
+  // a value of -inf (a ban) makes the logit -inf.
   std::vector<LogitEdit> biases;
-  // Then, no token twice: divided by repetition_penalty (multiplied, if not positive), less the
-  // value.
+  // No token occurs twice. The logit is divided by repetition_penalty, or multiplied by it if it is
+  // not positive; then the value is subtracted.
   std::vector<LogitEdit> penalties;
 };
 
-// Those of a row of `vocab` logits; tokens outside of it are left out. Thread: any.
+// Replaces `edits` by what `params` and `context` ask for in a row of `vocab` logits. Tokens
+// outside of [0, vocab) are left out. Thread: any.
 void CollectEdits(const SamplingParams& params, const SampleContext& context, int64_t vocab,
                   LogitEdits& edits);
 
-// Uniform in [0, 1) from a counter-based generator (Philox 4x32-10, Salmon et al. 2011).
+// Uniform in [0, 1), with 53 random bits, from a counter-based generator: Philox 4x32-10 (Salmon et
+// al. 2011) with `position` as its counter and `seed` as its key.
 double Random01(uint64_t seed, uint64_t position);
 
 }  // namespace lamina

@@ -38,6 +38,7 @@ Result<std::unique_ptr<TokenSlab>> TokenSlab::Create(const KvShape& shape,
   const auto bytes_per_token = static_cast<size_t>(shape.bytes_per_token());
   size_t memory_bytes = 0;
   void* memory = nullptr;
+  // A product beyond 64 bits is refused like any other size that cannot be had.
   if (!__builtin_mul_overflow(bytes_per_token, static_cast<size_t>(capacity_tokens), &memory_bytes))
     memory = MapHuge(memory_bytes);
   if (memory == nullptr) {
@@ -89,9 +90,11 @@ void TokenSlab::WriteRaw(int layer, TokenSlot slot, const void* k, const void* v
 void TokenSlab::FillDummy(TokenSlot slot) {
   const size_t element = ElementSize(shape_.dtype),
                row_bytes = static_cast<size_t>(shape_.head_dim) * element;
+  // Values are made once and then copied, each row from another place, so that filling a long
+  // context costs copies only.
   if (dummy_.empty()) {
     std::vector<float> values(kNumDummyValues + static_cast<size_t>(shape_.head_dim));
-    uint32_t state = 1;
+    uint32_t state = 1;  // of the generator of Numerical Recipes, section 7.1
     for (float& value : values) {
       state = state * 1664525u + 1013904223u;
       value = static_cast<float>(static_cast<int32_t>(state)) * 0x1p-31f;
@@ -104,6 +107,7 @@ void TokenSlab::FillDummy(TokenSlot slot) {
   for (int layer = 0; layer < shape_.num_layers; ++layer) {
     for (int h = 0; h < shape_.num_kv_heads; ++h) {
       for (const int k_or_v : {0, 1}) {
+        // Spreads the places from which a slot's rows are copied.
         row = (row * 31 + 17) % kNumDummyValues;
         std::memcpy(At(layer, k_or_v, h, slot), dummy_.data() + row * element, row_bytes);
       }

@@ -1,5 +1,5 @@
-// The memory of a KV cache: K and V of every layer for a fixed number of token slots, and how
-// kernels address it.
+// The memory of a KV cache on a CPU: K and V of every layer for a fixed number of token slots. It
+// knows nothing of sequences; kernels/kv_store.h adds these.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@
 
 namespace lamina {
 
+// What a token slot holds: K and V of one token, in every layer and for every kv_head of the node.
 struct KvShape {
   int num_layers = 0;
   int num_kv_heads = 0;
@@ -26,13 +27,17 @@ struct KvShape {
   }
 };
 
-// Layout per layer: [kv_head][slot][head_dim], K and V apart, so that a sequence whose slots run on
-// is a stream per head. Thread: Write to distinct slots and reads of other slots may run together;
-// the caller orders a slot's write before its reads.
+// Owns the memory of all slots. Its layout is [layer][K, V][kv_head][slot][head_dim], so that for
+// one head a sequence in consecutive slots is one contiguous stream.
+//
+// Thread: writes to distinct slots and reads of other slots may run at the same time; the caller
+// orders a slot's write before its reads. FillDummy: one thread at a time.
 class TokenSlab {
  public:
-  // kOutOfSpace if the memory cannot be had, saying how much was asked for. Memory is reserved,
-  // zeroed on first touch, in huge pages where the kernel gives them.
+  // Reserves the memory, zeroed on first touch, in huge pages where the kernel gives them.
+  // kInvalidArgument if there are no layers or kv_heads, if head_dim is not a multiple of 8 in [8,
+  // 256], or if capacity_tokens is not in [1, 2^32 - 1]; kOutOfSpace if the system refuses the
+  // memory.
   static Result<std::unique_ptr<TokenSlab>> Create(const KvShape& shape, int64_t capacity_tokens);
   ~TokenSlab();
   TokenSlab(const TokenSlab&) = delete;
@@ -41,31 +46,37 @@ class TokenSlab {
   const KvShape& shape() const { return shape_; }
   int64_t capacity_tokens() const { return capacity_tokens_; }
 
+  // One layer, as kernels see it. Valid as long as the slab.
   KvView View(int layer) const;
 
-  // Stores one token's K and V of one layer. k, v: [num_kv_heads, head_dim] fp32 (converted, round
-  // to nearest even). REQUIRES: slot < capacity_tokens().
+  // Every function below REQUIRES: slot < capacity_tokens().
+
+  // Stores one token's K and V of one layer, rounded to the slab's dtype (to nearest even; kF8
+  // saturates). k, v: [num_kv_heads, head_dim] fp32.
   void Write(int layer, TokenSlot slot, const float* k, const float* v);
 
-  // The same from memory that is already in the slab's dtype.
+  // Stores one token's K and V of one layer as they are. k, v: [num_kv_heads, head_dim] of the
+  // slab's dtype, which need not be aligned.
   void WriteRaw(int layer, TokenSlot slot, const void* k, const void* v);
 
-  // Fills a slot in all layers with made-up values within [-1, 1], which differ between slots,
-  // layers and heads.
+  // Fills a slot in all layers with pseudo-random values in [-1, 1], which differ between
+  // neighbouring slots, layers and heads: for benchmarks.
   void FillDummy(TokenSlot slot);
 
-  // Overwrites a slot in all layers with NaN, so that a read of freed or unwritten memory shows in
-  // tests.
+  // Overwrites a slot in all layers with NaN: for tests, where a read of freed or unwritten memory
+  // shows by it.
   void Poison(TokenSlot slot);
 
  private:
   TokenSlab(const KvShape& shape, int64_t capacity_tokens, std::byte* memory, size_t memory_bytes);
+  // Where head_dim elements of one slot begin; k_or_v: 0 for K, 1 for V.
   std::byte* At(int layer, int k_or_v, int kv_head, TokenSlot slot) const;
 
-  static constexpr size_t kNumDummyValues = 4093;  // a prime: rows start at different ones
+  // A prime, so that FillDummy's rows begin at values spread over all of them.
+  static constexpr size_t kNumDummyValues = 4093;
   KvShape shape_;
   int64_t capacity_tokens_;
-  std::byte* memory_;
+  std::byte* memory_;  // [num_layers, 2, num_kv_heads, capacity_tokens, head_dim] of the dtype
   size_t memory_bytes_;
   // [kNumDummyValues + head_dim] in the slab's dtype; empty before the first FillDummy.
   std::vector<std::byte> dummy_;

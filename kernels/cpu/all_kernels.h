@@ -1,4 +1,5 @@
-// The table of all kernels for one vector type.
+// The table of all kernels for one vector type. Only the files kernels_<isa>.cc include this: it
+// instantiates every kernel.
 #pragma once
 
 #include "kernels/cpu/attention_kernel.h"
@@ -7,6 +8,7 @@
 
 namespace lamina {
 
+// In the order in which KernelTable declares them.
 template <class V>
 constexpr KernelTable MakeKernels() {
   return {&LinearPanels<V>, &Attend<V>,     &RmsNormRow<V>,  &LayerNormRow<V>,

@@ -12,14 +12,14 @@
 namespace lamina {
 namespace {
 
-// Heads of neighbouring rows that share a read of K: enough to be bound by arithmetic, few enough
-// to stay in L1.
+// Heads of neighbouring rows that share each read of K and V: enough to be bound by arithmetic, few
+// enough that their q and outputs stay in L1.
 constexpr int kSharedHeads = 16;
 
 // Below this many tokens times heads a call ends sooner than a sleeping worker wakes.
 constexpr int64_t kMinParallelAttention = 512;
 
-// Rows [first, first + num) that one task takes together.
+// Rows [first, first + num), which name the same slots and which one task takes together.
 struct RowGroup {
   int first;
   int num;
@@ -28,7 +28,7 @@ struct RowGroup {
 
 struct Plan {
   std::vector<RowGroup> groups;  // longest first, so that the last tasks to be handed out are short
-  int64_t work = 0;
+  int64_t work = 0;              // tokens times heads
 };
 
 void MakePlan(const AttentionShape& shape, std::span<const AttentionRow> rows, Plan& plan) {
@@ -61,6 +61,7 @@ AttentionScratch& ThreadAttentionScratch() {
   return *scratch;
 }
 
+// One call of Attention, which all workers share.
 struct Job {
   const AttentionShape& shape;
   const KvView& kv;
@@ -74,15 +75,17 @@ struct Job {
     return rows[group.first + group.num - 1];
   }
 
-  // Whoever is free takes the next task: (group of rows, kv_head). Which worker computes it does
-  // not change it.
+  // Takes task after task until none is left; a task is a (group of rows, kv_head). A worker that
+  // is free takes the next one, since which worker computes a task does not change its result.
   void Work() {
     const auto num_tasks = static_cast<int64_t>(plan.groups.size()) * shape.num_kv_heads;
     for (int64_t i = next_task.fetch_add(1, std::memory_order_relaxed); i < num_tasks;
          i = next_task.fetch_add(1, std::memory_order_relaxed)) {
       const RowGroup& group = plan.groups[i / shape.num_kv_heads];
       const int kv_head = static_cast<int>(i % shape.num_kv_heads);
-      const int64_t next = i + num_workers;  // if all work equally fast
+      // The task that this worker gets next if all workers are equally fast. A wrong guess costs a
+      // useless prefetch.
+      const int64_t next = i + num_workers;
       const AttentionRow* next_row =
           next < num_tasks ? &LastRow(plan.groups[next / shape.num_kv_heads]) : nullptr;
       for (int head = 0; head < shape.group(); head += kMaxTaskHeads) {
@@ -101,7 +104,7 @@ struct Job {
 void Attention(const AttentionShape& shape, const KvView& kv, std::span<const AttentionRow> rows,
                WorkerTeam& team) {
   if (rows.empty()) return;
-  static thread_local Plan plan;
+  static thread_local Plan plan;  // keeps its memory: a decode step allocates nothing here
   MakePlan(shape, rows, plan);
   Job job = {shape, kv, rows, plan, ActiveKernels(), team.num_workers()};
   if (plan.work < kMinParallelAttention) {
@@ -119,6 +122,7 @@ void MergePartial(std::span<float> out_a, float& lse_a, std::span<const float> o
     lse_a = lse_b;
     return;
   }
+  // Relative to the larger one, so that exp cannot overflow.
   const double max = std::max(lse_a, lse_b);
   const double weight_a = std::exp(lse_a - max), weight_b = std::exp(lse_b - max);
   const double sum = weight_a + weight_b;

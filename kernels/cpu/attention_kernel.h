@@ -1,9 +1,9 @@
-// Attention of one task, written once over `class V`.
+// Attention of one task (AttentionTask in kernel_table.h), written once over `class V`.
 //
-// Tokens are taken in blocks of kTokenBlock, counted from token 0: first all keys, then, after a
-// step of the online softmax (Milakov & Gimelshein 2018), all values, each as long a stream of
-// memory as the sequence's runs of slots allow. Both go in stretches of kTokenStretch tokens that
-// stay in L1 for all heads of the task, and while one is used the next is asked for.
+// Tokens are taken in blocks of kTokenBlock, counted from token 0: first all keys of a block, then,
+// after a step of the online softmax (Milakov & Gimelshein 2018), all its values, each as long a
+// stream of memory as the sequence's runs of slots allow. Both go in stretches of kTokenStretch
+// tokens that stay in L1 for all heads of the task, and while one is used the next is prefetched.
 // attention_tiles.h says what is added up in which order.
 #pragma once
 
@@ -18,26 +18,27 @@
 
 namespace lamina {
 
-// The largest of `max` and the scores of `tokens` tokens.
+// The largest of `max` and the scores of `tokens` tokens. scores: [tokens rounded up to 16].
 template <class V>
 LAMINA_SIMD float MaxScore(const float* scores, int tokens, float max) {
   V largest = V::Set(max);
   int t = 0;
-  // A NaN score loses here and shows as exp(NaN).
+  // Max gives its second operand where the first is NaN: a NaN score is passed over here, and still
+  // makes the output NaN by exp(NaN).
   for (; t + 16 <= tokens; t += 16) largest = Max(V::Load(scores + t), largest);
   if (t < tokens) largest = Max(V::FirstOf(tokens - t, V::Load(scores + t), largest), largest);
   return largest.MaxLanes();
 }
 
-// Scores of `tokens` tokens, rounded up to whole vectors, are capped.
+// Caps the scores of `tokens` tokens, rounded up to whole vectors.
 template <class V>
 LAMINA_SIMD void CapScores(float cap, int tokens, float* scores) {
   for (int t = 0; t < tokens; t += 16)
     SoftCapped(V::Load(scores + t), V::Set(cap)).Store(scores + t);
 }
 
-// 64 scores, of which those of `tokens` tokens count, become weights exp(score - max), of which the
-// sum is returned.
+// Replaces 64 scores by weights exp(score - max), those beyond the first `tokens` by 0 unless kAll
+// is set. Returns the sum of the weights in 16 partial sums. scores: [64].
 template <class V, bool kAll>
 LAMINA_SIMD V WeightsOf64(V max, int tokens, float* scores) {
   V weight[4];
@@ -50,7 +51,8 @@ LAMINA_SIMD V WeightsOf64(V max, int tokens, float* scores) {
   return (weight[0] + weight[1]) + (weight[2] + weight[3]);
 }
 
-// Scores of one head become weights, which are added to the rescaled sum.
+// Replaces the scores of one head's tokens of a block by weights: sum = sum * correction + the
+// weights. scores: [kTokenBlock]; sum: [16], partial sums.
 template <class V>
 LAMINA_SIMD void WeightsOfScores(int tokens, float max, float correction, float* scores,
                                  float* sum) {
@@ -63,24 +65,27 @@ LAMINA_SIMD void WeightsOfScores(int tokens, float max, float correction, float*
   total.Store(sum);
 }
 
-// Of stored elements T. C is what arithmetic takes: T, or what T is widened to, a stretch at a time
-// for all heads of the task.
+// One task with a cache of elements T. C is the type that the tiles read: T, or a wider type that a
+// stretch is converted to once for all heads of the task.
+//
+// The rows of K or V that are used and those that are prefetched take turns in two arrays: a
+// Find...Ahead looks up the next stretch, and NextStretch makes it the one in use.
 template <class V, typename T, typename C>
 struct AttentionRun {
   static constexpr bool kWidens = !std::is_same_v<C, T>;
 
   const AttentionTask& task;
   AttentionScratch& s;
-  int64_t stride;     // from one head's q or output to the next in the scratch
-  const T** rows;     // K or V of the stretch that is used
-  const T** ahead;    // of the next one
-  const C** used;     // `rows`, or where they are widened
-  int num_ahead = 0;  // tokens of it
+  int64_t stride;     // from one head's q or output to the next in the scratch, in elements
+  const T** rows;     // [kTokenStretch], K or V of the stretch in use
+  const T** ahead;    // [kTokenStretch], K or V of the next stretch
+  const C** used;     // [kTokenStretch], `rows` or where they are widened
+  int num_ahead = 0;  // tokens of the next stretch
 
   LAMINA_SIMD int NumHeads() const { return task.num_rows * task.num_heads; }
   LAMINA_SIMD int64_t NumTokens() const { return task.rows[task.num_rows - 1].num_tokens; }
 
-  // Tokens of a row in [begin, begin + size), not below 0.
+  // How many tokens of a row are in [begin, begin + size).
   LAMINA_SIMD int TokensIn(const AttentionRow& row, int64_t begin, int size) const {
     const int64_t left = row.num_tokens - begin;
     return static_cast<int>(left < 0 ? 0 : left < size ? left : size);
@@ -93,6 +98,7 @@ struct AttentionRun {
     return row;
   }
 
+  // Clears outputs, sums and maxima, and packs q.
   LAMINA_SIMD void Start() {
     if constexpr (kWidens) {
       for (int t = 0; t < kTokenStretch; ++t) used[t] = s.widened + t * task.shape->head_dim;
@@ -107,7 +113,8 @@ struct AttentionRun {
     });
   }
 
-  // to: [stride / 16][group][16], this head's 16 of each group.
+  // Copies a head's q, scaled and in the order of its parts, to where the tiles read it. to: this
+  // head's place in [stride / 16, group, 16], the q of a group of `group` heads.
   LAMINA_SIMD void PackQuery(int head, int group, float* to) {
     const int64_t head_dim = task.shape->head_dim;
     const float* q =
@@ -118,13 +125,14 @@ struct AttentionRun {
     for (int64_t d = 0; d < stride; d += 16) V::Load(ordered + d).Store(to + d * group);
   }
 
-  // Rows of the stretch of `row` that begins at `begin`; beyond its last token that one's again, so
-  // that whole vectors can be read. What comes of that is masked.
+  // Looks up the rows of the stretch of `row` that begins at token `begin`. Beyond its last token
+  // they are the last one's again, so that tiles can read whole vectors; those scores are masked.
   LAMINA_SIMD void FindAhead(const void* k_or_v, int kv_head, const AttentionRow& row,
                              int64_t begin) {
     num_ahead = TokensIn(row, begin, kTokenStretch);
     if (num_ahead == 0) return;
-    // In a form that compilers turn into vectors: a stride fits 32 bits.
+    // Addresses are written out as numbers, and a stride as 32 bits which it fits, so that
+    // compilers vectorise the loop.
     const auto base =
         reinterpret_cast<uintptr_t>(static_cast<const T*>(k_or_v) + kv_head * task.kv->head_stride);
     const auto slot_bytes =
@@ -137,6 +145,7 @@ struct AttentionRun {
     for (int t = num_ahead; t < kTokenStretch; ++t) ahead[t] = ahead[num_ahead - 1];
   }
 
+  // Looks up the keys from `begin` on, after the last token those of the next task if it is known.
   LAMINA_SIMD void FindKeysAhead(int64_t begin) {
     if (begin < NumTokens())
       return FindAhead(task.kv->k, task.kv_head, task.rows[task.num_rows - 1], begin);
@@ -147,7 +156,7 @@ struct AttentionRun {
     FindAhead(task.kv->v, task.kv_head, task.rows[task.num_rows - 1], begin);
   }
 
-  // What was ahead is used now.
+  // Makes the next stretch the one in use, widened if C asks for that. Returns its tokens.
   LAMINA_SIMD int NextStretch() {
     const T** free = rows;
     rows = ahead;
@@ -161,6 +170,7 @@ struct AttentionRun {
     return num_ahead;
   }
 
+  // row, to: [head_dim].
   LAMINA_SIMD void Widen(const T* row, C* to) {
     const int dims = task.shape->head_dim;
     int d = 0;
@@ -172,7 +182,9 @@ struct AttentionRun {
     if (d < dims) V::template Widen<8>(row + d, to + d);
   }
 
-  // Of all heads, in the groups that q is packed for; those of rows that have ended are not used.
+  // Computes the scores of the stretch in use, tokens [begin, begin + tokens), in the groups of
+  // heads that q is packed for. Groups whose rows have all ended before it are left out; what a
+  // group computes for a row that has ended is not used. scores: [heads, kTokenBlock].
   LAMINA_SIMD void Score(int64_t begin, int tokens, float* scores) {
     const int first = FirstRow(begin) * task.num_heads, heads = NumHeads();
     const KeyStretch<C> stretch = {used, tokens, task.shape->head_dim};
@@ -186,13 +198,16 @@ struct AttentionRun {
     });
   }
 
-  // Nothing to come: what is in use, which is there.
+  // Sets `prefetcher` to the next stretch, to be spread over `num_sites` calls of Some. If there is
+  // no next stretch it takes a row in use, whose lines are there already.
   LAMINA_SIMD void StartPrefetch(Prefetcher& prefetcher, int num_sites) {
     prefetcher.Start(num_ahead > 0 ? ahead : rows, num_ahead > 0 ? num_ahead : 1,
                      task.shape->head_dim, num_sites > 0 ? num_sites : 1);
   }
 
-  // For all heads one thing after the other, so that their chains of dependent operations overlap.
+  // Turns the scores of a block into weights and updates maxima, sums and corrections. Each of the
+  // three steps is taken for all heads before the next, so that their chains of dependent
+  // operations overlap.
   LAMINA_SIMD void Softmax(int64_t block_begin) {
     const int first = FirstRow(block_begin) * task.num_heads;
     for (int h = first; h < NumHeads(); ++h) {
@@ -201,7 +216,9 @@ struct AttentionRun {
                      s.scores + h * kTokenBlock);
       const float max =
           MaxScore<V>(s.scores + h * kTokenBlock, TokensOfHead(h, block_begin), s.max[h]);
-      s.correction[h] = s.max[h] - max;  // the first block: -inf, of an output and a sum that are 0
+      // In the first block this is -inf, and Exp makes a tiny number of it: the sum and the output
+      // that it corrects are 0.
+      s.correction[h] = s.max[h] - max;
       s.max[h] = max;
     }
     for (int h = first / 16 * 16; h < NumHeads(); h += 16)
@@ -212,11 +229,14 @@ struct AttentionRun {
     }
   }
 
+  // How many tokens the row of `head` has in the block. The division is spared for a single row.
   LAMINA_SIMD int TokensOfHead(int head, int64_t block_begin) const {
     return TokensIn(task.rows[task.num_rows == 1 ? 0 : head / task.num_heads], block_begin,
                     kTokenBlock);
   }
 
+  // Adds the first `tokens` weighted values of the stretch in use to the outputs of heads
+  // [first_head, first_head + heads). weights: [all heads, kTokenBlock]; correction: [all heads].
   LAMINA_SIMD void AddValues(int first_head, int heads, int tokens, const float* weights,
                              const float* correction) {
     const int head_dim = task.shape->head_dim;
@@ -231,8 +251,9 @@ struct AttentionRun {
     });
   }
 
-  // Rows that end within the stretch go alone, so that no row reads V of a token it does not attend
-  // to (0 * NaN is NaN).
+  // Adds the weighted values of the stretch in use, tokens [begin, begin + tokens), to all outputs.
+  // Rows that end within the stretch are taken alone, so that no row uses V of a token that it does
+  // not attend to: a weight of 0 would not hide a NaN there.
   LAMINA_SIMD void AddValues(int64_t begin, int tokens, const float* weights,
                              const float* correction) {
     int row = FirstRow(begin);
@@ -243,7 +264,8 @@ struct AttentionRun {
               correction);
   }
 
-  // REQUIRES: its first keys are ahead. They are those of the next block, or task, afterwards.
+  // Takes the block of tokens that begins at `begin`. REQUIRES: its first keys are the next
+  // stretch. Afterwards that is the first keys of the next block, or of the next task.
   LAMINA_SIMD void Block(int64_t begin) {
     const int64_t end = begin + TokensIn(task.rows[task.num_rows - 1], begin, kTokenBlock);
     for (int64_t at = begin; at < end; at += kTokenStretch) {
@@ -263,10 +285,12 @@ struct AttentionRun {
       } else {
         FindKeysAhead(end);
       }
+      // Outputs are corrected once per block, by the first stretch.
       AddValues(at, tokens, s.scores + (at - begin), at == begin ? s.correction : s.ones);
     }
   }
 
+  // Writes the normalised outputs and log-sum-exps. A row without tokens gets 0 and -inf.
   LAMINA_SIMD void Finish() {
     const int64_t head_dim = task.shape->head_dim;
     for (int h = 0; h < NumHeads(); ++h) {
@@ -283,6 +307,7 @@ struct AttentionRun {
   }
 };
 
+// Attend for a cache of elements T.
 template <class V, typename T, typename C = T>
 void AttendOf(const AttentionTask& task, AttentionScratch& s) {
   AttentionRun<V, T, C> run = {.task = task,
@@ -297,13 +322,15 @@ void AttendOf(const AttentionTask& task, AttentionScratch& s) {
   run.Finish();
 }
 
+// KernelTable::attention.
 template <class V>
 void Attend(const AttentionTask& task, AttentionScratch& scratch) {
   switch (task.kv->dtype) {
     case DType::kF32: return AttendOf<V, float>(task, scratch);
     case DType::kBF16: return AttendOf<V, BF16>(task, scratch);
     case DType::kF16: return AttendOf<V, F16>(task, scratch);
-    // Widening takes several instructions, but each group of heads then reads twice the bytes.
+    // Converting F8 takes several instructions. Once per stretch is cheaper if several groups of
+    // heads read it, although they then read twice the bytes; one group converts as it reads.
     case DType::kF8:
       if (NumHeadGroups<V>(task.num_rows * task.num_heads) > 1)
         return AttendOf<V, F8, F16>(task, scratch);

@@ -1,10 +1,11 @@
-// Tiles of attention, written once over `class V`: scores of a stretch of keys, and its weighted
-// values, for as many heads as the registers hold, with the next stretch asked for meanwhile.
-// attention_kernel.h puts them together.
+// Tiles of attention, written once over `class V`: the scores of a stretch of keys, and the
+// weighted sum of a stretch of values, for as many heads as the registers hold, while the next
+// stretch is prefetched. attention_kernel.h puts them together.
 //
-// A score is a sum over 16 lanes of dimensions, which are then added up (Sum2 to Sum16); weighted
-// values are summed token by token over a stretch. No sum ever mixes rows, heads or tokens, so how
-// many of them share a tile does not show in the bits.
+// A score is formed in 16 lanes, each over a sixteenth of the dimensions, which are then added up
+// (Sum2 to Sum16); weighted values are summed token by token over a stretch. No score mixes rows,
+// heads or tokens and no weighted sum mixes rows or heads, so how many of them share a tile does
+// not change a bit.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +16,12 @@
 
 namespace lamina {
 
-// How many tokens a tile of scores and how many vectors a tile of outputs takes for so many heads:
-// what the registers hold.
+// The size of tiles: what the registers hold beside the operands.
 template <class V>
 struct HeadTiles {
   static constexpr bool kWide = V::kRegisters >= 32;
   static constexpr int kMaxHeads = kWide ? 4 : 2;
+  // Tokens per tile of scores, and vectors per tile of outputs, if the tile has `heads` heads.
   static constexpr int Tokens(int heads) {
     return kWide ? (heads <= 2 ? 8 : 4) : heads == 1 ? 4 : 2;
   }
@@ -29,18 +30,21 @@ struct HeadTiles {
   }
 };
 
-// What elements are multiplied with before arithmetic takes them. A power of two, so q and the
-// outputs make up for it exactly.
+// LoadPart gives elements of T times this. It is a power of two, so that q and the outputs can make
+// up for it without rounding.
 template <typename T>
 inline constexpr float kScaleOf = 1;
 template <>
 inline constexpr float kScaleOf<F8> = kF8Scale;
 
-// The order of a row's elements in the kernel: as the first and second vector of 32 elements come
-// out of memory. An odd 16 and the last 8 elements follow in their own order, the 8 with zeros.
+// The parts in which the head_dim elements of a row are taken, one vector each: blocks of 32 as two
+// vectors, then 16 if that many are left, then 8 filled up with zeros. Which 16 of a block of 32
+// are its first vector is what is cheapest to load: in bf16 the even elements, else the first 16.
+// The kernel keeps q and the outputs in this order too.
 enum class Part { kFirstOf32, kSecondOf32, k16, k8 };
 
-// One vector of the part that begins at p, times kScaleOf<T>.
+// Loads one part, times kScaleOf<T>. p: where the part begins, for either part of 32 the block of
+// 32 elements.
 template <class V, Part kPart, typename T>
 LAMINA_SIMD V LoadPart(const T* p) {
   if constexpr (std::is_same_v<T, F8>) {
@@ -59,7 +63,7 @@ LAMINA_SIMD V LoadPart(const T* p) {
   }
 }
 
-// Into and out of that order, for rows of T, times `factor` or divided by `divisor`.
+// Copies x times `factor` into the order in which rows of T are taken. x, y: [dims].
 template <typename T>
 LAMINA_SIMD void CopyIntoOrder(const float* x, int64_t dims, float factor, float* y) {
   int64_t d = 0;
@@ -71,6 +75,7 @@ LAMINA_SIMD void CopyIntoOrder(const float* x, int64_t dims, float factor, float
   }
   for (; d < dims; ++d) y[d] = x[d] * factor;
 }
+// Copies x divided by `divisor` back from that order. x, y: [dims].
 template <typename T>
 LAMINA_SIMD void CopyOutOfOrder(const float* x, int64_t dims, float divisor, float* y) {
   int64_t d = 0;
@@ -85,7 +90,8 @@ LAMINA_SIMD void CopyOutOfOrder(const float* x, int64_t dims, float divisor, flo
   for (; d < dims; ++d) y[d] = x[d] / divisor;
 }
 
-// q: [kHeads][16], the same 16 dimensions of each head.
+// Adds one part's products to the sums of a tile of scores: sum[h][t] += q[h] * the part of rows[t]
+// that begins at `dim`, lane by lane. q: [kHeads, 16], this part of each head.
 template <class V, Part kPart, typename T, int kHeads, int kTokens>
 LAMINA_SIMD void AddProducts(const float* q, const T* const* rows, int dim,
                              V (&sum)[kHeads][kTokens]) {
@@ -100,11 +106,12 @@ LAMINA_SIMD void AddProducts(const float* q, const T* const* rows, int dim,
   }
 }
 
-// Rows of a stretch to ask memory for, a few lines at a time between the multiply-adds of another:
-// asked for all at once they would fill the core's queue of misses and hold up its loads.
+// Prefetches the rows of the next stretch, a few cache lines at a time, between the multiply-adds
+// of this one: all at once they would fill the core's queue of misses and hold up its loads.
 class Prefetcher {
  public:
-  // `num_sites` calls of Some are to come, or more. REQUIRES: num_rows > 0.
+  // Begins with the rows [num_rows][dims], to be spread over `num_sites` calls of Some; there may
+  // be more calls. Borrows `rows`. REQUIRES: num_rows > 0, num_sites > 0.
   template <typename T>
   LAMINA_SIMD void Start(const T* const* rows, int num_rows, int dims, int num_sites) {
     row_ = reinterpret_cast<const char* const*>(rows);
@@ -115,7 +122,8 @@ class Prefetcher {
     per_site_ = (num_rows * ((row_bytes_ + 63) / 64) + num_sites - 1) / num_sites;
   }
 
-  // When all have been asked for, the last row again, which costs nothing.
+  // Prefetches the next few lines. When there are no more it takes the last row again, whose lines
+  // are there already, which costs nothing.
   LAMINA_SIMD void Some() {
     for (int i = per_site_; i > 0; --i) {
       __builtin_prefetch(line_);
@@ -130,30 +138,32 @@ class Prefetcher {
  private:
   const char* const* row_ = nullptr;
   const char* const* last_row_ = nullptr;
-  const char* line_ = nullptr;  // of *row_, to be asked for next
+  const char* line_ = nullptr;  // of *row_, to be prefetched next
   const char* row_end_ = nullptr;
   int row_bytes_ = 0;
   int per_site_ = 0;
 };
 
-// The keys of a stretch; rows up to a multiple of 16 can be read.
+// The keys of a stretch.
 template <typename T>
 struct KeyStretch {
-  const T* const* rows;
+  const T* const* rows;  // [num_tokens rounded up to a multiple of 16], each [head_dim]
   int num_tokens;
   int head_dim;
 };
 
-// Scores of kHeads heads, a few tokens at a time. Their lanes are added up in registers: on Zen 5 a
-// 512-bit store takes the place of about two multiply-adds, and shuffles across 128-bit lanes
-// compete with them too, those within do not.
+// Scores of kHeads heads, a few tokens at a time. The lanes of a score are added up in registers,
+// with few shuffles across 128-bit lanes: on Zen 5 a 512-bit store takes the place of about two
+// multiply-adds, and shuffles across 128-bit lanes compete with multiply-adds too, while shuffles
+// within them do not.
 template <class V, typename T, int kHeads>
 struct ScoreTiles {
   static constexpr int kTokens = HeadTiles<V>::Tokens(kHeads);
-  const float* q;  // [head_dim / 16][kHeads][16]
+  const float* q;  // [head_dim / 16 rounded up, kHeads, 16]
   int head_dim;
   Prefetcher prefetcher;
 
+  // sum[h][t] = q[h] * rows[t], whose lanes have yet to be added up.
   LAMINA_SIMD void Tile(const T* const* rows, V (&sum)[kHeads][kTokens]) {
     const T* row[kTokens];
 #pragma GCC unroll 8
@@ -178,6 +188,7 @@ struct ScoreTiles {
     if (dim < head_dim) AddProducts<V, Part::k8>(from, row, dim, sum);
   }
 
+  // Four and Eight: sums of the lanes of as many tokens, in one tile or in two.
   LAMINA_SIMD void Four(const T* const* rows, typename V::Sums4 (&sums)[kHeads]) {
     if constexpr (kTokens == 4) {
       V sum[kHeads][kTokens];
@@ -214,7 +225,7 @@ struct ScoreTiles {
     }
   }
 
-  // to: [kHeads][kTokenBlock], of which 16 scores are written.
+  // Writes 16 scores of each head. to: [kHeads, kTokenBlock], at the first of these tokens.
   LAMINA_SIMD void Sixteen(const T* const* rows, float* to) {
     typename V::Sums8 first[kHeads], second[kHeads];
     Eight(rows, first);
@@ -224,7 +235,9 @@ struct ScoreTiles {
   }
 };
 
-// scores[h][tokens] = q[h] k[tokens], for kHeads heads.
+// scores[h][t] = q[h] k[t] for kHeads heads and the tokens of a stretch, up to the next multiple of
+// 16. q: [head_dim / 16 rounded up, kHeads, 16]; scores: [kHeads, kTokenBlock], at the stretch's
+// first token.
 template <class V, typename T, int kHeads>
 [[gnu::noinline]] void ScoreHeads(const KeyStretch<T>& stretch, const float* q,
                                   Prefetcher& prefetcher, float* scores) {
@@ -234,18 +247,19 @@ template <class V, typename T, int kHeads>
   prefetcher = tiles.prefetcher;
 }
 
-// The values of a stretch and what they are weighted with.
+// The values of a stretch, their weights, and the factor for what was summed up before.
 template <typename T>
 struct ValueStretch {
-  const T* const* rows;
+  const T* const* rows;  // [num_tokens], each [head_dim]
   int num_tokens;
   int head_dim;
-  const float* weights;     // [heads][kTokenBlock]
+  const float* weights;     // [heads, kTokenBlock], at the stretch's first token
   const float* correction;  // [heads]
 };
 
-// out[h][dims] = out[h][dims] * correction[h] + sum over tokens of weights[h][t] * rows[t][dims],
-// for kVectors vectors from `dim` on: pairs as they are loaded, or one of 16 or 8 elements.
+// out[h] = out[h] * correction[h] + sum over tokens of weights[h][t] * rows[t], for the dimensions
+// of kVectors vectors from `dim` on: pairs of parts of 32 elements, or one part of 16 or 8. out:
+// [kHeads, out_stride].
 template <class V, Part kPart, typename T, int kHeads, int kVectors>
 LAMINA_SIMD void ValueTile(const ValueStretch<T>& stretch, int dim, Prefetcher& prefetcher,
                            float* out, int64_t out_stride) {
@@ -287,6 +301,8 @@ LAMINA_SIMD void ValueTile(const ValueStretch<T>& stretch, int dim, Prefetcher& 
   }
 }
 
+// ValueTile for all head_dim dimensions: in the widest tiles that the registers hold, then in
+// narrower ones for what is left. out: [kHeads, out_stride].
 template <class V, typename T, int kHeads>
 [[gnu::noinline]] void ValueHeads(const ValueStretch<T>& stretch, Prefetcher& prefetcher,
                                   float* out, int64_t out_stride) {
@@ -309,9 +325,11 @@ template <class V, typename T, int kHeads>
     ValueTile<V, Part::k8, T, kHeads, 1>(stretch, dim, prefetcher, out, out_stride);
 }
 
+// A number of heads as a type, to choose a template by it.
 template <int kHeads>
 struct HeadCount {};
 
+// How many groups ForHeadGroups makes.
 template <class V>
 LAMINA_SIMD int NumHeadGroups(int heads) {
   return (heads + HeadTiles<V>::kMaxHeads - 1) / HeadTiles<V>::kMaxHeads;

@@ -10,6 +10,7 @@
 namespace lamina {
 namespace {
 
+// clang 14's __builtin_cpu_supports does not take "f16c".
 bool HasF16c() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
@@ -38,7 +39,8 @@ CpuIsa ActiveCpuIsa() { return CurrentIsa().load(std::memory_order_relaxed); }
 
 bool CpuSupports(CpuIsa isa) {
   if (isa == CpuIsa::kScalar) return true;
-  // These builtins also ask whether the operating system saves the registers.
+  // These builtins also ask whether the operating system saves the registers. F16C has no registers
+  // of its own, so its bit alone is enough.
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && HasF16c();
   return avx2 && (isa == CpuIsa::kAvx2 ||
                   (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")));

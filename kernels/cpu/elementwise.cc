@@ -19,6 +19,7 @@ void Embedding(const void* table, DType dtype, int64_t dim, std::span<const Toke
 
 namespace {
 
+// KernelTable::rotate for the pairs (2 j, 2 j + 1).
 void RotateInterleaved(const float* x, const float* cos, const float* sin, int64_t half, float* y) {
   for (int64_t j = 0; j < half; ++j) {
     const float a = x[2 * j], b = x[2 * j + 1];
@@ -36,7 +37,7 @@ void RmsNorm(const float* x, const float* weight, float eps, int64_t rows, int64
 
 void Rope(const float* x, std::span<const int32_t> positions, std::span<const float> inv_freq,
           const RopeShape& shape, float* y) {
-  static thread_local std::vector<float> cos, sin;
+  static thread_local std::vector<float> cos, sin;  // keep their memory: no allocation per step
   const auto half = static_cast<int64_t>(inv_freq.size());
   cos.resize(inv_freq.size());
   sin.resize(inv_freq.size());
@@ -44,6 +45,7 @@ void Rope(const float* x, std::span<const int32_t> positions, std::span<const fl
   const auto copied = static_cast<size_t>(shape.head_dim - shape.rotary_dim) * sizeof(float);
   const auto rotate = shape.interleaved ? &RotateInterleaved : kernels.rotate;
   for (int32_t position : positions) {
+    // Angles are the same for all heads of a row.
     for (size_t j = 0; j < inv_freq.size(); ++j) {
       const float angle = static_cast<float>(position) * inv_freq[j];
       cos[j] = std::cos(angle);
@@ -51,6 +53,7 @@ void Rope(const float* x, std::span<const int32_t> positions, std::span<const fl
     }
     for (int h = 0; h < shape.num_heads; ++h, x += shape.head_dim, y += shape.head_dim) {
       rotate(x, cos.data(), sin.data(), half, y);
+      // In place the rest of the head is there already.
       if (copied > 0 && x != y) std::memcpy(y + shape.rotary_dim, x + shape.rotary_dim, copied);
     }
   }
@@ -78,7 +81,7 @@ void GeluTanh(const float* x, int64_t n, float* y) { ActiveKernels().gelu_mul(x,
 void Gelu(const float* x, int64_t n, float* y) { ActiveKernels().gelu(x, n, y); }
 
 void Relu(const float* x, int64_t n, float* y) {
-  for (int64_t i = 0; i < n; ++i) y[i] = x[i] < 0 ? 0 : x[i];
+  for (int64_t i = 0; i < n; ++i) y[i] = x[i] < 0 ? 0 : x[i];  // NaN < 0 is false: it stays
 }
 
 void Scale(const float* x, float factor, int64_t n, float* y) {
@@ -90,7 +93,7 @@ void SoftCap(const float* x, float cap, int64_t n, float* y) {
 }
 
 void Add(const float* a, const float* b, int64_t n, float* y) {
-  // Bound by memory: what the compiler makes of it is enough.
+  // Bound by memory, so the compiler's own vectors are enough.
   for (int64_t i = 0; i < n; ++i) y[i] = a[i] + b[i];
 }
 

@@ -1,4 +1,6 @@
-// The operators that touch each element once, written once over `class V`.
+// The operators of kernels/elementwise.h, written once over `class V`. KernelTable has the shapes
+// of their arguments. Tails of fewer than 16 elements are loaded and stored without touching
+// anything beyond an array.
 #pragma once
 
 #include "kernels/cpu/kernel_table.h"
@@ -14,6 +16,7 @@ LAMINA_SIMD void ForVectors(int64_t n, const F& f) {
   if (i < n) f(i, n - i);
 }
 
+// Loads and stores p[0, n), 0 < n <= 16; lanes beyond are 0.
 template <class V, typename T>
 LAMINA_SIMD V LoadUpTo(const T* p, int64_t n) {
   return n == 16 ? V::Load(p) : LoadFirst<V>(p, n);
@@ -33,8 +36,9 @@ LAMINA_SIMD V LoadOr(const float* p, int64_t at, int64_t n, float otherwise) {
   return p == nullptr ? V::Set(otherwise) : LoadUpTo<V>(p + at, n);
 }
 
-// Four sums over the vectors of a row, sum = f(sum, v, lanes of v that count), the others 0; and
-// the sum of their lanes.
+// Sums over a row: calls sum = f(sum, v, n) with vectors v of 16 elements, of which the first n
+// count and the others are 0, and returns the sum of the lanes of `sum`. Four sums take turns, so
+// that their chains of dependent additions overlap. x: [dim].
 template <class V, class F>
 LAMINA_SIMD float SumOverRow(const float* x, int64_t dim, const F& f) {
   V sum[4] = {V::Zero(), V::Zero(), V::Zero(), V::Zero()};
@@ -59,12 +63,14 @@ void RmsNormRow(const float* x, const float* weight, float eps, int64_t dim, flo
   });
 }
 
+// In two passes, the mean first: E[x^2] - E[x]^2 would lose digits where the mean is large.
 template <class V>
 void LayerNormRow(const float* x, const LayerNormWeights& weights, float eps, int64_t dim,
                   float* y) {
   const auto count = static_cast<float>(dim);
   const V mean = V::Set(SumOverRow<V>(x, dim, [](V sum, V v, int64_t) { return sum + v; }) / count);
   const float squares = SumOverRow<V>(x, dim, [&](V sum, V v, int64_t n) {
+    // Lanes that are not of the row hold -mean here and must not count.
     const V off = V::FirstOf(static_cast<int>(n), v - mean, V::Zero());
     return Fma(off, off, sum);
   });
@@ -106,13 +112,14 @@ void GeluMulAll(const float* gate, const float* up, int64_t n, float* y) {
   });
 }
 
-// max(x, 0) - |x| / 2 * erfc(|x| / sqrt(2)), with erfc(z) = (a1 t + ... + a5 t^5) e^(-z^2) and t =
-// 1 / (1 + 0.3275911 z).
+// gelu(x) = max(x, 0) - |x| / 2 * erfc(|x| / sqrt(2)), with erfc(z) = (a1 t + ... + a5 t^5)
+// e^(-z^2) and t = 1 / (1 + 0.3275911 z) (Abramowitz & Stegun 1964, 7.1.26).
 template <class V>
 void GeluAll(const float* x, int64_t n, float* y) {
   ForVectors<V>(n, [&](int64_t at, int64_t m) {
     const V v = LoadUpTo<V>(x + at, m);
-    // NaN stays as the second one; beyond 20 nothing changes.
+    // |x|, at most 20, beyond which gelu does not change: an infinite one would give infinity times
+    // 0 below. Min and Max give their second operand where one is NaN, so NaN stays.
     const V size = Min(V::Set(20.0f), Max(V::Zero() - v, v));
     const V t = V::Set(1.0f) / Fma(size, V::Set(0.3275911f * 0.70710678f), V::Set(1.0f));
     V sum = Fma(t, V::Set(1.061405429f), V::Set(-1.453152027f));

@@ -22,13 +22,15 @@ void* Map(size_t size_bytes) {
 void* MapHuge(size_t size_bytes) {
   const size_t size = RoundUp(size_bytes, kPageBytes);
   if (size < kHugePageBytes) return Map(size);
+  // mmap aligns to small pages only: map one huge page more than is needed, and give back what lies
+  // before and after the aligned part.
   void* mapped = Map(size + kHugePageBytes);
   if (mapped == nullptr) return nullptr;
   const auto begin = reinterpret_cast<uintptr_t>(mapped);
   const uintptr_t aligned = RoundUp(begin, kHugePageBytes);
   if (aligned > begin) munmap(mapped, aligned - begin);
   munmap(reinterpret_cast<void*>(aligned + size), begin + kHugePageBytes - aligned);
-  // Advice: without it the pages are small.
+  // Its result does not matter: without huge pages the memory is as usable, in small ones.
   madvise(reinterpret_cast<void*>(aligned), size, MADV_HUGEPAGE);
   return reinterpret_cast<void*>(aligned);
 }

@@ -1,9 +1,14 @@
-// The kernels that are compiled once per instruction set, and the one set that is in use. Internal
-// to kernels/cpu.
+// The kernels that are compiled once for each instruction set, as tables of functions, and the
+// table that is in use. Internal to the CPU code of kernels/; others call kernels/attention.h,
+// kernels/linear.h and kernels/elementwise.h.
 //
 // The files kernels_<isa>.cc instantiate the same templates for ScalarVec, Avx2Vec and Avx512Vec.
-// They use no inline function of another header that is not forced inline: the linker might
-// otherwise keep their copy, with instructions that another CPU lacks.
+// They must not use an inline function of another header unless it is forced inline: the linker
+// keeps one copy of such a function for the whole program, which could be one with instructions
+// that this CPU lacks.
+//
+// All pointers are to host memory, tensors are dense and row-major. Kernels run on the calling
+// thread and touch no state but their arguments.
 #pragma once
 
 #include <cstddef>
@@ -18,40 +23,44 @@ namespace lamina {
 
 constexpr int kPanelWidth = 16;  // outputs of a panel: one vector
 
-// A panel's elements. bf16 lies in pairs (k, k + 1) for each output, so that a shift and a mask
-// make two vectors of one load.
+// The number of elements of a panel, which is [in_features, kPanelWidth]. In bf16 it is
+// [in_features / 2 rounded up, kPanelWidth, 2]: inputs k and k + 1 of an output lie side by side,
+// so that one load, a shift and a mask give two fp32 vectors. An odd last input is followed by
+// zeros.
 [[gnu::always_inline]] inline int64_t PanelElements(DType dtype, int64_t in_features) {
   return kPanelWidth * (dtype == DType::kBF16 ? (in_features + 1) / 2 * 2 : in_features);
 }
 
+// A linear layer; Linear in kernels/linear.h says what is computed.
 struct LinearArgs {
-  const void* panels;  // [ceil(out_features / 16)] panels
+  const void* panels;  // [ceil(out_features / kPanelWidth)] panels of `dtype`
   DType dtype;
   int64_t out_features;
   int64_t in_features;
-  const float* x;  // [rows, in_features]
+  const float* x;  // [rows, in_features] fp32
   int64_t rows;
-  const float* bias;  // [out_features] or null
-  float* y;           // [rows, out_features]
+  const float* bias;  // [out_features] fp32 or null
+  float* y;           // [rows, out_features] fp32
 };
 
-// What one thread needs to run panels.
+// Memory that one thread needs to run panels; its contents between calls do not matter.
 struct LinearScratch {
-  // A block of x, packed: 384 KiB, to stay in an L2 of 512 KiB.
+  // 384 KiB, to stay in an L2 of 512 KiB.
   static constexpr int64_t kXFloats = 96 * 1024;
-  alignas(64) float x[kXFloats];
+  alignas(64) float x[kXFloats];  // a block of x, packed for its tiles
 };
 
-// Tokens per step of the online softmax; its bounds are multiples of this in token index.
+// Tokens per step of the online softmax. Steps are counted from token 0, so that a row's result
+// does not depend on the other rows of its task.
 constexpr int kTokenBlock = 256;
-// Tokens of a block whose K or V is used while the next ones' is asked for: with 16 that is too
-// late for a group of 4, with 64 a group of 1 is 6 % slower.
+// Tokens of a block whose K or V is prefetched while those of the stretch before are used: with 16
+// the prefetch comes too late for a group of 4 heads, with 64 a group of 1 is 6 % slower.
 constexpr int kTokenStretch = 32;
 constexpr int kMaxTaskHeads = 64;  // query heads, over all rows of a task
 constexpr int kMaxHeadDim = 256;
 
-// Rows of one sequence, or a single row, and some query heads of one kv_head: what a thread
-// computes at a time.
+// What a thread computes at a time: attention of a few rows of one sequence, or of a single row,
+// for some of the query heads that share one kv_head. Borrows everything.
 struct AttentionTask {
   const AttentionShape* shape;
   const KvView* kv;
@@ -60,54 +69,69 @@ struct AttentionTask {
   int kv_head;
   int first_head;  // query heads [first_head, first_head + num_heads), all of kv_head
   int num_heads;   // num_rows * num_heads <= kMaxTaskHeads
-  // What this thread probably does next: its first keys and values are asked for while the last
-  // ones of this task are used. May be null.
+  // The row and kv_head that this thread probably takes next: its first keys are prefetched while
+  // the last values of this task are used. May be null. It never changes a result.
   const AttentionRow* next_row;
   int next_kv_head;
 };
 
+// Memory that one thread needs for attention; a task leaves nothing in it for the next one. A
+// task's heads are those of its first row, then of its second, and so on. stride is head_dim
+// rounded up to a multiple of 16.
 struct AttentionScratch {
+  // Scaled queries: for each group of heads that share a tile [stride / 16, heads, 16].
   alignas(64) float q[kMaxTaskHeads * kMaxHeadDim];
+  // Outputs before they are divided by `sum`: [heads, stride].
   alignas(64) float out[kMaxTaskHeads * kMaxHeadDim];
+  // Scores of a block, then exp(score - max): [heads, kTokenBlock]. Initialised because whole
+  // vectors are read; what lies beyond the last token is masked.
   alignas(64) float scores[kMaxTaskHeads * kTokenBlock] = {};
+  // The sum of all weights so far in 16 partial sums: [heads, 16].
   alignas(64) float sum[kMaxTaskHeads * 16];
-  float max[kMaxTaskHeads];
-  alignas(64) float correction[kMaxTaskHeads];
-  float ones[kMaxTaskHeads];
-  const void* kv_rows[2][kTokenStretch];  // K or V of this stretch and the next
-  // Of this stretch, if its elements are widened: [kTokenStretch][head_dim].
+  float max[kMaxTaskHeads];                     // the largest score so far
+  alignas(64) float correction[kMaxTaskHeads];  // exp(the max before this block - max)
+  float ones[kMaxTaskHeads];                    // the correction where there is none
+  const void* kv_rows[2][kTokenStretch];        // rows of K or V of this stretch and of the next
+  // This stretch, if its elements are widened: [kTokenStretch, head_dim].
   alignas(64) F16 widened[kTokenStretch * kMaxHeadDim];
-  const void* widened_rows[kTokenStretch];  // where its rows begin
+  const void* widened_rows[kTokenStretch];  // where the rows of `widened` begin
 
   AttentionScratch() {
     for (float& one : ones) one = 1;
   }
 };
 
+// The kernels for one instruction set. Formulas, and which arrays may be the same, are those of
+// kernels/elementwise.h.
 struct KernelTable {
+  // Computes the outputs of panels [panel_begin, panel_end) for all rows.
   void (*linear)(const LinearArgs& args, int64_t panel_begin, int64_t panel_end,
                  LinearScratch& scratch);
+  // Computes out and lse of the task's rows, for its query heads.
   void (*attention)(const AttentionTask& task, AttentionScratch& scratch);
-  // One row.
+  // One row. x, y: [dim]; weight: [dim] or null.
   void (*rms_norm)(const float* x, const float* weight, float eps, int64_t dim, float* y);
-  // One row.
+  // One row. x, y: [dim].
   void (*layer_norm)(const float* x, const LayerNormWeights& weights, float eps, int64_t dim,
                      float* y);
-  // One head, 2 * half elements.
+  // Rotates the pairs (j, j + half) of one head. x, y: [2 * half]; cos, sin: [half].
   void (*rotate)(const float* x, const float* cos, const float* sin, int64_t half, float* y);
-  // Up: null for ones, here and in gelu_mul.
+  // All arrays are [n]. `up` may be null, which means ones.
   void (*silu_mul)(const float* gate, const float* up, int64_t n, float* y);
   void (*gelu_mul)(const float* gate, const float* up, int64_t n, float* y);
+  // All arrays are [n].
   void (*gelu)(const float* x, int64_t n, float* y);
   void (*soft_cap)(const float* x, float cap, int64_t n, float* y);
-  // Y = exp((x - max) * scale), at least 1e-38.
+  // y = exp((x - max) * scale), but at least 1e-38. x, y: [n]; y may be x.
   void (*exp_scaled)(const float* x, float max, float scale, int64_t n, float* y);
+  // x, y: [n]; the untyped one is of `dtype`.
   void (*convert_from_float)(const float* x, int64_t n, DType dtype, void* y);
   void (*convert_to_float)(const void* x, DType dtype, int64_t n, float* y);
 };
 
 extern const KernelTable kScalarKernels, kAvx2Kernels, kAvx512Kernels;
 
+// The table for ActiveCpuIsa(). Thread: any.
 const KernelTable& ActiveKernels();
 
 }  // namespace lamina

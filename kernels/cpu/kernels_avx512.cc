@@ -3,6 +3,7 @@
 
 namespace lamina {
 
+// A constexpr object is visible to other files only if it is extern.
 extern constexpr KernelTable kAvx512Kernels = MakeKernels<Avx512Vec>();
 
 }  // namespace lamina

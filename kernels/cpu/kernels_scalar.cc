@@ -3,6 +3,7 @@
 
 namespace lamina {
 
+// A constexpr object is visible to other files only if it is extern.
 extern constexpr KernelTable kScalarKernels = MakeKernels<ScalarVec>();
 
 }  // namespace lamina

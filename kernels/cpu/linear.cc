@@ -16,12 +16,15 @@ namespace {
 // Below this many multiplications a loop ends sooner than a sleeping worker wakes.
 constexpr int64_t kMinParallelLinear = 1 << 16;
 
-// Panels go to workers in multiples of this, so that a few rows can take several panels at once.
+// Panels go to workers in multiples of this, because tiles of few rows take up to four panels at
+// once.
 constexpr int64_t kPanelGrain = 4;
 
 int64_t NumPanels(int64_t out_features) { return (out_features + kPanelWidth - 1) / kPanelWidth; }
 
-// Fills one panel; `to` is zeroed.
+// Packs the weights of one panel's outputs; PanelElements in kernel_table.h describes the order. T
+// stands for an element's bytes, since `weights`, [num_outputs, in_features], need not be aligned.
+// `to` is zero before, and stays so where there are no outputs or inputs.
 template <typename T>
 void PackPanel(const T* weights, DType dtype, int64_t num_outputs, int64_t in_features, T* to) {
   for (int64_t o = 0; o < num_outputs; ++o) {
@@ -99,13 +102,15 @@ void Linear(const PackedWeights& weights, const float* x, int64_t rows, const fl
     kernels.linear(args, 0, panels, ThreadLinearScratch());
     return;
   }
+  // Grains of several panels only if there are at least four for each worker: one grain more or
+  // less is then a small part of a worker's share.
   const struct {
     const LinearArgs& args;
     const KernelTable& kernels;
     int64_t panels, grain, workers;
   } job = {args, kernels, panels, panels >= 4 * kPanelGrain * team.num_workers() ? kPanelGrain : 1,
            team.num_workers()};
-  team.Run([&job](int worker) {  // captures one pointer: a larger closure would allocate
+  team.Run([&job](int worker) {  // captures one pointer: std::function allocates for a larger one
     const int64_t grains = (job.panels + job.grain - 1) / job.grain;
     const int64_t begin = grains * worker / job.workers * job.grain;
     const int64_t end = std::min(job.panels, grains * (worker + 1) / job.workers * job.grain);

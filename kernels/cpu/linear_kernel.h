@@ -1,8 +1,10 @@
-// Linear for one thread's panels, written once over `class V`.
+// Linear layers: one thread's share of the panels (LinearArgs in kernel_table.h), written once over
+// `class V`.
 //
-// Tile holds rows x panels of sums in registers and adds over the inputs one by one, converting
-// weights as it reads them: with few rows it is bound by that read, with many rows the conversion
-// disappears among the multiplications.
+// A tile holds rows x panels of sums in registers and adds input after input to them, converting
+// weights as it reads them: with few rows it is bound by reading the weights, with many rows the
+// conversion disappears among the multiplications. Rows are taken in blocks whose inputs are packed
+// to fit the L2 cache, a block's rows in tiles, and every sum gets its inputs in ascending order.
 #pragma once
 
 #include "kernels/cpu/kernel_table.h"
@@ -10,28 +12,32 @@
 
 namespace lamina {
 
-// Sizes of a tile for each register file: sums, weights and one x must fit it.
+// The sizes of tiles and blocks. The sums of a tile, its weights and one x must fit the registers.
 template <class V>
 struct TileLimits {
   static constexpr bool kWide = V::kRegisters >= 32;
   static constexpr int kMaxRows = kWide ? 12 : 5;
-  // Few rows take several panels at once, so that the chains of dependent additions overlap. All
-  // tiles of a block with more than kMaxRows rows have more than half of that and so the same
-  // number of panels.
+  // Panels that a tile of so many rows takes. Few rows take several at once, so that the chains of
+  // dependent additions overlap. All tiles of a block with more than kMaxRows rows have at least
+  // half of kMaxRows, and so the same number of panels.
   static constexpr int Panels(int rows) {
     if (kWide) return rows <= 5 ? 4 : 2;
     return rows == 1 ? 4 : rows == 2 ? 2 : 1;
   }
-  // So that a block of x has 2,048 inputs: sums in y are continued only every so many, and those of
-  // a panel soon after each other. With 180 rows, and so 512 inputs, 512 rows take a tenth longer.
+  // With so few rows a block of x has room for 2,048 inputs: sums are stored to y and loaded again
+  // only every 2,048 inputs, and those of a panel soon after each other. With blocks of 180 rows,
+  // which leave room for 512 inputs, a call with 512 rows takes a tenth longer.
   static constexpr int64_t kMaxBlockRows = 48;
-  // Inputs that a tile takes at a time, if there are several: 16 KiB of a panel.
+  // Inputs per step of a block with several tiles, which all read the same weights in turn: 16 KiB
+  // of a panel in 16 bits.
   static constexpr int64_t kDepth = 512;
-  // Elements of a panel. Hardware prefetch alone loses up to 15 % at 3 to 12 rows, and a third
-  // where the last tile of a step asks for the weights of the next.
+  // How far ahead of their use weights are prefetched where a block has one tile, in elements of a
+  // panel. Hardware prefetch alone loses up to 15 % at 3 to 12 rows, and a third where the last
+  // tile of a step prefetches the weights of the next step (see BlockPanels).
   static constexpr int64_t kPrefetch = 1024;
 };
 
+// The element type of weights.
 template <DType kDType>
 struct WeightsOf;
 template <>
@@ -47,19 +53,21 @@ struct WeightsOf<DType::kF16> {
   using Element = F16;
 };
 
+// What one tile computes: `depth` inputs of kRows rows and kPanels panels.
 struct TileArgs {
-  const void* weights;   // first panel, at this block's first input
+  const void* weights;   // the first panel, at the first of these inputs
   int64_t panel_stride;  // elements from one panel to the next
-  const float* x;        // [depth][rows of the tile]
+  const float* x;        // [depth, kRows]
   int64_t depth;
-  bool add_to_y;      // go on with the sums in y
-  const float* bias;  // at the tile's first output; added if not null
-  float* y;           // at the tile's first row and output
+  bool add_to_y;      // continue the sums in y, else begin with 0
+  const float* bias;  // [outputs], at the tile's first one; added if not null
+  float* y;           // [rows, y_stride], at the tile's first row and output
   int64_t y_stride;
-  int last_width;    // outputs of the last panel
-  int64_t prefetch;  // weights are asked for this many elements ahead of their use
+  int last_width;    // outputs of the last panel, at most kPanelWidth
+  int64_t prefetch;  // weights are prefetched this many elements ahead of their use
 };
 
+// Begins the sums of a tile: 0 or those in y.
 template <class V, int kRows, int kPanels>
 LAMINA_SIMD void LoadSums(const TileArgs& a, V (&sum)[kRows][kPanels]) {
 #pragma GCC unroll 16
@@ -78,6 +86,7 @@ LAMINA_SIMD void LoadSums(const TileArgs& a, V (&sum)[kRows][kPanels]) {
   }
 }
 
+// Stores the sums of a tile to y, plus bias if that is not null.
 template <class V, int kRows, int kPanels>
 LAMINA_SIMD void StoreSums(const TileArgs& a, const V (&sum)[kRows][kPanels]) {
 #pragma GCC unroll 16
@@ -96,7 +105,7 @@ LAMINA_SIMD void StoreSums(const TileArgs& a, const V (&sum)[kRows][kPanels]) {
   }
 }
 
-// sum[r][p] += x[k][r] * w[p][k] for one k.
+// sum[r][p] += x[r] * w[p], one input. x: [kRows].
 template <class V, int kRows, int kPanels>
 LAMINA_SIMD void AddInput(const float* x, const V (&w)[kPanels], V (&sum)[kRows][kPanels]) {
 #pragma GCC unroll 16
@@ -107,8 +116,9 @@ LAMINA_SIMD void AddInput(const float* x, const V (&w)[kPanels], V (&sum)[kRows]
   }
 }
 
-// The same for two inputs, k and k + 1, of bf16 panels. Never more than one vector of weights per
-// panel is live: one more would spill sums.
+// Two inputs, k and k + 1, of bf16 panels. The odd weights are loaded after the even ones are used,
+// so that never more than one vector of weights per panel is live: one more would spill sums. x:
+// [2, kRows]; w: the first panel, at input k.
 template <class V, int kRows, int kPanels>
 LAMINA_SIMD void AddTwoInputs(const float* x, const BF16* w, int64_t panel_stride,
                               V (&sum)[kRows][kPanels]) {
@@ -127,6 +137,7 @@ LAMINA_SIMD void PrefetchWeights(const T* w, int64_t panel_stride) {
   for (int p = 0; p < kPanels; ++p) __builtin_prefetch(w + p * panel_stride);
 }
 
+// Computes one tile.
 template <class V, DType kDType, int kRows, int kPanels>
 [[gnu::noinline]] void Tile(const TileArgs& a) {
   const auto* w = static_cast<const typename WeightsOf<kDType>::Element*>(a.weights);
@@ -139,7 +150,8 @@ template <class V, DType kDType, int kRows, int kPanels>
       PrefetchWeights<kPanels>(w + a.prefetch, a.panel_stride);
       AddTwoInputs(x, w, a.panel_stride, sum);
     }
-    if (k < a.depth) {  // the panel is padded by one input
+    // An odd last input: its weights are the even ones of a pair, which is padded by zeros.
+    if (k < a.depth) {
       V last[kPanels];
 #pragma GCC unroll 8
       for (int p = 0; p < kPanels; ++p) last[p] = V::LoadEven(w + p * a.panel_stride);
@@ -159,7 +171,8 @@ template <class V, DType kDType, int kRows, int kPanels>
 
 using TileFunction = void (*)(const TileArgs&);
 
-// The tile for `rows` rows and as many panels as go with them, or one panel.
+// The tile for `rows` rows and TileLimits::Panels(rows) panels, or for one panel. Null if there is
+// none: rows must be in [1, kMaxRows].
 template <class V, DType kDType, int kRows = TileLimits<V>::kMaxRows>
 LAMINA_SIMD TileFunction FindTile(int64_t rows, bool one_panel) {
   if (rows == kRows)
@@ -172,14 +185,15 @@ LAMINA_SIMD TileFunction FindTile(int64_t rows, bool one_panel) {
   }
 }
 
-// Where the rows of a block are divided: tiles of at most kMaxRows, sizes differing by one at most.
+// How the rows of a block are divided into `count` tiles, whose sizes differ by one at most.
 struct RowTiles {
   int64_t rows;
   int64_t count;
   LAMINA_SIMD int64_t Begin(int64_t tile) const { return rows * tile / count; }
 };
 
-// to[k][r] = x[r][k] for each tile of rows, tiles one after the other.
+// Packs a block of x for its tiles, one after the other: to[k][r] = x[r][k] for each. x: [rows,
+// x_stride]; to: for each tile [depth, its rows].
 template <class V>
 void PackX(const float* x, int64_t x_stride, const RowTiles& tiles, int64_t depth, float* to) {
   for (int64_t t = 0; t < tiles.count; ++t) {
@@ -192,17 +206,17 @@ void PackX(const float* x, int64_t x_stride, const RowTiles& tiles, int64_t dept
   }
 }
 
-// Rows [row, row + tiles.rows) and inputs [k_begin, k_begin + depth), of which `x` is packed.
+// Rows [row, row + tiles.rows) and inputs [k_begin, k_begin + depth) of a linear layer.
 struct LinearBlock {
   int64_t row;
   RowTiles tiles;
   int64_t k_begin;
   int64_t depth;
-  const float* x;
+  const float* x;  // packed: for each tile [depth, its rows]
 };
 
-// All of a block's rows against `n` panels from `panel` on. With several tiles, inputs go in steps
-// whose weights stay in L1 or L2.
+// Computes all rows of a block against `n` panels from `panel` on. With several tiles, inputs go in
+// steps, so that the weights that one tile has read are in L1 or L2 for the others.
 template <class V, DType kDType>
 void BlockPanels(const LinearArgs& args, const LinearBlock& block, int64_t panel, int64_t n) {
   using Element = typename WeightsOf<kDType>::Element;
@@ -218,12 +232,15 @@ void BlockPanels(const LinearArgs& args, const LinearBlock& block, int64_t panel
     tile.weights = static_cast<const Element*>(args.panels) + panel * stride +
                    (block.k_begin + k) * kPanelWidth;
     tile.add_to_y = block.k_begin + k > 0;
+    // The bias is added last, after the last input.
     const bool ends_sum = block.k_begin + k + tile.depth == args.in_features;
     tile.bias = args.bias != nullptr && ends_sum ? args.bias + panel * kPanelWidth : nullptr;
     for (int64_t t = 0; t < block.tiles.count; ++t) {
       const int64_t first = block.tiles.Begin(t), rows = block.tiles.Begin(t + 1) - first;
       tile.x = block.x + first * block.depth + k * rows;
       tile.y = args.y + (block.row + first) * args.out_features + panel * kPanelWidth;
+      // With several tiles the weights of this step come from a cache but for the first tile; the
+      // last tile prefetches those of the next step.
       tile.prefetch = block.tiles.count == 1       ? TileLimits<V>::kPrefetch
                       : t + 1 == block.tiles.count ? step * kPanelWidth
                                                    : 0;
@@ -232,6 +249,7 @@ void BlockPanels(const LinearArgs& args, const LinearBlock& block, int64_t panel
   }
 }
 
+// Panels [begin, end) with weights of kDType.
 template <class V, DType kDType>
 void LinearPanelsOf(const LinearArgs& args, int64_t begin, int64_t end, LinearScratch& scratch) {
   using Limits = TileLimits<V>;
@@ -239,6 +257,7 @@ void LinearPanelsOf(const LinearArgs& args, int64_t begin, int64_t end, LinearSc
   for (int64_t b = 0; b < blocks; ++b) {
     const int64_t row = args.rows * b / blocks, rows = args.rows * (b + 1) / blocks - row;
     const RowTiles tiles = {rows, (rows + Limits::kMaxRows - 1) / Limits::kMaxRows};
+    // A single row is not packed: as it stands it is [depth, 1].
     const int64_t step = rows == 1
                              ? args.in_features
                              : LinearScratch::kXFloats / rows / Limits::kDepth * Limits::kDepth;
@@ -250,6 +269,7 @@ void LinearPanelsOf(const LinearArgs& args, int64_t begin, int64_t end, LinearSc
         PackX<V>(block.x, args.in_features, tiles, block.depth, scratch.x);
         block.x = scratch.x;
       }
+      // As many panels at a time as a tile takes, and what is left one by one.
       for (int64_t p = begin, n; p < end; p += n) {
         n = p + wide <= end ? wide : 1;
         BlockPanels<V, kDType>(args, block, p, n);
@@ -258,13 +278,14 @@ void LinearPanelsOf(const LinearArgs& args, int64_t begin, int64_t end, LinearSc
   }
 }
 
+// KernelTable::linear.
 template <class V>
 void LinearPanels(const LinearArgs& args, int64_t begin, int64_t end, LinearScratch& scratch) {
   switch (args.dtype) {
     case DType::kF32: return LinearPanelsOf<V, DType::kF32>(args, begin, end, scratch);
     case DType::kBF16: return LinearPanelsOf<V, DType::kBF16>(args, begin, end, scratch);
     case DType::kF16: return LinearPanelsOf<V, DType::kF16>(args, begin, end, scratch);
-    case DType::kF8: return;  // no weights are (linear.h)
+    case DType::kF8: return;  // PackedWeights requires another type
   }
 }
 

@@ -1,5 +1,5 @@
-// ScalarVec's operations on two AVX2 registers. Only kernels_avx2.cc, which is compiled for AVX2,
-// FMA and F16C, may include this.
+// The operations that simd_scalar.h documents, on two AVX2 registers. Only kernels_avx2.cc, which
+// is compiled for AVX2, FMA and F16C, may include this.
 #pragma once
 
 #include <immintrin.h>
@@ -10,8 +10,8 @@
 namespace lamina {
 
 struct Avx2Vec {
-  static constexpr int kRegisters = 8;
-  __m256 lo, hi;
+  static constexpr int kRegisters = 8;  // 16 of 256 bits
+  __m256 lo, hi;                        // lanes 0 to 7, lanes 8 to 15
 
   LAMINA_SIMD static Avx2Vec Zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
   LAMINA_SIMD static Avx2Vec Set(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
@@ -20,6 +20,8 @@ struct Avx2Vec {
   LAMINA_SIMD static Avx2Vec Load(const T* p) {
     return {Load8(p), Load8(p + 8)};
   }
+  // bf16 is the upper half of a float: of each 32 bits the even element is shifted into place, the
+  // odd one is there already.
   LAMINA_SIMD static Avx2Vec LoadEven(const BF16* p) {
     return {_mm256_castsi256_ps(_mm256_slli_epi32(Bits(p), 16)),
             _mm256_castsi256_ps(_mm256_slli_epi32(Bits(p + 16), 16))};
@@ -69,7 +71,7 @@ struct Avx2Vec {
     _mm256_storeu_ps(p + 8, hi);
   }
   LAMINA_SIMD void Store(BF16* p) const {
-    // Packs within 128-bit halves.
+    // The instruction packs within each 128-bit half; the permutation puts the quarters in order.
     const __m256i packed = _mm256_packus_epi32(RoundToBF16(lo), RoundToBF16(hi));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(packed, 0xd8));
   }
@@ -145,16 +147,17 @@ struct Avx2Vec {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
 
-  // Of each 128 bits of a and b: lanes 0 + 2 and 1 + 3.
+  // For each quad: the sums of lanes 0 and 2 and of lanes 1 and 3 of a, then the same of b.
   LAMINA_SIMD static __m256 AddPairs(__m256 a, __m256 b) {
     return _mm256_add_ps(_mm256_blend_ps(a, b, 0xcc), _mm256_shuffle_ps(a, b, 0x4e));
   }
-  // Likewise 0 + 1 and 2 + 3.
+  // For each quad: the sums of lanes 0 and 1 and of lanes 2 and 3 of a, then the same of b.
   LAMINA_SIMD static __m256 AddNeighbours(__m256 a, __m256 b) {
     return _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd));
   }
 
-  LAMINA_SIMD static __m256i RoundToBF16(__m256 x) {  // as ToBF16, one per 32-bit lane
+  // The bits of ToBF16 (base/dtype.h), one in each 32-bit lane.
+  LAMINA_SIMD static __m256i RoundToBF16(__m256 x) {
     const __m256i u = _mm256_castps_si256(x);
     const __m256i upper = _mm256_srli_epi32(u, 16);
     const __m256i bias =
@@ -163,7 +166,9 @@ struct Avx2Vec {
     const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
     return _mm256_blendv_epi8(rounded, _mm256_or_si256(upper, _mm256_set1_epi32(0x40)), nan);
   }
-  LAMINA_SIMD static __m256i RoundToF8(__m256 x) {  // as ToF8, one per 32-bit lane
+  // The bits of ToF8 (base/dtype.h), one in each 32-bit lane: both the normal and the subnormal
+  // result are computed, and the lanes choose.
+  LAMINA_SIMD static __m256i RoundToF8(__m256 x) {
     const __m256i u = _mm256_castps_si256(x);
     const __m256i a = _mm256_and_si256(u, _mm256_set1_epi32(0x7fffffff));
     const __m256i capped = _mm256_min_epi32(a, _mm256_set1_epi32(kMaxF8Bits));

@@ -1,12 +1,11 @@
-// ScalarVec's operations on one AVX-512 register. Only kernels_avx512.cc, which is compiled for
-// AVX-512F and BW, FMA and F16C, may include this.
+// The operations that simd_scalar.h documents, on one AVX-512 register. Only kernels_avx512.cc,
+// which is compiled for AVX-512F and BW, FMA and F16C, may include this.
 //
-// There are no kernels of AVX512_BF16. Its dot product takes two products per lane, but q, weights
-// of V and inputs are fp32 and would have to be split into a high and a low bf16: two dot products
-// for what two multiply-adds do, at the same rate. Measured on Zen 5: 7.9 G/s of each per core,
-// latency 6 cycles against 4, and the shifts and masks that widen bf16 cost nothing beside
-// multiply-adds (7.7 to 7.9 G/s with one for each). So every instruction set keeps giving the same
-// bits.
+// No kernel uses AVX512_BF16, which would also give other bits. Its dot product takes two products
+// per lane, but q, the weights of V and inputs are fp32 and would have to be split into a high and
+// a low bf16: two dot products for what two multiply-adds do, at the same rate. Measured on Zen 5:
+// 7.9 G/s of each per core, a latency of 6 cycles against 4, and the shifts and masks that widen
+// bf16 cost nothing beside multiply-adds (7.7 to 7.9 G/s with one for each).
 #pragma once
 
 #include <immintrin.h>
@@ -28,6 +27,8 @@ struct Avx512Vec {
     return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(Bits(p)), 16))};
   }
   LAMINA_SIMD static Avx512Vec Load(const F16* p) { return {_mm512_cvtph_ps(Bits(p))}; }
+  // bf16 is the upper half of a float: of each 32 bits the even element is shifted into place, the
+  // odd one is there already.
   LAMINA_SIMD static Avx512Vec LoadEven(const BF16* p) {
     return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16))};
   }
@@ -65,6 +66,8 @@ struct Avx512Vec {
     if constexpr (n == 8) _mm_storeu_si128(reinterpret_cast<__m128i*>(y), Load8HalvesOfF8(p));
   }
 
+  // Sums of four vectors still have four parts each, one per 128 bits, and of eight two: shuffles
+  // across 128-bit lanes are left to the last two steps.
   using Sums4 = __m512;
   using Sums8 = __m512;
   LAMINA_SIMD static Avx512Vec Sum2(Avx512Vec a, Avx512Vec b) {
@@ -81,7 +84,8 @@ struct Avx512Vec {
   }
 
   LAMINA_SIMD void Store(float* p) const { _mm512_storeu_ps(p, v); }
-  LAMINA_SIMD void Store(BF16* p) const {  // as ToBF16
+  // The bits of ToBF16 (base/dtype.h).
+  LAMINA_SIMD void Store(BF16* p) const {
     const __m512i u = _mm512_castps_si512(v);
     const __m512i upper = _mm512_srli_epi32(u, 16);
     const __m512i bias =
@@ -95,7 +99,9 @@ struct Avx512Vec {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
                         _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
   }
-  LAMINA_SIMD void Store(F8* p) const {  // as ToF8
+  // The bits of ToF8 (base/dtype.h): both the normal and the subnormal result are computed, and the
+  // lanes choose.
+  LAMINA_SIMD void Store(F8* p) const {
     const __m512i u = _mm512_castps_si512(v);
     const __m512i a = _mm512_and_si512(u, _mm512_set1_epi32(0x7fffffff));
     const __m512i capped = _mm512_min_epi32(a, _mm512_set1_epi32(kMaxF8Bits));
@@ -157,10 +163,11 @@ struct Avx512Vec {
   LAMINA_SIMD friend Avx512Vec Min(Avx512Vec a, Avx512Vec b) { return {_mm512_min_ps(a.v, b.v)}; }
 
  private:
-  LAMINA_SIMD static __m512i Load32HalvesOfF8(const F8* p) {  // as HalvesOfF8
+  // 32 F8s as F16s, times kF8Scale. HalvesOfF8 in simd_f8.h explains the operations.
+  LAMINA_SIMD static __m512i Load32HalvesOfF8(const F8* p) {
     const __m512i bits = _mm512_slli_epi16(_mm512_cvtepi8_epi16(Bits(p)), 7);
     const __m512i carried = _mm512_add_epi16(bits, _mm512_set1_epi16(0x80));
-    // Bits ^ (carried & 0x4000).
+    // 0x78: bits ^ (carried & 0x4000).
     return _mm512_ternarylogic_epi32(bits, carried, _mm512_set1_epi16(0x4000), 0x78);
   }
   LAMINA_SIMD static __m256i Bits(const void* p) {

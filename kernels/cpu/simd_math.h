@@ -1,17 +1,21 @@
-// What kernels need beyond a vector type's own operations, written once over `class V` (see
-// simd_scalar.h).
+// Functions of vectors that kernels need beyond a vector type's own operations, written once over
+// `class V` (simd_scalar.h says what that offers), so that they give the same bits on each.
 #pragma once
 
 #include "kernels/cpu/simd_scalar.h"
 
 namespace lamina {
 
-// Natural exponential, within 2 ulp for x in [-87.3, 88.3]; clamped to that range outside, NaN
-// stays NaN. x = n ln 2 + r with |r| <= ln(2) / 2, e^r by its Taylor series: the remainder r^8 / 8!
-// is below 6e-9.
+// Natural exponential, within 2 ulp for x in [-87.3, 88.3]. Any other x is clamped to that range,
+// and NaN stays NaN. The method: x = n ln 2 + r with |r| <= ln(2) / 2; e^r is its Taylor series up
+// to r^7, whose first omitted term r^8 / 8! is below 6e-9.
+//
+// The sampler for GPUs draws by the same bits: ExpOf in kernels/cuda/sampling.cu repeats these
+// operations one by one.
 template <class V>
 LAMINA_SIMD V Exp(V x) {
   const V shift = V::Set(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
+  // Min and Max return their second operand where one is NaN: x stands there.
   x = Max(V::Set(-87.3f), Min(V::Set(88.3f), x));
   const V shifted = Fma(x, V::Set(1.44269504f), shift);
   const V n = V::Zero() - (shifted - shift);
@@ -27,7 +31,8 @@ LAMINA_SIMD V Exp(V x) {
   return y * V::PowerOfTwo(shifted);
 }
 
-// cap * tanh(x / cap), within about 1e-7 * cap. e^2u overflows to a tanh of 1, and NaN stays NaN.
+// cap * tanh(x / cap), within about 1e-7 * cap, as tanh(u) = 1 - 2 / (e^2u + 1). Exp clamps, so a
+// large |x| gives exactly cap or -cap; NaN stays NaN.
 template <class V>
 LAMINA_SIMD V SoftCapped(V x, V cap) {
   const V u = x / cap;
@@ -35,7 +40,7 @@ LAMINA_SIMD V SoftCapped(V x, V cap) {
   return cap * (one - V::Set(2.0f) / (Exp(u + u) + one));
 }
 
-// The first n of 16 elements, the upper lanes 0. For tails.
+// Loads p[0, n), n <= 16, into the first n lanes; the others are 0. Reads nothing beyond.
 template <class V, typename T>
 LAMINA_SIMD V LoadFirst(const T* p, int64_t n) {
   T padded[16] = {};
@@ -43,6 +48,7 @@ LAMINA_SIMD V LoadFirst(const T* p, int64_t n) {
   return V::Load(padded);
 }
 
+// Stores the first n lanes, n <= 16, to p[0, n). Writes nothing beyond.
 template <class V, typename T>
 LAMINA_SIMD void StoreFirst(V v, T* p, int64_t n) {
   T padded[16];

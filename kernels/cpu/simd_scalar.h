@@ -1,9 +1,9 @@
-// Sixteen floats at a time in plain C++: what every vector type here offers, and the fallback for a
-// CPU without AVX2.
+// A vector of sixteen floats in plain C++. It documents what every vector type here offers
+// (simd_avx2.h and simd_avx512.h offer the same), and serves CPUs without AVX2.
 //
 // ScalarVec, Avx2Vec and Avx512Vec do the same arithmetic lane by lane and reduce lanes in the same
-// order, so a kernel written once over `class V` gives the same bits on all of them: a sequence may
-// move between machines of different kinds.
+// order, so a kernel written once over `class V` gives the same bits on all of them, and a sequence
+// may move between machines of different kinds. Pointers need no alignment.
 #pragma once
 
 #include <cmath>
@@ -16,13 +16,15 @@
 
 namespace lamina {
 
-// F8s times this are what LoadScaled and Widen make of them: their bits, put where those of an F16
-// are, mean that, subnormals too. Who can take the factor into account elsewhere spares a
-// multiplication.
+// The functions below whose names hold Scaled, and Widen, give F8 values times this factor. It is
+// the difference of the exponents' biases, 7 in F8 and 15 in F16: the bits of an F8 in the place of
+// an F16's mean the value times 2^-8, subnormals too. A kernel that takes the factor into account
+// elsewhere saves a multiplication per vector.
 inline constexpr float kF8Scale = 0x1p-8f;
 
+// Sixteen floats. A value type.
 struct ScalarVec {
-  static constexpr int kRegisters = 8;  // how many vectors the register file holds
+  static constexpr int kRegisters = 8;  // vectors that the register file holds; sizes the tiles
   float lane[16];
 
   static ScalarVec Zero() { return Set(0); }
@@ -32,43 +34,46 @@ struct ScalarVec {
     return r;
   }
 
-  // 16 elements, converted.
+  // Loads 16 elements and converts them to fp32.
   template <typename T>
   static ScalarVec Load(const T* p) {
     ScalarVec r;
     for (int i = 0; i < 16; ++i) r.lane[i] = Float(p[i]);
     return r;
   }
-  // Elements 0, 2, 4, ... and elements 1, 3, 5, ... of 32.
+  // Loads elements 0, 2, 4, ..., or 1, 3, 5, ..., of 32.
   static ScalarVec LoadEven(const BF16* p) { return Spread(p); }
   static ScalarVec LoadOdd(const BF16* p) { return Spread(p + 1); }
-  // 8 elements, the upper lanes 0.
+  // Loads 8 elements; the upper lanes are 0.
   template <typename T>
   static ScalarVec LoadHalf(const T* p) {
     ScalarVec r = Zero();
     for (int i = 0; i < 8; ++i) r.lane[i] = Float(p[i]);
     return r;
   }
-  // Likewise of F8s, times kF8Scale; First and Second of 32 are best asked for together.
+  // Load 16 elements, the first or the second 16 of 32, or 8, times kF8Scale. First and Second of
+  // the same 32 are best called together: AVX-512 then converts all 32 at once.
   static ScalarVec LoadScaled(const F8* p) { return Load(p) * Set(kF8Scale); }
   static ScalarVec LoadFirstScaled(const F8* p) { return LoadScaled(p); }
   static ScalarVec LoadSecondScaled(const F8* p) { return LoadScaled(p + 16); }
   static ScalarVec LoadHalfScaled(const F8* p) { return LoadHalf(p) * Set(kF8Scale); }
-  // 32, 16 or 8 F8s, times kF8Scale.
+  // Converts n = 32, 16 or 8 elements to F16, times kF8Scale. p, y: [n].
   template <int n>
   static void Widen(const F8* p, F16* y) {
     for (int i = 0; i < n; ++i) y[i] = ToF16(ToFloat(p[i]) * kF8Scale);
   }
-  // Sums of the lanes of 16 vectors, which come a few at a time: lane n of the result is (s[0] +
-  // s[2]) + (s[1] + s[3]) of the n-th vector, where s[i] is (l[0] + l[2]) + (l[1] + l[3]) of the
-  // lanes l of its i-th quad. Each class takes the steps in the order it likes.
+  // The sums of the lanes of each of 16 vectors, as one vector. They are formed in a tree as the
+  // vectors become known, so that few are live at a time: Sum2 takes two vectors, Sum4 two results
+  // of Sum2, Sum8 two of Sum4, Sum16 two of Sum8. Lane n of the result of Sum16 is
+  // (s[0] + s[2]) + (s[1] + s[3]) of the n-th vector, where s[i] is (l[0] + l[2]) + (l[1] + l[3])
+  // of the lanes l of its i-th quad. What the steps before hold is each class's own affair.
   struct Sums4 {
     float sum[4];
   };
   struct Sums8 {
     Sums4 first, second;
   };
-  // Lanes 0 + 2 and 1 + 3 of each quad of a, then of b.
+  // Here: the sums of lanes 0 and 2 and of lanes 1 and 3 of each quad of a, then the same of b.
   static ScalarVec Sum2(ScalarVec a, ScalarVec b) {
     ScalarVec r;
     for (int i = 0; i < 16; i += 4) {
@@ -106,7 +111,7 @@ struct ScalarVec {
     for (int i = 0; i < 16; ++i) p[i] = ToF8(lane[i]);
   }
 
-  // Sum of the lanes: halves are added to each other until one lane is left.
+  // The sum of the lanes: halves are added to each other until one lane is left.
   float SumLanes() const {
     ScalarVec r = *this;
     for (int half = 8; half > 0; half /= 2) {
@@ -114,19 +119,21 @@ struct ScalarVec {
     }
     return r.lane[0];
   }
-  float MaxLanes() const {  // REQUIRES: no NaN
+  // The largest lane. REQUIRES: none is NaN.
+  float MaxLanes() const {
     float m = lane[0];
     for (float l : lane) m = l > m ? l : m;
     return m;
   }
   float First() const { return lane[0]; }
 
-  // Lanes [0, n) of a, the rest of b.
+  // Lanes [0, n) of a, the others of b. Any n: below 0 is taken for 0, above 16 for 16.
   static ScalarVec FirstOf(int n, ScalarVec a, ScalarVec b) {
     for (int i = n < 0 ? 0 : n; i < 16; ++i) a.lane[i] = b.lane[i];
     return a;
   }
-  // 2^n where x = 1.5 * 2^23 + n, n in [-126, 127].
+  // 2^n for each lane 1.5 * 2^23 + n, n in [-126, 127]: the low bits of such a float are n, and
+  // n + 127 shifted into the exponent is 2^n.
   static ScalarVec PowerOfTwo(ScalarVec x) {
     for (float& l : x.lane) l = std::bit_cast<float>((std::bit_cast<uint32_t>(l) + 127u) << 23);
     return x;
@@ -144,11 +151,12 @@ struct ScalarVec {
   friend ScalarVec operator/(ScalarVec a, ScalarVec b) {
     return Each(a, b, [](float x, float y) { return x / y; });
   }
-  friend ScalarVec Fma(ScalarVec a, ScalarVec b, ScalarVec c) {  // a * b + c, rounded once
+  // a * b + c, rounded once.
+  friend ScalarVec Fma(ScalarVec a, ScalarVec b, ScalarVec c) {
     for (int i = 0; i < 16; ++i) c.lane[i] = std::fma(a.lane[i], b.lane[i], c.lane[i]);
     return c;
   }
-  // b where either is NaN.
+  // Max and Min give b where either is NaN, as the instructions of x86 do. Kernels rely on it.
   friend ScalarVec Max(ScalarVec a, ScalarVec b) {
     return Each(a, b, [](float x, float y) { return x > y ? x : y; });
   }

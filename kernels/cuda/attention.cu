@@ -14,15 +14,16 @@ namespace {
 
 constexpr int kMergeThreads = 256;
 
-// Shared memory of MergeSplits: sums of the block, the splits' weights, [groups, head_dim] sums
-// with groups * head_dim <= 4 kMergeThreads.
+// The shared memory of MergeSplits: what BlockSum needs, the weights [num_splits], and the sums
+// [num_groups, head_dim], where num_groups * head_dim <= 4 * kMergeThreads.
 constexpr size_t kMergeSumBytes = kBlockSumBytes<kMergeThreads>;
 size_t MergeBytes(int64_t num_splits) {
   return kMergeSumBytes + (static_cast<size_t>(num_splits) + 4 * kMergeThreads) * sizeof(float);
 }
 
-// A block for each row and head: merges the row's splits, if it has several. A group of threads
-// adds up every num_groups-th split, four elements per thread; then the groups are added up.
+// Merges the partials of a row's splits, if it has several. One block for each row and query head.
+// Each group of threads adds up every num_groups-th split, four elements per thread; then the
+// groups' sums are added up.
 __global__ void MergeSplits(const __grid_constant__ AttentionWork work) {
   const int64_t row = work.first_row + blockIdx.x, num_tokens = work.batch.rows[row].num_tokens;
   const int num_heads = work.shape.num_heads, head_dim = work.shape.head_dim,
@@ -31,11 +32,12 @@ __global__ void MergeSplits(const __grid_constant__ AttentionWork work) {
             thread = static_cast<int>(threadIdx.x);
   const int64_t output = row * num_heads + head,
                 first_split = static_cast<int64_t>(blockIdx.x) * work.num_splits;
-  if (num_splits <= 1) return;
+  if (num_splits <= 1) return;  // the split has written the output itself
 
   float* const weights = reinterpret_cast<float*>(SharedMemory() + kMergeSumBytes);  // [num_splits]
   const float* const lse = work.partial_lse + first_split * num_heads + head;
   const float* const out = work.partial_out + (first_split * num_heads + head) * head_dim;
+  // `weights` first holds the log-sum-exps, then exp(lse - max).
   float max = -INFINITY, sum = 0;
   for (int s = thread; s < num_splits; s += kMergeThreads)
     max = fmaxf(max, weights[s] = lse[static_cast<int64_t>(s) * num_heads]);
@@ -67,7 +69,9 @@ __global__ void MergeSplits(const __grid_constant__ AttentionWork work) {
   if (thread == 0 && work.batch.lse != nullptr) work.batch.lse[output] = max + logf(sum);
 }
 
-// Rows of a block that begin at the same slot are attended to together, if they may be.
+// Computes one split of the block's rows. Neighbours that begin at the same slot are taken
+// together, and share reads of K and V, unless Split requires rows of the same length and they are
+// not.
 template <class Split, class Copies>
 __device__ void AttendRows(const AttentionWork& work) {
   const typename Split::Layout layout = {work.shape.head_dim};
@@ -89,11 +93,12 @@ __device__ void AttendRows(const AttentionWork& work) {
       ++num_rows;
     Split(work, row, num_rows, split).Run(copies);
     row += num_rows;
-    __syncthreads();  // the next rows write where these stand
+    __syncthreads();  // the next rows use the same shared memory
   }
 }
 
-// Tiles come by rows where the GPU can copy them so.
+// The kernel: tiles are copied by rows where the GPU can do that, else by lanes. The emulation
+// decides at run time, so that tests cover both.
 template <class Split>
 __global__ void AttendSplits(const __grid_constant__ AttentionWork work) {
 #if LAMINA_CUDA_EMULATED
@@ -117,6 +122,7 @@ void LaunchSplits(const AttentionWork& work, Stream& stream) {
          {grid, dim3(kSplitThreads), static_cast<size_t>(layout.total_bytes())}, stream, work);
 }
 
+// Kernels with room for more queries than there are would compute the missing ones for nothing.
 template <typename T>
 void LaunchFma(const AttentionWork& work, Stream& stream) {
   const int queries = work.rows_per_block * work.heads_per_block;
@@ -126,8 +132,8 @@ void LaunchFma(const AttentionWork& work, Stream& stream) {
   LaunchSplits<FmaSplit<T, kMaxQueries>>(work, stream);
 }
 
-// Tensor cores pay from 4 query heads per kv head on. Nothing but the shape decides, as rows must
-// not depend on the batch.
+// Tensor cores are used from 4 query heads per kv_head on. Only the shape decides, never the number
+// of rows, because the two ways round differently and a row must not depend on the batch.
 template <typename T>
 void LaunchNarrow(const AttentionWork& work, Stream& stream) {
   const int head_dim = work.shape.head_dim;
@@ -148,6 +154,7 @@ void LaunchForType(const AttentionWork& work, Stream& stream) {
 
 int64_t SplitsOf(int64_t num_tokens) { return (num_tokens + kSplit - 1) / kSplit; }
 
+// Partials of a row: none if it has one split, whose result is the row's.
 int64_t PartialHeadsPerRow(const AttentionShape& shape, int64_t max_tokens) {
   return SplitsOf(max_tokens) > 1 ? SplitsOf(max_tokens) * shape.num_heads : 0;
 }
@@ -195,6 +202,7 @@ void Attention(const AttentionShape& shape, const KvView& kv, const AttentionBat
   work.head_tiles = (shape.group() + work.heads_per_block - 1) / work.heads_per_block;
   work.rows_per_block = batch.rows_share_slots ? kMaxQueries / work.heads_per_block : 1;
 
+  // A grid has at most 2^31 - 1 blocks in its first dimension.
   int64_t rows_per_launch = std::min<int64_t>(batch.num_rows, 0x7fffffff / work.num_splits);
   if (const size_t row_bytes = AttentionScratchBytes(shape, 1, batch.max_tokens); row_bytes > 0) {
     rows_per_launch =

@@ -1,22 +1,22 @@
-// A split of attention on the multiply-add units: for queries of fp32 precision and K and V of any
-// type.
+// A split of attention on the fp32 multiply-add units, for K and V of any type.
 //
-// What should bound it is the memory that K and V come from, so shared memory must not: a thread
-// keeps its eight elements of all queries in registers and reads each element of K once for all of
-// them, and the queries' sums over the lanes of a row are added up together. With 4 queries an
-// H100's multiprocessor gets a row of 256 bytes of K and one of V in 35 clocks, in which it has
-// 1,024 multiply-adds to do: 8 clocks of all its units, and about as much again for everything
-// around them.
+// What should bound it is the memory that K and V come from, so shared memory must not. A thread
+// therefore keeps its eight elements of all queries in registers and reads each element of K once
+// for all of them, and the sums of all queries over the lanes of a row are added up together. With
+// 4 queries a multiprocessor of an H100 gets a row of 256 bytes of K and one of V in 35 clocks, in
+// which it has 1,024 multiply-adds to do: 8 clocks of all its units, and about as much again for
+// everything around them.
 #pragma once
 
 #include "kernels/cuda/attention_split.cuh"
 
 namespace lamina::cuda {
 
-// At the end the tiles' place takes [token groups, kQueries, head_dim] sums.
+// At the end the place of the tiles takes the groups' sums: [num_groups, kQueries, head_dim] fp32.
 template <int kQueries>
 inline constexpr int kGroupSumBytes = kSplitThreads* kVector* kQueries * 4;
 
+// T: the type of K and V; kQueries: a power of two.
 template <typename T, int kQueries>
 class FmaSplit : private SplitBase<T, kQueries, 0, kGroupSumBytes<kQueries>> {
   using Base = SplitBase<T, kQueries, 0, kGroupSumBytes<kQueries>>;
@@ -29,14 +29,14 @@ class FmaSplit : private SplitBase<T, kQueries, 0, kGroupSumBytes<kQueries>> {
   __device__ FmaSplit(const AttentionWork& work, int64_t row, int num_rows, int split)
       : Base(work, row, num_rows, split) {}
 
-  // All threads of the block call it.
+  // Computes the split and writes its results. All threads of the block call it together.
   template <class Copies>
   __device__ void Run(Copies& copies) {
     if (!this->Begin(copies)) return;
     ScoreAll(copies);
     float out[kQueries][kVector] = {};
     for (int i = num_tiles_; i < 2 * num_tiles_; ++i) {
-      this->NextTile(i, copies);  // for the first one all scores are there
+      this->NextTile(i, copies);  // has a barrier, behind which all scores are written
       if (i == num_tiles_) this->Weigh(kNotAttended, num_tokens_);
       AddValues(i, out);
     }
@@ -69,10 +69,11 @@ class FmaSplit : private SplitBase<T, kQueries, 0, kGroupSumBytes<kQueries>> {
   using Base::Write;
   using Base::WriteSums;
 
-  // Instead of a weight, where a query's row has no such token.
+  // Stands for a weight where a query's row does not have the token; weights are not negative.
   static constexpr float kNotAttended = -1.0f;
 
-  // Two tokens at a time: one's sums are added up while the other's products are under way.
+  // Computes all scores. Two tokens at a time, so that the sums of one are added up while the
+  // products of the other are computed.
   template <class Copies>
   __device__ void ScoreAll(Copies& copies) {
     float query[kQueries][kVector];
@@ -101,7 +102,8 @@ class FmaSplit : private SplitBase<T, kQueries, 0, kGroupSumBytes<kQueries>> {
     }
   }
 
-  // Behind a tile's last token stands anything, and nobody looks at what becomes of it.
+  // This lane's part of the products of all queries with one token of K. Behind a tile's last token
+  // the memory holds anything, and those scores are not stored.
   __device__ static void Multiply(const float (&query)[kQueries][kVector], const T* k_row,
                                   float (&score)[kQueries]) {
     float k[kVector];
@@ -113,10 +115,10 @@ class FmaSplit : private SplitBase<T, kQueries, 0, kGroupSumBytes<kQueries>> {
     }
   }
 
-  // The sums of kQueries values over the lanes of a row: lane i gets that of query i / (lanes /
-  // kQueries). First half of the lanes go on with half of the queries each, and so on, so that 8
-  // values take 7 exchanges and not 8 per step. The order of a sum is the same for any number of
-  // queries.
+  // Adds up each of kQueries values over the lanes of a row. Lane i gets the sum of query i /
+  // (lanes / kQueries). In each step the two halves of the lanes exchange half of their values and
+  // go on with the other half, so that 8 values take 7 exchanges and not 8 per step. The order in
+  // which a sum is added up is the same for any number of queries.
   __device__ float AddLanes(float (&value)[kQueries]) const {
     int lanes = lanes_ / 2;
     LAMINA_UNROLL
@@ -134,15 +136,16 @@ class FmaSplit : private SplitBase<T, kQueries, 0, kGroupSumBytes<kQueries>> {
     return value[0];
   }
 
-  // A thread adds up eight elements of every query, over every num_groups_-th token of the tile.
+  // Adds the tile's weighted values to this thread's sums: eight elements of every query, over
+  // every num_groups_-th token of the tile.
   __device__ void AddValues(int tile, float (&out)[kQueries][kVector]) {
     if (!has_vector_) return;
     if (is_even_) return AddValues</*kChecks=*/false>(tile, out);
     AddValues</*kChecks=*/true>(tile, out);
   }
 
-  // With kChecks some query's row may lack some of the tokens, whose V is then none of its
-  // business: it may be NaN.
+  // With kChecks, tokens that a query's row does not have are left out. Their V may be NaN, so a
+  // weight of 0 would not do.
   template <bool kChecks>
   __device__ void AddValues(int tile, float (&out)[kQueries][kVector]) {
     const float* const weights = scores() + FirstToken(tile);
@@ -159,7 +162,8 @@ class FmaSplit : private SplitBase<T, kQueries, 0, kGroupSumBytes<kQueries>> {
     }
   }
 
-  // Adds up what the groups have, and writes it. REQUIRES: nobody reads a tile any more.
+  // Adds up the sums of all groups and writes the outputs. REQUIRES: no thread reads a tile any
+  // more.
   __device__ void AddGroups(const float (&out)[kQueries][kVector]) {
     float* const all = reinterpret_cast<float*>(at(layout_.tail_at()));
     const int head_dim = work_.shape.head_dim;

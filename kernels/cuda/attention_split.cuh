@@ -1,9 +1,10 @@
-// One split of attention (kernels/cuda/attention.h): the part of a row's tokens that a block of
-// threads attends to alone. K first, all of it, then the softmax, then V: in a split of this size
-// nothing has to be corrected afterwards. What a query computes does not depend on those beside it.
+// One split of attention (kernels/cuda/attention.h): the part of a row's tokens that one block of
+// threads attends to. A block takes all of K first, then the softmax, then V: all scores of a split
+// fit into shared memory, so nothing has to be corrected afterwards as in an online softmax. A
+// query's result does not depend on the queries that it shares a block with.
 //
-// Here is what all ways to multiply have in common; attention_fma.cuh and attention_tensor.cuh
-// multiply.
+// This file has the parts that do not depend on how products are computed; attention_fma.cuh and
+// attention_tensor.cuh have two ways to compute them.
 #pragma once
 
 #include <math.h>
@@ -18,20 +19,22 @@ namespace lamina::cuda {
 inline constexpr int kSplit = kAttentionSplitTokens;
 inline constexpr int kSplitThreads = 128;
 inline constexpr int kTile = 32;  // tokens whose K or V is copied together
-// Of a block; larger groups take several, whose second reads come from L2.
+// The most queries of a block. Larger GQA groups take several blocks, of which all but the first
+// read K and V from the L2 cache.
 inline constexpr int kMaxQueries = 8;
-// Scores of a token for eight queries lie in different banks.
+// Elements between the scores of one query and of the next. The extra 4 put the scores of a token
+// for eight queries into different banks.
 inline constexpr int kScoresPitch = kSplit + 4;
 
-// Tiles of K and V that a block has in shared memory, most or all of them on their way
-// (tile_copies.cuh): as many bytes of every type. A multiprocessor of compute capability 8.6 has 99
-// KiB.
+// Tiles of K and V that have room in a block's shared memory, most or all of them in flight
+// (tile_copies.cuh): the same number of bytes for every type. A multiprocessor of compute
+// capability 8.6 has 99 KiB.
 template <typename T>
 inline constexpr int kStages = 8 / sizeof(T);
 
-// What a launch works on: `num_rows` rows from `first_row` on, `rows_per_block` of them in a block.
-// Blocks: (row tiles x num_splits, kv heads x head_tiles). A query is a row and a head; a block's
-// have one kv head.
+// What a launch computes: `num_rows` rows from `first_row` on, `rows_per_block` of them in a block.
+// The grid is (row tiles x num_splits, kv_heads x head_tiles). A query is a query head of a row;
+// all queries of a block have the same kv_head.
 struct AttentionWork {
   AttentionShape shape;
   KvView kv;
@@ -42,27 +45,31 @@ struct AttentionWork {
   int rows_per_block = 1;  // rows_per_block * heads_per_block <= kMaxQueries
   int heads_per_block = 1;
   int head_tiles = 1;  // blocks per GQA group
-  // [num_rows, num_splits, num_heads, head_dim] normalised; of rows of more than one split.
-  float* partial_out = nullptr;
-  float* partial_lse = nullptr;  // [num_rows, num_splits, num_heads]
+  // Partials of rows that have more than one split; device memory.
+  float* partial_out = nullptr;  // [num_rows, num_splits, num_heads, head_dim] fp32, normalised
+  float* partial_lse = nullptr;  // [num_rows, num_splits, num_heads] fp32
 };
 
-// Tokens of a row in a split, from its beginning on.
+// How many tokens of a row are in a split. They are the split's first ones.
 __device__ inline int TokensInSplit(const AttentionWork& work, int64_t row, int split) {
   const int64_t left = work.batch.rows[row].num_tokens - int64_t{split} * kSplit;
   return left < 0 ? 0 : left < kSplit ? static_cast<int>(left) : kSplit;
 }
 
-// Lanes that share a row of K or V, eight elements each; those beyond the row have nothing to do.
-// At least one for each query, which is what adding up takes (attention_fma.cuh).
+// The lanes that share a row of K or V, eight elements each; lanes beyond the row's end have
+// nothing to do. There is at least one for each query, which FmaSplit::AddLanes requires.
 __host__ __device__ constexpr int LanesPerRow(int head_dim) {
   const int vectors = head_dim / kVector;
   return vectors <= kMaxQueries ? kMaxQueries : vectors <= 16 ? 16 : kWarpSize;
 }
 
-// Shared memory of a block, in this order. kPad: elements between rows of tiles; padded rows of F8
-// are an odd number of 16 bytes apart, as those of 16 bits are anyway, and end behind a multiple of
-// 32 elements. kTailBytes: what the tiles' place has at least.
+// The layout of a block's shared memory: slots, q, scores, sums, barriers, tiles, in this order.
+//
+// kPad: elements of padding behind each row of a tile. Padded rows of F8 are first rounded up to a
+// multiple of 32 elements, so that a load of 32 dims ends within the row, and rows are an odd
+// number of 16 bytes apart, as rows of 16 bits are anyway: rows that are loaded together then lie
+// in different banks. kTailBytes: the least size of the place of the tiles, which is used for sums
+// at the end.
 template <typename T, int kQueries, int kPad, int kTailBytes>
 struct SplitLayout {
   int head_dim;
@@ -73,12 +80,13 @@ struct SplitLayout {
   __host__ __device__ int slots_bytes() const {
     return kSplit * static_cast<int>(sizeof(TokenSlot));
   }
-  // [kQueries, head_dim].
+  // [kQueries, head_dim] fp32.
   __host__ __device__ int q_bytes() const { return kQueries * head_dim * 4; }
-  // [kQueries, kScoresPitch], then their weights.
+  // [kQueries, kScoresPitch] fp32: scores, which Weigh replaces by weights.
   __host__ __device__ int scores_bytes() const { return kQueries * kScoresPitch * 4; }
-  // [kQueries] largest score, [kQueries] sum of weights.
+  // [kQueries] fp32, the largest score, and [kQueries] fp32, the sum of weights.
   __host__ __device__ int sums_bytes() const { return kQueries * 2 * 4; }
+  // [kStages, kTile, row_elements] of T.
   __host__ __device__ int tiles_bytes() const {
     return kStages<T> * kTile * row_elements() * static_cast<int>(sizeof(T));
   }
@@ -95,7 +103,8 @@ struct SplitLayout {
   }
 };
 
-// The queries of rows [row, row + num_rows), which begin at the same slot.
+// One split of rows [row, row + num_rows), which begin at the same slot, for the block's query
+// heads. T: the type of K and V; kQueries: the queries that the block has room for.
 template <typename T, int kQueries, int kPad, int kTailBytes>
 class SplitBase {
  public:
@@ -142,7 +151,7 @@ class SplitBase {
     return reinterpret_cast<T*>(at(layout_.tail_at())) +
            (tile % kStages<T> * kTile + token) * layout_.row_elements();
   }
-  // Tiles [0, num_tiles_) are K's, the next as many V's.
+  // Tiles are numbered: [0, num_tiles_) are those of K, [num_tiles_, 2 * num_tiles_) those of V.
   __device__ int FirstToken(int tile) const {
     return (tile < num_tiles_ ? tile : tile - num_tiles_) * kTile;
   }
@@ -155,8 +164,8 @@ class SplitBase {
   __device__ int64_t RowOf(int query) const { return row_ + query / heads_; }
   __device__ int HeadOf(int query) const { return first_head_ + query % heads_; }
 
-  // Makes slots() and q() ready and starts the first tiles; false where there is nothing to attend
-  // to.
+  // Fills slots() and q() and starts the first tiles. Returns false if no row has tokens in this
+  // split. Also writes the results of rows without tokens, if this is the first split.
   template <class Copies>
   __device__ bool Begin(Copies& copies) {
     if (split_ == 0) WriteEmptyRows();
@@ -180,6 +189,7 @@ class SplitBase {
     }
   }
 
+  // Queries that the block has room for and that do not exist are zero.
   __device__ void LoadQueries() {
     const int head_dim = work_.shape.head_dim;
     for (int i = thread_; i < kQueries * head_dim; i += kSplitThreads) {
@@ -190,8 +200,8 @@ class SplitBase {
     }
   }
 
-  // What this thread copies. Of F8 that is twice as many elements as it computes with, so half of
-  // the lanes copy a row.
+  // The part of a tile that this thread copies. Of F8 it copies twice as many elements as it
+  // computes with, so half as many lanes copy a row.
   __device__ TilePart Part() const {
     if constexpr (kCopied<T> == kVector) {
       return {num_groups_, group_, vector_, has_vector_};
@@ -201,7 +211,7 @@ class SplitBase {
     }
   }
 
-  // Beyond the last tile there are no rows.
+  // Starts to copy tile number `tile`; one beyond the last has no rows.
   template <class Copies>
   __device__ void StartTile(int tile, Copies& copies) {
     const bool is_v = tile >= num_tiles_;
@@ -215,8 +225,8 @@ class SplitBase {
     if (kPad > 0 && is_v && tokens > 0 && tokens < kTile) ClearBehind(tile, tokens);
   }
 
-  // Rows behind V's last token are zero where rows are padded, for tensor cores: those multiply
-  // them too.
+  // Clears the rows of a tile of V behind its last token. Tensor cores (where rows are padded)
+  // multiply these rows too, by weights of 0, and 0 times NaN is NaN.
   __device__ void ClearBehind(int tile, int tokens) {
     const TilePart part = Part();
     for (int t = part.group; t < kTile; t += part.num_groups) {
@@ -225,7 +235,8 @@ class SplitBase {
     }
   }
 
-  // Tile i is there for everybody, and nobody reads the stage that is filled next.
+  // Waits until tile i is there for all threads, and starts the tile kStages - 1 further on in the
+  // stage that no thread reads any more.
   template <class Copies>
   __device__ void NextTile(int i, Copies& copies) {
     copies.Next(i % kStages<T>, [&] { StartTile(i + kStages<T> - 1, copies); });
@@ -236,8 +247,9 @@ class SplitBase {
     return soft_cap > 0 ? soft_cap * tanhf(score / soft_cap) : score;
   }
 
-  // Scores become weights exp(score - largest score), and `not_attended` where a query's row has no
-  // such token, up to token `end`. A warp for each query.
+  // Replaces the scores of tokens [0, end) by weights exp(score - largest score), or by
+  // `not_attended` where a query's row does not have the token, and sets maxima() and sums(). One
+  // warp for each query.
   __device__ void Weigh(float not_attended, int end) {
     const int lane = thread_ % kWarpSize;
     for (int n = thread_ / kWarpSize; n < kQueries; n += kSplitThreads / kWarpSize) {
@@ -260,13 +272,15 @@ class SplitBase {
     __syncthreads();
   }
 
+  // Writes the log-sum-exps.
   __device__ void WriteSums() {
     for (int n = thread_; n < num_queries_; n += kSplitThreads) {
       if (TokensOfRow(RowOf(n)) > 0) WriteLse(n, maxima()[n] + logf(sums()[n]));
     }
   }
 
-  // A row of one split or none has its result at once.
+  // Whether the query's row has only one split: its result is then written to the output, and not
+  // as a partial.
   __device__ bool IsAlone(int query) const {
     return work_.batch.rows[RowOf(query)].num_tokens <= kSplit;
   }
@@ -299,12 +313,13 @@ class SplitBase {
   const int64_t row_;
   const int split_;
   const int kv_head_, first_head_, thread_;
-  // Of threads that share a row: how many, how many such groups, which one, which elements.
+  // lanes_ threads share a row of K or V; there are num_groups_ such groups, this thread is in
+  // group_ and has the vector_-th eight elements.
   const int lanes_, num_groups_, group_, vector_;
-  const bool has_vector_;  // the row has these elements
+  const bool has_vector_;  // rows have these elements
   int heads_, num_queries_;
-  int num_tokens_, num_tiles_;  // of the row that has most
-  bool is_even_;                // all have as many
+  int num_tokens_, num_tiles_;  // in this split, of the row that has most
+  bool is_even_;                // all rows have as many tokens in this split
 };
 
 }  // namespace lamina::cuda

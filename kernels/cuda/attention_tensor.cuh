@@ -1,9 +1,10 @@
-// A split of attention on tensor cores, for groups of query heads and K and V of 16 or 8 bits: 16
-// tokens x 8 queries at a time.
+// A split of attention on tensor cores, for GQA groups of 4 query heads and more, and K and V of 16
+// or 8 bits: 16 tokens x 8 queries at a time.
 //
-// Queries and weights are split into two parts of K's and V's type (two_parts.cuh), of F16 if that
-// is F8; an infinite V may come out as NaN. Against the multiply-add units (attention_fma.cuh) 8
-// queries take about a quarter of the instructions, so that memory bounds groups of 8 too.
+// Queries and weights are split into two parts (two_parts.cuh) of the type of K and V, or of F16 if
+// that is F8. An infinite V may come out as NaN. 8 queries take about a quarter of the instructions
+// that they take on the multiply-add units (attention_fma.cuh), so that memory should bound groups
+// of 8 too.
 #pragma once
 
 #include "kernels/cuda/attention_split.cuh"
@@ -13,11 +14,11 @@
 
 namespace lamina::cuda {
 
-// Elements, 16 bytes: the rows that are loaded together then lie in different banks.
+// 16 bytes of padding, in elements, put rows that are loaded together into different banks.
 template <typename T>
 inline constexpr int kRowPad = 16 / sizeof(T);
 
-// kSteps: the most that a row of K has.
+// T: the type of K and V; kSteps: the most steps of kStep dims that a row of K has.
 template <typename T, int kSteps>
 class TensorSplit : private SplitBase<T, kMaxQueries, kRowPad<T>, 0> {
   using Base = SplitBase<T, kMaxQueries, kRowPad<T>, 0>;
@@ -25,7 +26,8 @@ class TensorSplit : private SplitBase<T, kMaxQueries, kRowPad<T>, 0> {
  public:
   using Base::kNumStages;
   using typename Base::Layout;
-  // All V of a tile is multiplied for all: what one row lacks may be NaN.
+  // All queries of the block are multiplied with all V of a tile, so their rows must have the same
+  // tokens: V of a token that a row does not have may be NaN.
   static constexpr bool kNeedsEvenRows = true;
 
   // REQUIRES: head_dim is a multiple of kStep, at most kSteps of them.
@@ -37,14 +39,14 @@ class TensorSplit : private SplitBase<T, kMaxQueries, kRowPad<T>, 0> {
         major_(lane_ / 4),
         minor_(lane_ % 4 * 2) {}
 
-  // All threads of the block call it.
+  // Computes the split and writes its results. All threads of the block call it together.
   template <class Copies>
   __device__ void Run(Copies& copies) {
     if (!this->Begin(copies)) return;
     ScoreAll(copies);
     float out[kBlocks][4] = {};
     for (int i = num_tiles_; i < 2 * num_tiles_; ++i) {
-      this->NextTile(i, copies);  // for the first one all scores are there
+      this->NextTile(i, copies);  // has a barrier, behind which all scores are written
       if (i == num_tiles_) this->Weigh(0.0f, num_tiles_ * kTile);
       AddValues(i, out);
     }
@@ -71,14 +73,14 @@ class TensorSplit : private SplitBase<T, kMaxQueries, kRowPad<T>, 0> {
   using Loaded = Fragments<T>;
   using Part = typename Loaded::Multiplied;
 
-  // Weights are at most 1.
+  // Brings weights, which are at most 1, to the upper end of fp16 (two_parts.cuh).
   static constexpr float kWeightScale = std::is_same_v<Part, F16> ? 32768 : 1;
   static constexpr int kWarps = kSplitThreads / kWarpSize;
-  // Of kStep dims of V that a warp adds up.
+  // Blocks of kStep dims of V that a warp adds up.
   static constexpr int kBlocks = (kSteps + kWarps - 1) / kWarps;
 
-  // A column of b, times a power of two, as MultiplyAdd takes it: this lane has two elements from
-  // `at` on and two `apart` from them.
+  // This lane's part of operand b of MultiplyAdd, in two parts. FactorAt reads two elements from
+  // `at` on and two that are `apart` behind them, and multiplies them by `scale`, a power of two.
   struct Factor {
     uint32_t high[2], low[2];
   };
@@ -88,7 +90,8 @@ class TensorSplit : private SplitBase<T, kMaxQueries, kRowPad<T>, 0> {
     return {{a.high, b.high}, {a.low, b.low}};
   }
 
-  // Of the query whose elements this lane has.
+  // The exponent of the power of two by which the query of this lane's column is scaled. bf16 has
+  // fp32's range and needs none.
   __device__ int QueryExponent() const {
     if constexpr (std::is_same_v<Part, F16>) {
       float largest = 0;
@@ -102,7 +105,8 @@ class TensorSplit : private SplitBase<T, kMaxQueries, kRowPad<T>, 0> {
     }
   }
 
-  // Tokens x queries, half of the warps each tile: a tile has two times 16 tokens.
+  // Computes all scores, as products of tokens x queries. A tile has two times 16 tokens, so two of
+  // the four warps work on one tile and the other two on the next.
   template <class Copies>
   __device__ void ScoreAll(Copies& copies) {
     const int exponent = QueryExponent();
@@ -123,12 +127,13 @@ class TensorSplit : private SplitBase<T, kMaxQueries, kRowPad<T>, 0> {
     }
   }
 
-  // Behind a tile's last token stands anything, and nobody looks at what becomes of it.
+  // Scores of the 16 tokens of a tile from `first` on. Behind a tile's last token the memory holds
+  // anything, and those scores are not stored.
   __device__ void Score(int tile, int first, const Factor (&queries)[kSteps],
                         const float (&scale)[2]) {
     const T* const k_row = TileRow(tile, first + Loaded::TokenOfK(lane_)) + Loaded::DimOfK(lane_);
     float high[4] = {}, low[4] = {};
-    Loaded k[2];  // of this step and of the next one
+    Loaded k[2];  // this step's and the next one's, which is loaded while this one is multiplied
     k[0].LoadK(k_row);
     LAMINA_UNROLL
     for (int s = 0; s < kSteps; ++s) {
@@ -150,7 +155,8 @@ class TensorSplit : private SplitBase<T, kMaxQueries, kRowPad<T>, 0> {
     }
   }
 
-  // Dims x queries: each warp has its own dims, over all tokens.
+  // Adds the tile's weighted values, as products of dims x queries: each warp has its own dims,
+  // over all tokens.
   __device__ void AddValues(int tile, float (&out)[kBlocks][4]) {
     Loaded v[kBlocks];
     LAMINA_UNROLL
@@ -185,6 +191,7 @@ class TensorSplit : private SplitBase<T, kMaxQueries, kRowPad<T>, 0> {
     }
   }
 
+  // The number of this warp's b-th block of dims.
   __device__ int BlockAt(int b) const { return warp_ + b * kWarps; }
 
   const int num_steps_;

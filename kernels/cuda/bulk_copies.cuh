@@ -1,17 +1,17 @@
-// Bulk asynchronous copies from global to shared memory: PTX's cp.async.bulk and mbarrier, of
-// compute capability 9.0 and later. One thread copies a whole row, and any number of threads wait
-// for it.
+// Bulk asynchronous copies from global to shared memory: PTX's cp.async.bulk and mbarrier, which
+// GPUs of compute capability 9.0 and later have. One thread starts the copy of a whole row, and any
+// number of threads wait for it.
 //
-// An mbarrier is 8 bytes of shared memory that goes through phases, numbered from 0: one is over
-// when as many threads have arrived as the barrier was made for and all bytes that they expect are
-// there. Whoever waits says the parity of the phase's number, so a thread must not fall two phases
-// behind.
+// An mbarrier is 8 bytes of shared memory that goes through phases, numbered from 0. A phase is
+// over when as many threads have arrived as the barrier was initialised for, and all bytes that
+// they expect are there. A thread that waits names the parity of the phase's number, so no thread
+// may fall two phases behind.
 //
-// Copies see shared memory by another way than a thread's own loads and stores do (the "async
-// proxy"). What a copy brings is there for every thread that has waited for its phase. In the other
-// direction, between a thread's use of some bytes and a copy that overwrites them, the thread calls
-// FenceBulkCopies, and then a barrier tells the thread that copies. (NVIDIA, "Parallel Thread
-// Execution ISA", asynchronous operations and memory consistency model.)
+// Copies access shared memory through another proxy than a thread's own loads and stores do (the
+// "async proxy"). What a copy brings is visible to every thread that has waited for its phase. In
+// the other direction, before a copy overwrites bytes that a thread has used, that thread must call
+// FenceBulkCopies, and then reach a barrier together with the thread that starts the copy. (NVIDIA,
+// "Parallel Thread Execution ISA", asynchronous operations and memory consistency model.)
 #pragma once
 
 #include "kernels/cuda/platform.cuh"
@@ -19,8 +19,8 @@
 #include "kernels/cuda/emulation/bulk_copies.h"
 #endif
 
-// Whether the GPU that is compiled for has them; to be defined as 0 for kernels without them, which
-// says what they gain.
+// Whether the GPU that is compiled for has bulk copies. A build may define it as 0, to measure what
+// bulk copies gain.
 #ifndef LAMINA_HAS_BULK_COPIES
 #if LAMINA_CUDA_EMULATED || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900)
 #define LAMINA_HAS_BULK_COPIES 1
@@ -35,8 +35,8 @@ using Mbarrier = uint64_t;
 
 #if LAMINA_HAS_BULK_COPIES
 
-// One thread makes a barrier, for `num_arrivals` per phase; before anybody uses it, FenceBulkCopies
-// and a barrier of the block.
+// Initialises a barrier for `num_arrivals` per phase. One thread calls it; before anyone uses the
+// barrier, that thread calls FenceBulkCopies and the block a __syncthreads.
 __device__ inline void InitMbarrier(Mbarrier* barrier, int num_arrivals) {
 #if LAMINA_CUDA_EMULATED
   emulation::InitMbarrier(barrier, num_arrivals);
@@ -49,8 +49,8 @@ __device__ inline void InitMbarrier(Mbarrier* barrier, int num_arrivals) {
 #endif
 }
 
-// This thread arrives in the phase that is under way, in which it starts copies of so many bytes
-// from here on.
+// Arrives in the current phase, and expects copies of so many more bytes in it, which are to be
+// started after this call.
 __device__ inline void ArriveExpecting(Mbarrier* barrier, int num_bytes) {
 #if LAMINA_CUDA_EMULATED
   emulation::ArriveExpecting(barrier, num_bytes);
@@ -62,7 +62,8 @@ __device__ inline void ArriveExpecting(Mbarrier* barrier, int num_bytes) {
 #endif
 }
 
-// Both ends and num_bytes are multiples of 16 bytes.
+// Starts a copy that counts for the current phase of `barrier`. REQUIRES: both ends are aligned to
+// 16 bytes, num_bytes is a multiple of 16.
 __device__ inline void CopyBulkAsync(void* shared, const void* global, int num_bytes,
                                      Mbarrier* barrier) {
 #if LAMINA_CUDA_EMULATED
@@ -76,8 +77,8 @@ __device__ inline void CopyBulkAsync(void* shared, const void* global, int num_b
 #endif
 }
 
-// Until the phase of this parity is over: returns at once if it is the one before the phase that is
-// under way.
+// Waits until the phase of this parity is over. Returns at once if that is the phase before the
+// current one.
 __device__ inline void WaitForPhase(Mbarrier* barrier, unsigned parity) {
 #if LAMINA_CUDA_EMULATED
   emulation::WaitForPhase(barrier, parity);
@@ -97,8 +98,8 @@ __device__ inline void WaitForPhase(Mbarrier* barrier, unsigned parity) {
 #endif
 }
 
-// What this thread has read and written in shared memory so far comes before what copies write
-// there.
+// Orders what this thread has read and written in shared memory so far before the writes of copies
+// that are started after the next barrier.
 __device__ inline void FenceBulkCopies() {
 #if LAMINA_CUDA_EMULATED
   emulation::FenceBulkCopies();

@@ -11,14 +11,14 @@
 namespace lamina::cuda {
 namespace {
 
-// What cuBLAS's documentation recommends for compute capability 9.0 (cublasSetWorkspace).
+// The size that cuBLAS's documentation recommends for compute capability 9.0 (cublasSetWorkspace).
 constexpr size_t kWorkspaceBytes = 32 << 20;
 
 #define LAMINA_STRING_INNER_(x) #x
 #define LAMINA_STRING_(x) LAMINA_STRING_INNER_(x)
 constexpr char kSharedObject[] = "libcublas.so." LAMINA_STRING_(CUBLAS_VER_MAJOR);
 
-// The functions of libcublas, which stays loaded.
+// The functions of libcublas, which stays loaded as long as the process runs.
 struct Cublas {
   decltype(&cublasCreate_v2) create = nullptr;
   decltype(&cublasDestroy_v2) destroy = nullptr;
@@ -28,9 +28,10 @@ struct Cublas {
   decltype(&cublasGemmEx_64) gemm = nullptr;
   decltype(&cublasGetStatusString) status_string = nullptr;
 
+  // Looks for the library as the system does, then in the toolkit that this was built with.
   static Result<Cublas> Load() {
     void* library = dlopen(kSharedObject, RTLD_NOW | RTLD_LOCAL);
-    const std::string missing = library == nullptr ? dlerror() : "";
+    const std::string missing = library == nullptr ? dlerror() : "";  // before the next dlopen
     const std::string of_toolkit = std::string(LAMINA_CUDA_LIBRARY_DIR) + "/" + kSharedObject;
     if (library == nullptr) library = dlopen(of_toolkit.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
@@ -66,12 +67,13 @@ class CublasGemm final : public Gemm {
     if (handle_ != nullptr) cublas_.destroy(handle_);
   }
 
+  // Creates the handle, for our stream and workspace.
   Status Open() {
     LAMINA_RETURN_IF_ERROR(AsStatus(cublas_.create(&handle_), "cublasCreate"));
     LAMINA_RETURN_IF_ERROR(
         AsStatus(cublas_.set_stream(handle_, static_cast<cudaStream_t>(stream_.handle())),
                  "cublasSetStream"));
-    // Partial sums stay in fp32 too.
+    // Where cuBLAS divides a sum among blocks, partial sums stay in fp32 too.
     LAMINA_RETURN_IF_ERROR(
         AsStatus(cublas_.set_math_mode(handle_, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION),
                  "cublasSetMathMode"));
@@ -79,8 +81,8 @@ class CublasGemm final : public Gemm {
                     "cublasSetWorkspace");
   }
 
-  // cuBLAS counts columns first: what is row-major here is transposed there, y^T [out, rows] = w
-  // [out, in] x^T [in, rows].
+  // cuBLAS takes matrices as column-major, so what is row-major here is its transpose there: this
+  // computes y^T [out, rows] = w [out, in] x^T [in, rows].
   void Run(const Operands& o) override {
     const float alpha = 1, beta = o.add ? 1 : 0;
     const cudaDataType_t type = TypeOf(o.dtype);

@@ -8,12 +8,13 @@
 namespace lamina::cuda {
 namespace {
 
+// Rounded up.
 std::string Megabytes(size_t bytes) {
   return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB";
 }
 
 Status OutOfMemory(size_t size_bytes) {
-  cudaGetLastError();
+  cudaGetLastError();  // clears the error: the runtime would report it again to whoever asks next
   size_t free_bytes = 0, total_bytes = 0;
   const bool known = cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess;
   return OutOfSpace(
@@ -21,11 +22,11 @@ Status OutOfMemory(size_t size_bytes) {
       (known ? "; " + Megabytes(free_bytes) + " of " + Megabytes(total_bytes) + " are free" : ""));
 }
 
-// What kernels that wait for others (flags.h) ask of the runtime, which reads it when it starts.
-// Kernels are loaded at the beginning: to load one when it is launched for the first time can wait
-// for the device, and for ever if that runs a kernel that waits for this very one. And each stream
-// has a queue of the hardware to itself (up to 32): in a queue of several, work stands behind
-// another stream's wait.
+// Sets what kernels that wait for flags (flags.h) need of the runtime, which reads these variables
+// when it starts. Kernels are loaded at the beginning: loading one at its first launch can wait for
+// the device, and would wait forever if the device runs a kernel that waits for this very one. And
+// each stream, up to 32, gets a hardware queue to itself: in a shared queue, work would be held up
+// behind another stream's wait. What the user has set is kept.
 void PrepareForWaits() {
   static std::once_flag prepared;
   std::call_once(prepared, [] {
@@ -60,6 +61,7 @@ Result<DeviceInfo> DescribeDevice(int device) {
     return NotFound("no CUDA device " + std::to_string(device) + "; there are 0 to " +
                     std::to_string(count - 1));
   }
+  // cudaMemGetInfo is about the thread's current device.
   int before = 0;
   LAMINA_RETURN_IF_ERROR(AsStatus(cudaGetDevice(&before), "cudaGetDevice"));
   LAMINA_RETURN_IF_ERROR(UseDevice(device));
@@ -81,10 +83,11 @@ Result<DeviceInfo> DescribeDevice(int device) {
 }
 
 Status UseDevice(int device) {
-  static thread_local int used = -1;
+  static thread_local int used = -1;  // repeated calls are free
   if (used == device) return OkStatus();
   PrepareForWaits();
   LAMINA_RETURN_IF_ERROR(AsStatus(cudaSetDevice(device), "cudaSetDevice"));
+  // Any call that works with the device initialises it; this one does nothing else.
   LAMINA_RETURN_IF_ERROR(AsStatus(cudaFree(nullptr), "the CUDA device could not be made ready"));
   used = device;
   return OkStatus();
@@ -97,6 +100,7 @@ Result<int64_t> FreeDeviceBytes() {
 }
 
 Result<std::unique_ptr<Stream>> Stream::Create() {
+  // Non-blocking: it does not wait for the default stream.
   cudaStream_t handle = nullptr;
   LAMINA_RETURN_IF_ERROR(
       AsStatus(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking), "cudaStreamCreate"));
@@ -137,6 +141,7 @@ void Event::HoldBack(Stream& stream) {
 }
 
 bool Event::Reached() const {
+  // Any other error counts as reached, or a caller that polls would poll forever.
   return cudaEventQuery(static_cast<cudaEvent_t>(handle_)) != cudaErrorNotReady;
 }
 
@@ -148,6 +153,7 @@ Status Event::Wait() const {
 template <>
 Result<DeviceBuffer> DeviceBuffer::Create(size_t size_bytes) {
   void* data = nullptr;
+  // An empty buffer is no allocation.
   const cudaError_t error = size_bytes > 0 ? cudaMalloc(&data, size_bytes) : cudaSuccess;
   if (error == cudaErrorMemoryAllocation) return OutOfMemory(size_bytes);
   LAMINA_RETURN_IF_ERROR(AsStatus(error, "cudaMalloc"));

@@ -1,16 +1,18 @@
-// A CUDA device's memory, streams and events, as far as lamina needs them. Plain C++: includes
+// A CUDA device's memory, streams and events, as far as lamina needs them. Plain C++: it includes
 // nothing of the CUDA toolkit.
 //
-// The kernels of this folder run on three kinds of build (LAMINA_CUDA of CMake, docs/cuda.md):
-// compiled by nvcc for GPUs, compiled for this machine's CPU and run by the emulation
-// (emulation/simt.h), or not at all. Without any, only the first three functions below exist;
-// LAMINA_HAS_CUDA (a macro, and LAMINA_CUDA_BUILT in CMake) says whether the others do.
+// There are three kinds of build (LAMINA_CUDA of CMake, docs/cuda.md). The kernels of this folder
+// are compiled by nvcc for GPUs, or for this machine's CPU where the emulation runs them
+// (emulation/simt.h), or not at all. In the last kind only the first three functions below exist.
+// LAMINA_HAS_CUDA, a macro, and LAMINA_CUDA_BUILT in CMake say whether the others do.
 //
-// Errors: what a stream was told to do may fail long after the call that asked for it. So the calls
-// that take a Stream return nothing, and the stream keeps its first failure for Synchronize(),
-// which reports it every time from then on: such a stream is of no more use. Thread: a stream, and
-// the memory that is used with it, has one owner at a time. The owner calls UseDevice before
-// anything else.
+// Errors: work that was given to a stream may fail long after the call that gave it. So the calls
+// that take a Stream return nothing; the stream keeps its first failure, and Synchronize() reports
+// it every time from then on. Such a stream is of no more use. Unless stated otherwise, functions
+// that return a Status or a Result return kInternal with the runtime's own words.
+//
+// Thread: a stream, and the memory that is used with it, has one owner at a time. The owner calls
+// UseDevice before anything else.
 #pragma once
 
 #include <cstddef>
@@ -24,11 +26,11 @@
 
 namespace lamina::cuda {
 
-// "nvcc 13.0", "emulated on the CPU" or "" for none.
+// "nvcc 13.0", "emulated on the CPU", or "" in a build without CUDA.
 std::string_view BuiltWith();
 
-// kNotFound if there is none, no driver or one that is too old; kUnimplemented in a build without
-// CUDA. Both say what to do.
+// The number of devices, at least 1. kNotFound if there is no device, no driver or one that is too
+// old; kUnimplemented in a build without CUDA. Both say what to do. Thread: any.
 Result<int> DeviceCount();
 
 struct DeviceInfo {
@@ -38,35 +40,41 @@ struct DeviceInfo {
   int compute_capability = 0;  // 90 is 9.0
   int num_multiprocessors = 0;
 };
-// kNotFound if there is no such device, and as DeviceCount.
+
+// Describes device number `device`. The calling thread goes on with the device that it worked with.
+// kNotFound if there is no such device or none at all; kUnimplemented in a build without CUDA.
+// Thread: any.
 Result<DeviceInfo> DescribeDevice(int device);
 
-// The calling thread works with this device from here on; also makes it ready, which takes a moment
-// the first time.
+// The calling thread works with this device from here on. Initialises the device, which takes a
+// moment the first time.
 Status UseDevice(int device);
 
-// Of the device that the calling thread works with.
+// The free memory of the device that the calling thread works with.
 Result<int64_t> FreeDeviceBytes();
 
-// Work in the order in which it was asked for, at its own pace.
+// A CUDA stream: work that the device does in the order in which it was given, while the caller
+// goes on.
 class Stream {
  public:
+  // A stream of the calling thread's device.
   static Result<std::unique_ptr<Stream>> Create();
-  ~Stream();  // waits
+  // Waits until everything is done.
+  ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  // Waits until everything is done and returns the first failure of anything that was asked of this
+  // Waits until everything is done. Returns the first failure of any work that was given to this
   // stream.
   Status Synchronize();
 
   // The runtime's handle: a cudaStream_t.
   void* handle() const { return handle_; }
 
-  // For the functions that work on a stream: keeps the first failure.
+  // For the functions that give work to a stream: notes a failure, if it is the first one.
   void Fail(Status status);
 
-  // The first failure so far, without waiting for more; the stream forgets it.
+  // Returns the first failure so far, without waiting for more, and forgets it.
   Status TakeFailure() { return std::exchange(failure_, OkStatus()); }
 
  private:
@@ -76,7 +84,8 @@ class Stream {
   Status failure_;
 };
 
-// A point in a stream's work.
+// A point in a stream's work, for other streams and the host to wait for. An event that was never
+// recorded counts as reached.
 class Event {
  public:
   static Result<std::unique_ptr<Event>> Create();
@@ -84,10 +93,14 @@ class Event {
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
 
-  void Record(Stream& stream);    // from now on the event is this point
-  void HoldBack(Stream& stream);  // what `stream` is told from now on waits for the event
-  // Never blocks; true also after a failure, which the recorded stream's Synchronize reports.
+  // Makes the event the point behind all work that `stream` has been given so far.
+  void Record(Stream& stream);
+  // Makes all work that `stream` is given from now on wait for the event.
+  void HoldBack(Stream& stream);
+  // Whether the event was reached. Never blocks. True also after a failure, which the recorded
+  // stream's Synchronize reports.
   bool Reached() const;
+  // Blocks until the event was reached. kInternal if the device failed.
   Status Wait() const;
 
  private:
@@ -96,16 +109,21 @@ class Event {
   void* const handle_;
 };
 
+// kDevice: memory of the device. kPinned: memory of the host, which the device copies from and to
+// at full speed, beside other work, and which kernels can access.
 enum class MemoryKind { kDevice, kPinned };
 
-// Memory of the runtime's, aligned to 256 bytes; contents unspecified.
+// Owns memory that the CUDA runtime allocates, aligned to 256 bytes. Its contents are unspecified
+// at first.
 template <MemoryKind kind>
 class MemoryBuffer {
  public:
-  // kOutOfSpace, saying how much was asked for and how much is free. 0 bytes: an empty buffer.
+  // Device memory is that of the calling thread's device. kOutOfSpace if there is not that much,
+  // saying how much was asked for. A size of 0 gives an empty buffer.
   static Result<MemoryBuffer> Create(size_t size_bytes);
   MemoryBuffer() = default;
-  ~MemoryBuffer() { Free(); }  // waits for the device
+  // Waits until the device has done all that it was given.
+  ~MemoryBuffer() { Free(); }
   MemoryBuffer(MemoryBuffer&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)),
         size_bytes_(std::exchange(other.size_bytes_, 0)) {}
@@ -131,9 +149,7 @@ class MemoryBuffer {
 };
 
 using DeviceBuffer = MemoryBuffer<MemoryKind::kDevice>;
-using PinnedBuffer =
-    // Of this machine: the device copies from and to it at full speed, beside other work.
-    MemoryBuffer<MemoryKind::kPinned>;
+using PinnedBuffer = MemoryBuffer<MemoryKind::kPinned>;
 
 template <>
 Result<DeviceBuffer> DeviceBuffer::Create(size_t size_bytes);
@@ -144,10 +160,12 @@ Result<PinnedBuffer> PinnedBuffer::Create(size_t size_bytes);
 template <>
 void PinnedBuffer::Free();
 
-// Makes memory that was mapped by others (a shared-memory window) pinned while the object lives, so
-// that copies need no staging. kOutOfSpace or kInvalidArgument if the system refuses.
+// Pins memory that someone else has mapped, such as a shared-memory window, for as long as the
+// object lives, so that the device can copy from and to it directly. Borrows the memory.
 class PinnedRange {
  public:
+  // kOutOfSpace if so much memory cannot be pinned (ulimit -l may limit it); kInvalidArgument if
+  // the system refuses for another reason.
   static Result<std::unique_ptr<PinnedRange>> Create(void* data, size_t size_bytes);
   ~PinnedRange();
   PinnedRange(const PinnedRange&) = delete;
@@ -159,8 +177,8 @@ class PinnedRange {
   void* const data_;
 };
 
-// Copies in the stream's order. Host memory must stay as it is until the copy is done; memory that
-// is not pinned is allowed, and slower.
+// Copy and fill memory in the stream's order. Host memory is the device's to read or write until
+// the copy is done; it need not be pinned, but is slower then. A size of 0 is fine.
 void CopyToDevice(void* device, const void* host, size_t size_bytes, Stream& stream);
 void CopyToHost(void* host, const void* device, size_t size_bytes, Stream& stream);
 void CopyOnDevice(void* to, const void* from, size_t size_bytes, Stream& stream);

@@ -1,5 +1,5 @@
-// The types of the CUDA driver, or its emulation. Its functions are looked for at run time, as a
-// program starts without a driver too.
+// The types of the CUDA driver API, or of its emulation. Programs must start without a driver too,
+// so its functions are looked up at run time (shared_buffer.cc) and never linked.
 #pragma once
 
 #if LAMINA_CUDA_EMULATED

@@ -10,8 +10,8 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// As many blocks as the elements need, but no more than keep every multiprocessor busy a few times
-// over; threads then take several.
+// As many blocks as the elements need, but no more than keep every multiprocessor busy several
+// times over; then each thread takes several elements.
 constexpr int64_t kMaxBlocks = 8192;
 LaunchShape OverElements(int64_t n) {
   const int64_t blocks = (n + kThreads - 1) / kThreads;
@@ -24,7 +24,7 @@ __device__ int64_t FirstElement() {
 }
 __device__ int64_t ElementStep() { return static_cast<int64_t>(gridDim.x) * kThreads; }
 
-// y[i] = f(x[i]) and y[i] = f(a[i], b[i]).
+// Map and ForEach: y[i] = f(x[i]); MapPairs and ForEachPair: y[i] = f(a[i], b[i]). All arrays: [n].
 template <class F>
 __global__ void Map(const float* x, int64_t n, float* y, F f) {
   for (int64_t i = FirstElement(); i < n; i += ElementStep()) y[i] = f(x[i]);
@@ -47,7 +47,8 @@ __device__ float SiluOf(float x) { return x / (1.0f + expf(-x)); }
 __device__ float GeluTanhOf(float x) {
   return x / (1.0f + expf(-1.5957691216f * (x + 0.044715f * x * x * x)));
 }
-// erfc keeps its relative precision where 1 + erf would cancel.
+// erfc keeps its relative precision where 1 + erf would cancel. At -inf it is 0, and -inf * 0 would
+// be NaN.
 __device__ float GeluOf(float x) {
   return x == -INFINITY ? -0.0f : 0.5f * x * erfcf(-0.70710678f * x);
 }
@@ -81,6 +82,7 @@ struct MulFunction {
   __device__ float operator()(float a, float b) const { return a * b; }
 };
 
+// The following kernels take the arguments of the functions in elementwise.h, with the same shapes.
 __global__ void EmbedRows(const void* table, DType dtype, int64_t dim, const TokenId* tokens,
                           float* y) {
   const int64_t from = static_cast<int64_t>(tokens[blockIdx.x]) * dim,
@@ -94,8 +96,8 @@ __global__ void Convert(const void* x, DType from, int64_t n, void* y, DType to)
     StoreKvAs(LoadKvAs(x, from, i), y, to, i);
 }
 
-// A block for each row. Every thread takes every kThreads-th element, so sums have one order
-// whatever the number of rows.
+// One block for each row, in this and the following kernels. Every thread takes every kThreads-th
+// element, so sums are added up in the same order whatever the number of rows.
 __global__ void NormRows(const float* x, const float* weight, float eps, int64_t dim, float* y) {
   x += static_cast<int64_t>(blockIdx.x) * dim;
   y += static_cast<int64_t>(blockIdx.x) * dim;
@@ -106,6 +108,7 @@ __global__ void NormRows(const float* x, const float* weight, float eps, int64_t
     y[d] = x[d] * scale * (weight == nullptr ? 1.0f : weight[d]);
 }
 
+// A thread reads back only elements of `sum` that it wrote itself, so that sum and y may be inputs.
 __global__ void AddNormRows(const float* a, const float* b, const float* weight, float eps,
                             int64_t dim, float* sum, float* y) {
   const int64_t row = static_cast<int64_t>(blockIdx.x) * dim;
@@ -120,6 +123,7 @@ __global__ void AddNormRows(const float* a, const float* b, const float* weight,
     y[row + d] = sum[row + d] * scale * (weight == nullptr ? 1.0f : weight[d]);
 }
 
+// In two passes, the mean first: E[x^2] - E[x]^2 would lose digits where the mean is large.
 __global__ void LayerNormRows(const float* x, LayerNormWeights weights, float eps, int64_t dim,
                               float* y) {
   x += static_cast<int64_t>(blockIdx.x) * dim;
@@ -138,7 +142,8 @@ __global__ void LayerNormRows(const float* x, LayerNormWeights weights, float ep
   }
 }
 
-// A block for each row; a thread for each pair, or element beyond the pairs, of its heads.
+// One block for each row. A thread takes pairs of its heads, or single elements beyond the pairs.
+// Each pair is read and written by one thread, so y may be x.
 __global__ void RotateRows(const float* x, const int32_t* positions, const float* inv_freq,
                            RopeShape shape, float* y) {
   const int half = shape.rotary_dim / 2, rest = shape.head_dim - shape.rotary_dim,

@@ -7,16 +7,20 @@
 namespace lamina::cuda {
 namespace {
 
-constexpr int kPollsPerLook = 32;  // at the host's memory, which is a microsecond away
+// A wait reads the host's memory only after so many polls of its flag, since that is a microsecond
+// away.
+constexpr int kPollsPerLook = 32;
 
-// In device memory: read by the next wait without asking the host's memory.
+// What kernels leave for later ones of the stream, in device memory, so that a wait need not read
+// the host's memory when its flag is there.
 struct WaitState {
   uint64_t gave_up;     // not 0: a wait ended without its flag
-  uint64_t arrived_ns;  // when the last flag was there
+  uint64_t arrived_ns;  // when the latest wait's flag was there; 0: a flag was raised since
   uint64_t waited_ns, worked_ns;
 };
 
-// In pinned memory. All words of 64 bits, so that each is read as it was written.
+// What the device and the host tell each other, in pinned memory. Every field is a word of 64 bits,
+// which is read and written as a whole.
 struct HostLog {
   uint64_t gave_up, waited_ns, worked_ns;  // the device writes
   alignas(64) uint64_t gives_up;           // the host writes
@@ -27,6 +31,7 @@ __device__ void GiveUpWaiting(WaitState* state, HostLog* log) {
   StoreRelease(1, &log->gave_up);
 }
 
+// Polls the flag with one thread. After a wait that was given up it ends at once.
 __global__ void AwaitKernel(const Flag* flag, uint64_t number, uint64_t about, uint64_t limit_ns,
                             WaitState* state, HostLog* log) {
   if (threadIdx.x != 0 || state->gave_up != 0) return;
@@ -45,6 +50,7 @@ __global__ void AwaitKernel(const Flag* flag, uint64_t number, uint64_t about, u
   StoreRelease(state->waited_ns, &log->waited_ns);
 }
 
+// Writes the flag, its number last: whoever reads the number then sees the rest.
 __global__ void RaiseKernel(Flag* flag, Flag becomes, uint64_t* told, WaitState* state,
                             HostLog* log) {
   if (threadIdx.x != 0 || state->gave_up != 0) return;
@@ -60,6 +66,7 @@ __global__ void RaiseKernel(Flag* flag, Flag becomes, uint64_t* told, WaitState*
   StoreRelease(state->worked_ns, &log->worked_ns);
 }
 
+// One thread does the work; blocks are multiples of a warp.
 LaunchShape OneThread() { return {dim3(1), dim3(kWarpSize), 0}; }
 
 uint64_t Read(const uint64_t& word) { return __atomic_load_n(&word, __ATOMIC_ACQUIRE); }

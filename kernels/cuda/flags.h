@@ -1,16 +1,16 @@
-// Flags in device memory, with which devices tell each other that data is there: kernels that were
-// asked for ahead wait for them, and raise them, without a host in between.
+// Flags in device memory, by which devices tell each other that data is there. Kernels that were
+// launched ahead wait for flags and raise them, without a host in between.
 //
-// Order. Who raises a flag first makes everything that its stream did before visible to the whole
-// system (a fence), then writes the number (release). Who waits reads it (acquire, of the whole
-// system); what its stream does behind the wait sees all that was there before the flag was raised.
-// For flags that a NIC writes the same holds if it writes in the order of its work requests and the
-// device sees that order (SharedBuffer::reached_by_nics); that this is so on a link cannot be shown
-// here.
+// Memory order. The device that raises a flag first makes everything that its stream did before
+// visible to the whole system (a fence), then writes the flag's number (release). The device that
+// waits reads the number (acquire, system scope), so what its stream does behind the wait sees all
+// that was written before the flag was raised. The same holds for flags that a NIC writes if the
+// NIC writes in the order of its work requests and the device sees that order
+// (SharedBuffer::reached_by_nics); whether a given link keeps it is not checked here.
 //
-// No wait is endless: it ends when the flag is there, when the host says so, or after a time; then
-// nothing of the stream's later waits waits any more, and its later flags are not raised. What runs
-// behind a wait that was given up works with what happens to stand there.
+// No wait is endless. It ends when the flag is there, when the host gives up, or after a time
+// limit. After a wait that ended without its flag no later wait of the stream waits, and no later
+// flag of it is raised. Kernels behind such a wait still run, on whatever the memory holds.
 #pragma once
 
 #include <cstdint>
@@ -21,51 +21,52 @@
 
 namespace lamina::cuda {
 
-// In the memory of the device that waits for it; alone in its cache line.
+// A flag. It lies in the memory of the device that waits for it, alone in its cache line.
+// Little-endian, as devices are: number at byte 0, about at 8, status at 16, detail at 20.
 struct alignas(64) Flag {
-  uint64_t number = 0;  // of what is there; grows
-  uint64_t about = 0;   // what that is, as both ends know it
-  uint32_t status = 0;  // of what is there, and
-  uint32_t detail = 0;  // more about it, for the host of who waits
+  uint64_t number = 0;  // of the latest data that is there; only grows
+  uint64_t about = 0;   // identifies that data; both ends know the value
+  uint32_t status = 0;  // of the data, for the host of the device that waits
+  uint32_t detail = 0;  // more about the status
 };
 static_assert(sizeof(Flag) == 64);
 
-// What has come of waits so far.
+// What has become of a stream's waits so far.
 struct WaitLog {
-  bool gave_up = false;    // a wait ended without its flag, or found one about something else
-  uint64_t waited_ns = 0;  // by all of them together
+  bool gave_up = false;    // a wait ended without its flag, or found another value of `about`
+  uint64_t waited_ns = 0;  // in all waits together
   uint64_t worked_ns = 0;  // from the ends of waits to the flags that were raised behind them
 };
 
-// Waits of one stream, which end together. Thread: the stream's owner; GiveUp: any.
+// The waits and flags of one stream; once one wait was given up, all are. Owns the memory in which
+// device and host keep track of them. Thread: the stream's owner; GiveUp and log: any.
 class Waits {
  public:
-  // On the calling thread's device. Errors as DeviceBuffer::Create and PinnedBuffer::Create, and
-  // the stream's, which is waited for.
+  // For a stream of the calling thread's device, which is waited for. kOutOfSpace if there is no
+  // device memory or no pinned memory left; else the stream's failure.
   static Result<std::unique_ptr<Waits>> Create(Stream& stream);
 
-  // The stream goes on behind this when flag->number is `number` or more; then flag->about must be
-  // `about`. `limit`: of this wait.
+  // Makes the stream wait until flag->number is `number` or more. If flag->about is not `about`
+  // then, or if the wait takes longer than `limit`, it is given up.
   void Await(const Flag* flag, uint64_t number, uint64_t about, Clock::duration limit,
              Stream& stream);
 
-  // What `flag` becomes for others, in the stream's order, unless a wait was given up. It may be in
-  // the memory of another device that this one has mapped. `told`, in pinned memory, gets the
-  // number behind it, for this host; null: it is not told.
+  // Sets `flag` to `becomes` for other devices, in the stream's order, unless a wait was given up.
+  // The flag may be in the memory of another device that this one has mapped. Afterwards the number
+  // is written to `told`, in pinned memory, for this host, unless that is null.
   void Raise(Flag* flag, const Flag& becomes, Stream& stream, uint64_t* told = nullptr);
 
-  // Ends the waits that there are and those that will be asked for, for good, as soon as one has to
-  // wait: a flag that is there is taken.
+  // Gives up every wait, now and later, that does not find its flag at once. Cannot be undone.
   void GiveUp();
 
-  // As of now; everything in it only grows.
+  // The log as of now. Its values only grow.
   WaitLog log() const;
 
  private:
   Waits(DeviceBuffer state, PinnedBuffer host) : state_(std::move(state)), host_(std::move(host)) {}
 
-  DeviceBuffer state_;  // what kernels keep for those behind them
-  PinnedBuffer host_;   // what the device and the host tell each other
+  DeviceBuffer state_;  // a WaitState: what kernels leave for later ones
+  PinnedBuffer host_;   // a HostLog: what the device and the host tell each other
 };
 
 }  // namespace lamina::cuda

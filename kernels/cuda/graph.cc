@@ -5,11 +5,12 @@
 namespace lamina::cuda {
 
 Result<std::unique_ptr<Graph>> Graph::Record(Stream& stream, const std::function<void()>& record) {
+  // So that what the stream reports after the recording is the recording's failure.
   if (Status failure = stream.TakeFailure(); !failure.ok()) {
     stream.Fail(failure);
     return failure;
   }
-  // Other threads of this process may allocate and wait meanwhile.
+  // Thread-local: other threads of this process may allocate and wait meanwhile.
   LAMINA_RETURN_IF_ERROR(
       AsStatus(cudaStreamBeginCapture(HandleOf(stream), cudaStreamCaptureModeThreadLocal),
                "cudaStreamBeginCapture"));
@@ -25,7 +26,7 @@ Result<std::unique_ptr<Graph>> Graph::Record(Stream& stream, const std::function
   if (graph != nullptr) cudaGraphDestroy(graph);
   if (!status.ok()) return status;
   std::unique_ptr<Graph> recorded_graph(new Graph(executable));
-  // Memory that is missing shows here.
+  // Uploads the graph now, so that missing memory shows here and not at the first replay.
   LAMINA_RETURN_IF_ERROR(
       AsStatus(cudaGraphUpload(executable, HandleOf(stream)), "cudaGraphUpload"));
   return recorded_graph;

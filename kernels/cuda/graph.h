@@ -1,5 +1,5 @@
-// Work that is recorded once and then asked for again at one go, at the cost of one launch instead
-// of one for each kernel: a CUDA graph.
+// A CUDA graph: work that is recorded once and then replayed, at the cost of one launch instead of
+// one for each kernel.
 #pragma once
 
 #include <functional>
@@ -10,20 +10,21 @@
 
 namespace lamina::cuda {
 
-// Addresses and sizes are those of the recording; what stands at the addresses is read when the
-// stream gets there. Whatever a recording uses must outlive the graph.
+// Recorded work. Its addresses and sizes are those of the recording; the contents of the addresses
+// are read when the work is done. All memory that a recording uses must outlive the graph. Thread:
+// the stream's owner.
 class Graph {
  public:
-  // Calls `record`; what it asks of the stream is kept instead of done. Only kernels, linear layers
-  // and copies on the device may be asked for, and each of them should have run before with the
-  // same sizes: what a first run sets up cannot be recorded. Error: the stream's failure so far, or
-  // what cannot be recorded, in words; the stream is then as it was before.
+  // Calls `record` and keeps the work that it gives to the stream, which is not done. That may be
+  // kernels, linear layers and copies on the device, and each should have run before with the same
+  // sizes, because what a first run sets up cannot be recorded. On an error the stream is as it was
+  // before: kInternal if something cannot be recorded, or the failure that the stream already had.
   static Result<std::unique_ptr<Graph>> Record(Stream& stream, const std::function<void()>& record);
   ~Graph();
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
-  // Asks the stream for all that was recorded, in its order.
+  // Gives the stream all work that was recorded, in its order.
   void Replay(Stream& stream) const;
 
  private:

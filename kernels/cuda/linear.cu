@@ -14,15 +14,16 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// The largest |x| of a row; NaN does not count.
+// The largest |x| of a row, in every thread; NaN does not count. x: [n].
 __device__ float LargestOf(const float* x, int64_t n) {
   float largest = 0;
   for (int64_t i = threadIdx.x; i < n; i += kThreads) largest = fmaxf(largest, fabsf(x[i]));
   return BlockMax<kThreads>(largest);
 }
 
-// A block for each row: high[r] and, unless null, low[r] of x[r] * 2^exponent; factors[r] =
-// 2^-exponent. fp16 alone is scaled. high, low: [rows, dim] of T.
+// Splits rows of x, each scaled by a power of two if T is fp16, into high and low parts; factors
+// gets what undoes the scaling. One block per row. x: [rows, dim]; high, low: [rows, dim] of T, low
+// may be null; factors: [rows].
 template <typename T>
 __global__ void SplitRows(const float* x, int64_t dim, T* high, T* low, float* factors) {
   const int64_t row = static_cast<int64_t>(blockIdx.x) * dim;
@@ -38,8 +39,8 @@ __global__ void SplitRows(const float* x, int64_t dim, T* high, T* low, float* f
   if (threadIdx.x == 0) factors[blockIdx.x] = ldexpf(1.0f, -exponent);
 }
 
-// y = (high + low) * factor of the row + bias, where low, factors and bias may be null. high may be
-// y. Blocks: (rows, pieces of a row).
+// y = (high + low) * factor of the row + bias. The grid is (rows, pieces of a row). high, low, y:
+// [rows, out]; factors: [rows]; bias: [out]. low, factors and bias may be null; high may be y.
 __global__ void FinishRows(const float* high, const float* low, const float* factors,
                            const float* bias, int64_t out, float* y) {
   const int64_t row = static_cast<int64_t>(blockIdx.x) * out;
@@ -91,6 +92,7 @@ class GemmLinear final : public Linear {
   }
 
  private:
+  // Arguments of FinishRows, device memory. All but the first may be null.
   struct Sums {
     const float* high;
     const float* low;
@@ -110,12 +112,16 @@ class GemmLinear final : public Linear {
            {dim3(static_cast<unsigned>(rows)), dim3(kThreads), kBlockSumBytes<kThreads>}, stream_,
            x, in, high, low, factors_.as<float>());
     const float* const factors = std::is_same_v<T, F16> ? factors_.as<float>() : nullptr;
+    // high and low lie behind each other: as one matrix of twice the rows they are multiplied by
+    // one call, which reads the weights once.
     if (split() && rows <= kStackedRows) {
       float* const sums = y_.as<float>();
       Multiply(weights, high, 2 * rows, sums);
       Finish(rows, out, {sums, sums + rows * out, factors, bias}, y);
       return;
     }
+    // With more rows the layer is no longer bound by reading the weights, and two calls need no
+    // memory for sums.
     Multiply(weights, high, rows, y);
     if (split()) Multiply(weights, low, rows, y, /*add=*/true);
     if (factors != nullptr || bias != nullptr) Finish(rows, out, {y, nullptr, factors, bias}, y);
@@ -138,9 +144,9 @@ class GemmLinear final : public Linear {
   const LinearPrecision precision_;
   Stream& stream_;
   std::unique_ptr<Gemm> gemm_;
-  DeviceBuffer x_;        // [rows, in] high, then low if it is split
-  DeviceBuffer factors_;  // [rows]
-  DeviceBuffer y_;        // [2 rows, out] sums of the high and the low parts
+  DeviceBuffer x_;        // [rows, in] high, then [rows, in] low if x is split; 16 bits
+  DeviceBuffer factors_;  // [rows] fp32
+  DeviceBuffer y_;        // [2 * rows, out] fp32, the sums of the high and of the low parts
 };
 
 }  // namespace

@@ -8,17 +8,18 @@ namespace {
 
 constexpr int kThreads = 128;
 
-// A block for each row and head.
+// Merges one row and query head per block. FlashInfer (Ye et al. 2025) has the formula.
 __global__ void MergeRows(PartialRows partials, int head_dim) {
   const int64_t head = static_cast<int64_t>(blockIdx.x) * gridDim.y + blockIdx.y;
   const float lse = partials.lse[head], more_lse = partials.more_lse[head],
               max = fmaxf(lse, more_lse);
   const float weight = expf(lse - max), more_weight = expf(more_lse - max),
               sum = weight + more_weight;
-  __syncthreads();  // lse is overwritten below
-  if (more_lse == -INFINITY) return;
+  __syncthreads();                    // all threads have read lse before one of them overwrites it
+  if (more_lse == -INFINITY) return;  // nothing to merge; also both -inf, where sum is NaN
   for (int64_t i = head * head_dim + threadIdx.x; i < (head + 1) * head_dim; i += kThreads) {
     const float more = LoadAs(partials.more, partials.more_dtype, i);
+    // The output of no tokens may be anything, and 0 * NaN is NaN.
     const float out = lse == -INFINITY ? 0.0f : LoadAs(partials.out, partials.out_dtype, i);
     StoreAs((weight * out + more_weight * more) / sum, partials.out, partials.out_dtype, i);
   }

@@ -1,8 +1,8 @@
-// What kernels are written with: CUDA C++ by nvcc, or its emulation on the CPU by any C++ compiler.
-// Included by .cu files only.
+// The language that kernels are written in: CUDA C++ for nvcc, or its emulation on the CPU for any
+// C++ compiler. Only .cu and .cuh files include this.
 //
-// Kernels have dynamic shared memory only, no thread of a block returns before its last barrier,
-// and blocks are multiples of a warp.
+// Rules for kernels: shared memory is dynamic only, no thread of a block returns before the block's
+// last barrier, and blocks are multiples of a warp.
 #pragma once
 
 #include <cstddef>
@@ -29,6 +29,7 @@ namespace lamina::cuda {
 inline constexpr int kWarpSize = 32;
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 
+// How many blocks and threads a launch has, and how much shared memory each block.
 struct LaunchShape {
   dim3 grid;
   dim3 block;
@@ -45,8 +46,10 @@ __device__ inline unsigned char* SharedMemory() {
 #endif
 }
 
-// Asynchronous copies from global to shared memory, which pass no register. Each thread waits for
-// its own; a barrier makes them visible to the others. Both ends are aligned to 16 bytes.
+// Asynchronous copies from global to shared memory that pass no register (cp.async). Each thread
+// waits for its own copies; a barrier then makes them visible to the other threads.
+//
+// Starts a copy of 16 bytes. REQUIRES: both ends are aligned to 16 bytes.
 __device__ inline void CopyAsync16(void* shared, const void* global) {
 #if LAMINA_CUDA_EMULATED
   emulation::StartCopy(shared, global, 16);
@@ -57,6 +60,7 @@ __device__ inline void CopyAsync16(void* shared, const void* global) {
                : "memory");
 #endif
 }
+// Makes a group of the copies that this thread has started since the last commit.
 __device__ inline void CommitCopies() {
 #if LAMINA_CUDA_EMULATED
   emulation::CommitCopies();
@@ -64,7 +68,7 @@ __device__ inline void CommitCopies() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
-// Until at most kGroups committed groups of this thread are under way.
+// Waits until at most kGroups of this thread's groups, the latest ones, are in flight.
 template <int kGroups>
 __device__ inline void WaitForCopies() {
 #if LAMINA_CUDA_EMULATED
@@ -74,8 +78,9 @@ __device__ inline void WaitForCopies() {
 #endif
 }
 
-// Between devices, and between a device and the host: StoreRelease makes what this thread has seen
-// or done visible to the whole system, then writes; whoever reads that by LoadAcquire sees it all.
+// Loads and stores that order memory between devices, and between a device and the host.
+// StoreRelease makes what this thread has seen or done visible to the whole system, then writes;
+// a thread that reads that value by LoadAcquire sees it all.
 __device__ inline uint64_t LoadAcquire(const uint64_t* p) {
 #if LAMINA_CUDA_EMULATED
   return std::atomic_ref(*const_cast<uint64_t*>(p)).load(std::memory_order_acquire);
@@ -94,15 +99,16 @@ __device__ inline void StoreRelease(uint64_t value, uint64_t* p) {
 #endif
 }
 
-// The same memory may be mapped twice on a device, for each of two nodes: what was written by way
-// of one mapping is read by way of the other.
+// Orders accesses by different addresses to the same memory. Memory may be mapped twice on a
+// device, once for each of two nodes: what was written through one mapping is then read through the
+// other.
 __device__ inline void FenceAliases() {
 #if !LAMINA_CUDA_EMULATED
   asm volatile("fence.proxy.alias;" ::: "memory");
 #endif
 }
 
-// Of a clock that only differences are taken of. Its steps may be a microsecond.
+// A clock, of which only differences mean something. Its resolution may be a microsecond.
 __device__ inline uint64_t Nanoseconds() {
 #if LAMINA_CUDA_EMULATED
   return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
@@ -122,7 +128,7 @@ __device__ inline void Pause() {
 #endif
 }
 
-// Conversions of storage types, exact or round to nearest even.
+// Load and store one element of a storage type: exact, and rounded to nearest even.
 __device__ inline float Load(const float* p) { return *p; }
 __device__ inline void Store(float x, float* p) { *p = x; }
 #if LAMINA_CUDA_EMULATED
@@ -141,13 +147,13 @@ __device__ inline void Store(float x, BF16* p) {
 __device__ inline void Store(float x, F16* p) { p->bits = __half_as_ushort(__float2half_rn(x)); }
 #endif
 
-// E4M3 as base/dtype.h has it, so that every GPU stores the same bits. For single elements:
-// vectors.cuh is faster.
+// F8 by the conversions of base/dtype.h, so that every GPU and CPU stores the same bits. For many
+// elements vectors.cuh is faster.
 __device__ inline float Load(const F8* p) { return ToFloat(*p); }
 __device__ inline void Store(float x, F8* p) { *p = ToF8(x); }
 
-// Element i of an array of `dtype`, which is not kF8, where which one it is costs little beside the
-// rest.
+// Element i of an array of `dtype`, which is not kF8. The type is tested for each element, so these
+// are for kernels in which that costs little.
 __device__ inline float LoadAs(const void* array, DType dtype, int64_t i) {
   if (dtype == DType::kF32) return static_cast<const float*>(array)[i];
   return dtype == DType::kBF16 ? Load(static_cast<const BF16*>(array) + i)
@@ -163,7 +169,7 @@ __device__ inline void StoreAs(float x, void* array, DType dtype, int64_t i) {
   }
 }
 
-// Likewise of what may be K or V: kF8 too.
+// Element i of an array that may be K or V: kF8 too.
 __device__ inline float LoadKvAs(const void* array, DType dtype, int64_t i) {
   return dtype == DType::kF8 ? Load(static_cast<const F8*>(array) + i) : LoadAs(array, dtype, i);
 }
@@ -186,7 +192,8 @@ __device__ inline float WarpMax(float x) {
   return x;
 }
 
-// Asks the stream to run `kernel`. A launch that the device refuses is the stream's failure.
+// Gives `kernel` to the stream to run. A launch that the device refuses becomes the stream's
+// failure.
 template <typename... Parameters, typename... Arguments>
 void Launch(void (*kernel)(Parameters...), const LaunchShape& shape, Stream& stream,
             Arguments... arguments) {
@@ -200,7 +207,8 @@ void Launch(void (*kernel)(Parameters...), const LaunchShape& shape, Stream& str
   });
 #else
   cudaError_t error = cudaSuccess;
-  if (shape.shared_bytes > 48 << 10) {  // more has to be asked for
+  // A kernel gets more than 48 KiB of dynamic shared memory only if it is allowed that.
+  if (shape.shared_bytes > 48 << 10) {
     error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                  static_cast<int>(shape.shared_bytes));
   }

@@ -1,28 +1,30 @@
-// Sums and maxima over the threads of a block.
+// Sums and maxima over the threads of a block. They depend on the threads' values only, so results
+// are batch-invariant where a block works on one row.
 #pragma once
 
 #include "kernels/cuda/platform.cuh"
 
 namespace lamina::cuda {
 
-// What a kernel that calls these needs of shared memory, from its beginning.
+// The shared memory that a kernel needs to call these, from the beginning of the block's memory on.
 template <int kBlockThreads>
 inline constexpr size_t kBlockSumBytes = kBlockThreads / kWarpSize * sizeof(float);
 
-// The same bits in every thread, and in an order that depends on nothing else. All threads of the
-// block call it; may be called again.
+// The sum of all threads' x, with the same bits in every thread, added up in a fixed order. All
+// threads of the block call it together. May be called repeatedly.
 template <int kBlockThreads>
 __device__ float BlockSum(float x) {
   static_assert(kBlockThreads % kWarpSize == 0);
   float* const of_warp = reinterpret_cast<float*>(SharedMemory());
   x = WarpSum(x);
-  __syncthreads();  // of_warp may still be read for the sum before
+  __syncthreads();  // some threads may still read of_warp for the call before
   if (threadIdx.x % kWarpSize == 0) of_warp[threadIdx.x / kWarpSize] = x;
   __syncthreads();
   float sum = 0;
   for (int i = 0; i < kBlockThreads / kWarpSize; ++i) sum += of_warp[i];
   return sum;
 }
+// The largest of all threads' x, in the same way.
 template <int kBlockThreads>
 __device__ float BlockMax(float x) {
   static_assert(kBlockThreads % kWarpSize == 0);

@@ -7,16 +7,18 @@ namespace {
 
 constexpr int kThreads = 128;
 
-// A block for each row.
+// One block for each row.
 LaunchShape OverRows(int64_t rows) {
   return {dim3(static_cast<unsigned>(rows)), dim3(kThreads), 0};
 }
 
+// Where the block's row begins, in elements.
 __device__ int64_t Start(const RowSet& rows) {
   return (rows.index == nullptr ? static_cast<int64_t>(blockIdx.x) : rows.index[blockIdx.x]) *
          rows.stride;
 }
 
+// The kernels take the arguments of the functions in rows.h, with the same shapes.
 __global__ void Pack(const float* x, RowSet rows, DType dtype, void* y) {
   const int64_t from = Start(rows), to = blockIdx.x * rows.width;
   for (int64_t i = threadIdx.x; i < rows.width; i += kThreads)

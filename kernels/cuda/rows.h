@@ -1,6 +1,6 @@
-// Moving rows on a CUDA device: between values of a slice and messages, between rows of a batch,
-// and into the slab of token slots. Pointers are device memory, aligned to their elements. Zero
-// rows are fine: nothing is launched.
+// Moves rows on a CUDA device: between the values of a slice and messages, between rows of a batch,
+// and into the slab of token slots. All pointers are to device memory, aligned to their elements.
+// All work is done in the stream's order. With zero rows nothing is launched.
 #pragma once
 
 #include <cstdint>
@@ -11,41 +11,44 @@
 
 namespace lamina::cuda {
 
-// `width` elements of some rows of a value that has `stride` elements per row: row i is value +
-// (index ? index[i] : i) * stride. Columns of it are a pointer further on.
+// Some rows of a value that has `stride` elements per row, and the first `width` elements of each:
+// row i begins at value + (index ? index[i] : i) * stride. To take other columns, pass a pointer to
+// the first of them as the value.
 struct RowSet {
   int64_t num_rows = 0;
-  int64_t width = 0;
-  int64_t stride = 0;
-  const int32_t* index = nullptr;  // [num_rows] of rows, device memory; null: the first num_rows
+  int64_t width = 0;               // elements
+  int64_t stride = 0;              // elements
+  const int32_t* index = nullptr;  // [num_rows] row numbers, device; null: the first num_rows rows
 };
 
-// y[i] = row i of x, densely, as `dtype` (round to nearest even; kF8 to the bits of base/dtype.h).
-// x: fp32; y: [num_rows, width]. Also how KeepRows gathers: dtype kF32. No overlap.
+// Gathers rows: y[i] = row i of x, densely, rounded to `dtype` (to nearest even; kF8 to the bits of
+// base/dtype.h). x: [any, stride] fp32; y: [num_rows, width] of `dtype`, no overlap with x.
 void PackRows(const float* x, const RowSet& rows, DType dtype, void* y, Stream& stream);
 
-// Row i of y = x[i], or += x[i]. x: [num_rows, width] of `dtype`, not kF8; y: fp32. REQUIRES: no
-// row twice.
+// Scatters rows: row i of y becomes x[i], or x[i] is added to it. x: [num_rows, width] of `dtype`,
+// not kF8; y: [any, stride] fp32. REQUIRES: no row of y occurs twice.
 void UnpackRows(const void* x, DType dtype, const RowSet& rows, float* y, Stream& stream);
 void AddUnpackedRows(const void* x, DType dtype, const RowSet& rows, float* y, Stream& stream);
 
-// Row i of y += factors[i] * x[i]: how a mixture's expert gives its part. x: [num_rows, width]
-// fp32; factors: [num_rows]. REQUIRES: no row twice.
+// Adds factors[i] * x[i] to row i of y: how an expert of a mixture contributes to its rows. x:
+// [num_rows, width] fp32; factors: [num_rows] fp32; y: [any, stride] fp32. REQUIRES: no row of y
+// occurs twice.
 void AddScaledRows(const float* x, const float* factors, const RowSet& rows, float* y,
                    Stream& stream);
 
-// One layer of a slab of token slots, to be written; as KvView, which is for reading.
+// One layer of a slab of token slots, for writing; KvView (kernels/attention_shape.h) is the same
+// for reading. (kv_head, slot) begins at kv_head * head_stride + slot * slot_stride.
 struct KvPlace {
-  void* k = nullptr;
-  void* v = nullptr;
-  int64_t head_stride = 0;  // in elements
-  int64_t slot_stride = 0;
+  void* k = nullptr;        // [num_kv_heads, slots, head_dim] of `dtype`, device or pinned
+  void* v = nullptr;        // [num_kv_heads, slots, head_dim] of `dtype`, device or pinned
+  int64_t head_stride = 0;  // elements
+  int64_t slot_stride = 0;  // elements
   DType dtype = DType::kBF16;
 };
 
-// Stores k[i] and v[i] in slots[i] of `place`, converted if the dtypes differ (as by PackRows). k,
-// v: [num_rows, num_kv_heads, head_dim] of `dtype`, which is kF32 or the place's. slots:
-// [num_rows], none twice.
+// Stores k[i] and v[i] in slots[i] of `place`, rounded as by PackRows if the dtypes differ. k, v:
+// [num_rows, num_kv_heads, head_dim] of `dtype`, which is kF32 or the place's; slots: [num_rows].
+// REQUIRES: no slot occurs twice.
 void WriteKv(const void* k, const void* v, DType dtype, const TokenSlot* slots, int64_t num_rows,
              int num_kv_heads, int head_dim, const KvPlace& place, Stream& stream);
 

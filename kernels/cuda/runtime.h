@@ -1,4 +1,4 @@
-// The CUDA runtime, or its emulation: what host code of this folder includes instead of either.
+// The CUDA runtime API, or its emulation. Host code of this folder includes this instead of either.
 #pragma once
 
 #if LAMINA_CUDA_EMULATED

@@ -1,4 +1,4 @@
-// Errors of the CUDA runtime, or its emulation, as Status.
+// Turns errors of the CUDA runtime, or of its emulation, into Status.
 #pragma once
 
 #include <string>
@@ -9,14 +9,15 @@
 
 namespace lamina::cuda {
 
-// `what` was asked of the runtime.
+// kInternal, "<what>: <the runtime's words>", unless `error` is cudaSuccess. `what` names what the
+// runtime was asked for.
 inline Status AsStatus(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return OkStatus();
-  cudaGetLastError();  // the runtime keeps it for whoever asks next
+  cudaGetLastError();  // clears it: the runtime would report it again to whoever asks next
   return InternalError(std::string(what) + ": " + cudaGetErrorString(error));
 }
 
-// Likewise, of a stream, which keeps the failure.
+// Notes the error, if it is one, as a failure of the stream.
 inline void Keep(cudaError_t error, const char* what, Stream& stream) {
   if (error != cudaSuccess) stream.Fail(AsStatus(error, what));
 }

@@ -25,7 +25,7 @@ __device__ float FloatOf(uint32_t bits) {
 #endif
 }
 
-// a * b, rounded: never one operation with a sum.
+// a * b, rounded, and never contracted with a sum to a fused multiply-add, as on the CPU.
 __device__ float Product(float a, float b) {
 #if LAMINA_CUDA_EMULATED
   return a * b;
@@ -34,7 +34,7 @@ __device__ float Product(float a, float b) {
 #endif
 }
 
-// Keys sort as logits do, and there is one for both zeros.
+// Keys are unsigned integers that sort as logits do. Both zeros have the same key.
 constexpr uint32_t kSign = 0x80000000u;
 __device__ uint32_t KeyOf(float logit) {
   const uint32_t bits = BitsOf(logit + 0.0f);  // -0 becomes 0
@@ -42,7 +42,7 @@ __device__ uint32_t KeyOf(float logit) {
 }
 __device__ float LogitOf(uint32_t key) { return FloatOf((key & kSign) != 0 ? key ^ kSign : ~key); }
 
-// Sorts by key, and of equal ones the lowest id is the greatest.
+// Sorts by key; of equal keys the lowest id is the greatest.
 __device__ uint64_t KeyAndId(uint32_t key, int64_t id) {
   return static_cast<uint64_t>(key) << 32 | static_cast<uint32_t>(~id);
 }
@@ -50,8 +50,8 @@ __device__ TokenId IdOf(uint64_t key_and_id) {
   return static_cast<TokenId>(~static_cast<uint32_t>(key_and_id));
 }
 
-// Natural exponential of x <= 0: bit for bit that of kernels/cpu/simd_math.h, whose host's draws
-// these are.
+// Natural exponential of x <= 0, bit for bit that of kernels/cpu/simd_math.h, so that tokens are
+// drawn with the weights of the CPU's sampler.
 __device__ float ExpOf(float x) {
   constexpr float kShift = 12582912.0f;
   x = x > -87.3f ? x : -87.3f;
@@ -69,7 +69,8 @@ __device__ float ExpOf(float x) {
   return y * FloatOf((BitsOf(shifted) + 127u) << 23);
 }
 
-// exp((logit - max) * scale) in kWeightUnit: exactly 1 / kWeightUnit for the likeliest token.
+// exp((logit - max) * scale) as an integer, in kWeightUnit. The likeliest token has exactly
+// 1 / kWeightUnit.
 struct Weights {
   float max;
   float scale;
@@ -79,9 +80,9 @@ struct Weights {
   }
 };
 
-// The block's row.
+// The row of logits that this block works on.
 struct Row {
-  float* logits;
+  float* logits;  // [vocab], device
   int64_t vocab;
 
   template <class Body>
@@ -93,6 +94,7 @@ struct Row {
   __device__ uint32_t key(int64_t id) const { return KeyOf(logits[id]); }
 };
 
+// What is known of a row after one pass over it.
 struct Summary {
   bool is_sane = false;  // no NaN, no +inf, something finite
   TokenId likeliest = -1;
@@ -101,7 +103,7 @@ struct Summary {
 };
 
 __device__ Summary Summarise(const Row& row) {
-  constexpr uint64_t kNotANumber = ~uint64_t{0};  // or +inf
+  constexpr uint64_t kNotANumber = ~uint64_t{0};  // stands for NaN and +inf; no finite logit has it
   uint64_t greatest = 0, num_finite = 0;
   row.ForEachLogit([&](int64_t id, float logit) {
     if (logit == -INFINITY) return;
@@ -117,13 +119,14 @@ __device__ Summary Summarise(const Row& row) {
           static_cast<int64_t>(num_finite)};
 }
 
-// As lamina::Sample edits logits. Each value is replaced by the logit that was there, for
-// UndoEdits.
+// Edits the row's logits as lamina::Sample does. Each edit's value is replaced by the logit that
+// was there, for UndoEdits.
 __device__ void ApplyEdits(const Row& row, const SampleRow& params, LogitEdit* edits) {
   const int n = params.num_biases;
   for (int i = static_cast<int>(threadIdx.x); i < n; i += kSearchThreads) {
     const TokenId token = edits[i].token;
-    // The first one's thread does all of a token's.
+    // A token may have several biases, which are neighbours. The thread of the first one applies
+    // them all, in their order.
     if (i > 0 && edits[i - 1].token == token) continue;
     const float before = row.logits[token];
     float logit = before;
@@ -145,8 +148,10 @@ __device__ void ApplyEdits(const Row& row, const SampleRow& params, LogitEdit* e
   __syncthreads();
 }
 
+// Restores the raw logits, from which log-probabilities are computed. A token may have a bias and a
+// penalty, so the later edit is undone first.
 __device__ void UndoEdits(const Row& row, const SampleRow& params, const LogitEdit* edits) {
-  __syncthreads();  // the row may still be read
+  __syncthreads();  // some threads may still read the row
   const LogitEdit* const penalties = edits + params.num_biases;
   for (int i = static_cast<int>(threadIdx.x); i < params.num_penalties; i += kSearchThreads) {
     row.logits[penalties[i].token] = penalties[i].value;
@@ -158,7 +163,8 @@ __device__ void UndoEdits(const Row& row, const SampleRow& params, const LogitEd
   __syncthreads();
 }
 
-// What filters leave of a row: greater keys than `key`, and those that equal it up to token `last`.
+// What filters leave of a row: tokens with keys greater than `key`, and those with this key up to
+// id `last`.
 struct Kept {
   uint32_t key;
   int64_t last;
@@ -167,7 +173,8 @@ struct Kept {
   }
 };
 
-// Greater keys than `key`, and the first n of those that equal it, which `all` do.
+// Keeps keys greater than `key`, and of the `all` tokens that have this key the n with the lowest
+// ids.
 __device__ Kept KeepEqual(const Row& row, uint32_t key, uint64_t n, uint64_t all) {
   if (n >= all) return {key, row.vocab - 1};
   return {key, FindIndex(
@@ -175,9 +182,10 @@ __device__ Kept KeepEqual(const Row& row, uint32_t key, uint64_t n, uint64_t all
                    [=](uint64_t) { return n; })};
 }
 
-// The n largest. REQUIRES: 0 < n <= vocab.
+// Keeps the n tokens with the largest keys. REQUIRES: 0 < n <= vocab.
 __device__ Kept KeepLargest(const Row& row, uint64_t n) {
-  // Of the threads' largest, the n-th is a lower bound, which leaves little of the row to count.
+  // Each thread finds its own largest key. The n-th largest of these is a lower bound for the n-th
+  // largest of the row, so only keys from there on need to be counted, which are few.
   uint32_t own = 0, least = 0;
   row.ForEachLogit([&](int64_t, float logit) { own = KeyOf(logit) > own ? KeyOf(logit) : own; });
   SearchMemory& memory = MemoryOfSearch();
@@ -196,7 +204,8 @@ __device__ Kept KeepLargest(const Row& row, uint64_t n) {
   return KeepEqual(row, reached.key, n - reached.above, reached.equal);
 }
 
-// Of what is kept the fewest most likely tokens that together have top_p of it.
+// Keeps, of what is kept so far, the fewest most likely tokens that together have top_p of its
+// weight (nucleus sampling, Holtzman et al. 2020).
 __device__ Kept KeepTopP(const Row& row, const Weights& weight, float top_p, const Kept& kept) {
   uint64_t total = 0;
   row.ForEachLogit(
@@ -204,7 +213,8 @@ __device__ Kept KeepTopP(const Row& row, const Weights& weight, float top_p, con
   total = SumOfBlock(total);
   const auto share = static_cast<uint64_t>(ceil(double{top_p} * static_cast<double>(total)));
   const uint64_t enough = share > 0 ? share : 1;
-  // Tokens below the average of what may go cannot be among them, so they need not be counted.
+  // Tokens that are lighter than `least` weigh less than total - enough together, since there are
+  // at most `vocab` of them. So `enough` is reached before them, and they need not be counted.
   const uint64_t least = (total - enough) / static_cast<uint64_t>(row.vocab);
   const auto amount_of = [=](uint32_t key) {
     const uint64_t amount = key >= kept.key ? weight(LogitOf(key)) : 0;
@@ -212,6 +222,7 @@ __device__ Kept KeepTopP(const Row& row, const Weights& weight, float top_p, con
   };
   const KeyReached reached = FindKey(
       row.vocab, [&](int64_t id) { return row.key(id); }, amount_of, enough);
+  // Equal keys have equal weights: of these, as many as are needed to reach `enough`, rounded up.
   const uint64_t each = weight(LogitOf(reached.key));
   return KeepEqual(row, reached.key, (enough - reached.above + each - 1) / each,
                    reached.equal / each);
@@ -219,7 +230,7 @@ __device__ Kept KeepTopP(const Row& row, const Weights& weight, float top_p, con
 
 __device__ TokenId Draw(const Row& row, const SampleRow& params, const Summary& summary) {
   const Weights weight = {summary.max, params.inverse_temperature};
-  Kept kept = {KeyOf(-INFINITY), -1};
+  Kept kept = {KeyOf(-INFINITY), -1};  // all finite logits
   if (params.top_k > 0 && params.top_k < summary.num_finite)
     kept = KeepLargest(row, static_cast<uint64_t>(params.top_k));
   if (params.top_p < 1) kept = KeepTopP(row, weight, params.top_p, kept);
@@ -228,7 +239,8 @@ __device__ TokenId Draw(const Row& row, const SampleRow& params, const Summary& 
   const auto amount_at = [&](int64_t id) {
     return kept.Has(row.key(id), id) ? weight(row.logits[id]) : 0;
   };
-  // The first token with more than random * total up to it.
+  // The token is the first one at which the running sum exceeds random * total. Rounding must not
+  // make that the total.
   const auto enough_of = [&](uint64_t total) {
     const uint64_t more = static_cast<uint64_t>(params.random * static_cast<double>(total)) + 1;
     return more < total ? more : total;
@@ -236,7 +248,7 @@ __device__ TokenId Draw(const Row& row, const SampleRow& params, const Summary& 
   return static_cast<TokenId>(FindIndex(row.vocab, amount_at, enough_of));
 }
 
-// The likeliest tokens, in order.
+// Writes the `num` likeliest tokens, the likeliest first. REQUIRES: num <= kSearchThreads.
 __device__ void WriteTop(const Row& row, int64_t num, SampleOutput::Top* top) {
   const Kept kept = KeepLargest(row, static_cast<uint64_t>(num));
   SearchMemory& memory = MemoryOfSearch();
@@ -248,6 +260,7 @@ __device__ void WriteTop(const Row& row, int64_t num, SampleOutput::Top* top) {
       memory.of_thread[atomicAdd(&memory.low[0], 1)] = KeyAndId(KeyOf(logit), id);
   });
   __syncthreads();
+  // They were collected in any order. A token's place is the number of tokens that come before it.
   if (threadIdx.x >= num) return;
   const uint64_t own = memory.of_thread[threadIdx.x];
   int rank = 0;
@@ -255,7 +268,8 @@ __device__ void WriteTop(const Row& row, int64_t num, SampleOutput::Top* top) {
   top[rank] = {IdOf(own), LogitOf(static_cast<uint32_t>(own >> 32))};
 }
 
-// Of raw logits.
+// Writes rank, logit, max, sum and top. REQUIRES: the row holds the raw logits, and `summary` is of
+// these.
 __device__ void WriteLogprobs(const Row& row, const Summary& summary, TokenId token, int32_t num,
                               SampleOutput& output) {
   const Weights weight = {summary.max, 1.0f};
@@ -276,7 +290,7 @@ __device__ void WriteLogprobs(const Row& row, const Summary& summary, TokenId to
   if (num > 0) WriteTop(row, num < row.vocab ? num : row.vocab, output.top);
 }
 
-// A block for each row.
+// One block for each row. Arguments and shapes are those of SampleTokens.
 __global__ void __launch_bounds__(kSearchThreads)
     SampleRows(float* logits, int64_t vocab, const SampleRow* rows, LogitEdit* edits,
                SampleOutput* outputs) {

@@ -16,7 +16,8 @@
 namespace lamina::cuda {
 namespace {
 
-constexpr unsigned kDriverVersion = 12000;  // of CUDA: what the functions are to mean
+// The version of the CUDA driver API, 12.0, whose functions are asked for.
+constexpr unsigned kDriverVersion = 12000;
 
 // The driver's functions that are needed here.
 struct Driver {
@@ -35,6 +36,7 @@ struct Driver {
   decltype(&cuMemGetHandleForAddressRange) to_range_handle = nullptr;
 };
 
+// Sets `function` to the driver's function of that name; false if there is none.
 template <typename Function>
 bool Find(const char* name, Function& function) {
   void* found = nullptr;
@@ -46,7 +48,7 @@ bool Find(const char* name, Function& function) {
   return found != nullptr && result == cudaDriverEntryPointSuccess;
 }
 
-// None: some of them is not there.
+// Nothing if the driver lacks one of the functions.
 std::optional<Driver> FindDriver() {
   Driver driver;
   const bool found = Find("cuGetErrorString", driver.error_string) &&
@@ -94,6 +96,8 @@ Result<bool> Has(const Driver& driver, CUdevice_attribute attribute, int device)
   return value != 0;
 }
 
+// kUnimplemented if kernels that wait for flags (flags.h) cannot run on the device: its driver
+// would end them, or a launch would wait for a kernel that waits for what the host does next.
 Status CheckWaits(const Driver& driver, int device) {
   LAMINA_ASSIGN_OR_RETURN(const bool ends_kernels,
                           Has(driver, CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT, device));
@@ -105,7 +109,8 @@ Status CheckWaits(const Driver& driver, int device) {
   return OkStatus();
 }
 
-// Lets go of an allocation; mappings of it keep its memory.
+// Releases the handle of an allocation at the end of a scope. Mappings and descriptors keep the
+// memory.
 struct Releases {
   const Driver& driver;
   CUmemGenericAllocationHandle handle;
@@ -146,6 +151,7 @@ Result<std::unique_ptr<SharedBuffer>> SharedBuffer::Create(size_t size_bytes) {
   LAMINA_ASSIGN_OR_RETURN(
       const bool for_nics,
       Has(*driver, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, device));
+  // NICs can be given only memory that was allocated for that.
   properties.allocFlags.gpuDirectRDMACapable = for_nics ? 1 : 0;
   size_t granularity = 0;
   CUresult error = driver->granularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
@@ -164,7 +170,7 @@ Result<std::unique_ptr<SharedBuffer>> SharedBuffer::Create(size_t size_bytes) {
                                 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
   if (error != CUDA_SUCCESS)
     return Unimplemented("cuMemExportToShareableHandle: " + Text(*driver, error));
-  fcntl(buffer->descriptor_, F_SETFD, FD_CLOEXEC);
+  fcntl(buffer->descriptor_, F_SETFD, FD_CLOEXEC);  // a child process would keep the memory
   LAMINA_RETURN_IF_ERROR(buffer->MapHandle(handle, bytes, device));
   if (for_nics) buffer->OpenToNics(device);
   return buffer;
@@ -174,6 +180,7 @@ Result<std::unique_ptr<SharedBuffer>> SharedBuffer::Map(int descriptor, size_t s
   LAMINA_ASSIGN_OR_RETURN(const Driver* const driver, TheDriver());
   LAMINA_ASSIGN_OR_RETURN(const int device, CurrentDevice());
   CUmemGenericAllocationHandle handle = 0;
+  // The driver takes the descriptor in the place of a pointer.
   const CUresult error =
       driver->from_descriptor(&handle, reinterpret_cast<void*>(static_cast<intptr_t>(descriptor)),
                               CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
@@ -194,6 +201,7 @@ Status SharedBuffer::MapHandle(uint64_t handle, size_t size_bytes, int device) {
   CUdeviceptr address = 0;
   if (const CUresult error = driver.reserve(&address, size_bytes, 0, 0, 0); error != CUDA_SUCCESS)
     return failed("cuMemAddressReserve", error);
+  // Noted at once, so that the destructor frees the range if a later step fails.
   data_ = reinterpret_cast<std::byte*>(address);
   size_bytes_ = size_bytes;
   if (const CUresult error = driver.map(address, size_bytes, 0, handle, 0); error != CUDA_SUCCESS)
@@ -215,6 +223,7 @@ void SharedBuffer::OpenToNics(int device) {
     const Result<int> value = Attribute(driver, which, device);
     return value.ok() ? *value : 0;
   };
+  // OWNER: the device that owns the memory consumes a NIC's writes consistently; others may not.
   reached_by_nics_ = attribute(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED) != 0 &&
                      attribute(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING) >=
                          CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER;
@@ -222,7 +231,7 @@ void SharedBuffer::OpenToNics(int device) {
   const CUresult error =
       driver.to_range_handle(&dma_buf_, reinterpret_cast<CUdeviceptr>(data_), size_bytes_,
                              CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
-  // Some systems have the attribute and no DMA-BUF: the address is left.
+  // Some systems have the attribute and still no DMA-BUF. NICs then get the address.
   if (error != CUDA_SUCCESS) dma_buf_ = -1;
   if (dma_buf_ >= 0) fcntl(dma_buf_, F_SETFD, FD_CLOEXEC);
 }

@@ -1,12 +1,21 @@
-// Multiplication of small matrices by a whole warp: PTX's mma.sync.m16n8k16 and ldmatrix, of
-// compute capability 8.0 and later.
+// Multiplication of small matrices by a whole warp: PTX's mma.sync.m16n8k16 and ldmatrix, which
+// GPUs of compute capability 8.0 and later have. All lanes of a warp call each function together.
 //
-// Matrices are divided among the lanes. With major = lane / 4 and minor = lane % 4 * 2 a lane has
-//   a [16, 16]   (major, minor..+1), (major + 8, minor..+1), (major, minor + 8..+9), (major + 8,
-//   minor + 8..+9), two elements to a register b [16, 8]    (minor..+1, major), (minor + 8..+9,
-//   major) d [16, 8]    (major, minor), (major, minor + 1), (major + 8, minor), (major + 8, minor +
-//   1), fp32
-// (NVIDIA, "Parallel Thread Execution ISA", warp-level matrix instructions.)
+// Matrices are divided among the lanes. With major = lane / 4 and minor = lane % 4 * 2, a lane
+// holds these elements (row, column), where `+1` means the neighbour in the same row (of b:
+// column):
+//
+//   a [16, 16], 16 bits   register 0: (major, minor) +1
+//                         register 1: (major + 8, minor) +1
+//                         register 2: (major, minor + 8) +1
+//                         register 3: (major + 8, minor + 8) +1
+//   b [16, 8], 16 bits    register 0: (minor, major) +1
+//                         register 1: (minor + 8, major) +1
+//   d [16, 8], fp32       (major, minor), (major, minor + 1), (major + 8, minor),
+//                         (major + 8, minor + 1)
+//
+// The first element of a pair is in the register's lower half. (NVIDIA, "Parallel Thread Execution
+// ISA", warp-level matrix instructions.)
 #pragma once
 
 #include <type_traits>
@@ -18,7 +27,7 @@
 
 namespace lamina::cuda {
 
-// d += a b. T: BF16 or F16.
+// d += a b, the elements of a and b being of T, BF16 or F16.
 template <typename T>
 __device__ inline void MultiplyAdd(const uint32_t (&a)[4], const uint32_t (&b)[2], float (&d)[4]) {
   static_assert(sizeof(T) == 2);
@@ -39,8 +48,9 @@ __device__ inline void MultiplyAdd(const uint32_t (&a)[4], const uint32_t (&b)[2
 #endif
 }
 
-// Four matrices of 8 x 8 elements of 16 bits from shared memory: `row` of lane i is row i % 8 of
-// matrix i / 8, aligned to 16 bytes. A lane gets (major, minor..+1) of each.
+// Loads four matrices of [8, 8] elements of 16 bits from shared memory. `row` of lane i points to
+// row i % 8 of matrix i / 8 and is aligned to 16 bytes. The lane gets elements (major, minor) and
+// (major, minor + 1) of each matrix.
 __device__ inline void LoadMatrices(const void* row, uint32_t (&matrix)[4]) {
 #if LAMINA_CUDA_EMULATED
   emulation::LoadMatrices(row, /*transposed=*/false, matrix);
@@ -52,7 +62,8 @@ __device__ inline void LoadMatrices(const void* row, uint32_t (&matrix)[4]) {
 #endif
 }
 
-// Likewise, but a lane gets (minor..+1, major).
+// Loads four matrices in the same way, transposed: the lane gets (minor, major) and (minor + 1,
+// major) of each.
 __device__ inline void LoadTransposed(const void* row, uint32_t (&matrix)[4]) {
 #if LAMINA_CUDA_EMULATED
   emulation::LoadMatrices(row, /*transposed=*/true, matrix);

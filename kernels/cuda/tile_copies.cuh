@@ -1,12 +1,12 @@
-// Two ways to bring tiles of rows from global to shared memory, with several stages of them there:
-// 16 bytes per lane, and whole rows at once (bulk_copies.cuh) where the GPU can. The same bytes
-// arrive.
+// Two ways to copy tiles of rows from global to shared memory, which has room for several of them
+// (stages): LaneCopies by 16 bytes per lane, and BulkCopies by whole rows (bulk_copies.cuh) where
+// the GPU can. The same bytes arrive.
 //
-// Bytes on their way are what keeps memory busy. A lane waits for its own copies only and a barrier
-// tells the others, so a stage is filled again once the next tile is there: all stages but one are
-// on their way. Everybody can wait for rows, so there the barrier comes first and all stages are on
-// their way while threads wait. That is enough with as many stages; more would cost blocks on a
-// multiprocessor.
+// Bytes in flight are what keeps memory busy. With LaneCopies a lane can wait for its own copies
+// only and a barrier tells the others, so a stage is filled again only after the next tile has
+// arrived: all stages but one are in flight. With BulkCopies every thread can wait for rows itself,
+// so the barrier comes first, and all stages are in flight while threads wait. The number of stages
+// is the same for both; more would leave room for fewer blocks on a multiprocessor.
 #pragma once
 
 #include "base/ids.h"
@@ -16,15 +16,15 @@
 
 namespace lamina::cuda {
 
-// Row t < num_rows comes from `from` + slots[t] * slot_stride and goes to `to` + t * pitch; in
-// elements, all of it multiples of 16 bytes. `slots` is not looked at where there are no rows.
+// The rows of a tile: row t is copied from `from` + slots[t] * slot_stride to `to` + t * pitch. All
+// addresses and sizes are multiples of 16 bytes.
 template <typename T>
 struct TileRows {
-  T* to;
-  int pitch;
-  const T* from;
-  int64_t slot_stride;
-  const TokenSlot* slots;
+  T* to;                   // [num_rows, pitch], shared memory
+  int pitch;               // elements
+  const T* from;           // [slots, slot_stride], global memory
+  int64_t slot_stride;     // elements
+  const TokenSlot* slots;  // [num_rows], shared memory; not read if there are no rows
   int num_rows, row_elements;
 
   __device__ T* To(int row) const { return to + row * pitch; }
@@ -33,23 +33,29 @@ struct TileRows {
   }
 };
 
-// What of a tile a lane copies: kCopied elements of every num_groups-th row, if rows have these.
+// The part of a tile that a lane copies: the `vector`-th kCopied elements of rows group, group +
+// num_groups, and so on. has_vector: a row has these elements.
 struct TilePart {
   int num_groups, group, vector;
   bool has_vector;
 };
 
-// All threads of a block call all functions. Tiles take the stages in turn; after the last one,
-// tiles without rows are started, and never become the next one.
+// Copies tiles by 16 bytes per lane.
+//
+// LaneCopies and BulkCopies have the same functions, which all threads of a block call together:
+// HandOver, then Start for the first kNumStages - 1 tiles, then Next for each tile in turn, whose
+// `start` calls Start for the tile kNumStages - 1 further on. Tile i uses stage i % kNumStages.
+// Behind the last tile, tiles without rows are started; Next is not called for these.
 template <int kNumStages>
 class LaneCopies {
  public:
   __device__ explicit LaneCopies(Mbarrier* /*barriers*/) {}
 
-  // Before the first Start, and where the stages were used for something else: all threads are done
-  // with that.
+  // Gives the stages to copies: all threads have used what was in them. Also makes the slots in
+  // shared memory visible to all threads.
   __device__ void HandOver() { __syncthreads(); }
 
+  // Starts to copy a tile into a stage.
   template <typename T>
   __device__ void Start(int /*stage*/, const TileRows<T>& rows, const TilePart& part) {
     for (int row = part.group; part.has_vector && row < rows.num_rows; row += part.num_groups) {
@@ -59,8 +65,8 @@ class LaneCopies {
     CommitCopies();
   }
 
-  // The tile in `stage` becomes the next one: it is there for everybody, and nobody uses the one
-  // before it any more, whose stage `start` fills.
+  // Waits until the tile in `stage` is there for all threads, and no thread uses the tile before it
+  // any more, whose stage `start` then fills.
   template <class StartTile>
   __device__ void Next(int /*stage*/, const StartTile& start) {
     WaitForCopies<kNumStages - 2>();
@@ -71,20 +77,21 @@ class LaneCopies {
 
 #if LAMINA_HAS_BULK_COPIES
 
-// Each warp copies every kWarps-th row of a tile, a row per lane: what a row costs is its address,
-// and that is shared out so.
+// Copies tiles by whole rows: each warp copies every kWarps-th row, a row per lane. What a row
+// costs is to compute its address, and so all lanes of all warps share that.
 template <int kNumStages, int kThreads>
 class BulkCopies {
  public:
-  // Makes `barriers`, one for each stage, which stay as long as the block runs.
+  // Initialises `barriers`, [kNumStages] in shared memory, which are in use as long as the block
+  // runs.
   __device__ explicit BulkCopies(Mbarrier* barriers) : barriers_(barriers) {
     if (threadIdx.x != 0) return;
     for (int stage = 0; stage < kNumStages; ++stage) InitMbarrier(&barriers_[stage], kWarps);
   }
 
-  // Copies overwrite what threads of the block have read by loads, the tile before, or written by
-  // stores, sums where tiles stood. So each thread fences before the barrier behind which some of
-  // them start copies. This is also what makes `barriers` visible to copies.
+  // Copies overwrite what threads of the block have read by loads (the tile before) or written by
+  // stores (sums, in the place of tiles). So each thread fences before the barrier behind which
+  // some of them start copies. This also makes `barriers` visible to copies.
   __device__ void HandOver() {
     FenceBulkCopies();
     __syncthreads();
@@ -99,7 +106,7 @@ class BulkCopies {
               lane = static_cast<int>(threadIdx.x) % kWarpSize;
     const int of_warp = (rows.num_rows - warp + kWarps - 1) / kWarps, row = warp + lane * kWarps;
     if (lane == 0) ArriveExpecting(&barriers_[stage], of_warp * num_bytes);
-    __syncwarp();  // nothing may arrive before it is expected
+    __syncwarp();  // no lane may start a copy before lane 0 has said that its bytes are expected
     if (row < rows.num_rows)
       CopyBulkAsync(rows.To(row), rows.From(row), num_bytes, &barriers_[stage]);
   }
@@ -116,7 +123,8 @@ class BulkCopies {
   static constexpr int kWarps = kThreads / kWarpSize;
 
   Mbarrier* const barriers_;
-  // Of each stage's next tile, a bit: goes on from pass to pass and from rows to rows.
+  // A bit for each stage: the parity of its barrier's phase in which the next tile arrives. Kept
+  // over all rows that the block computes, as phases go on.
   unsigned parities_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// What of a tile of K or V a warp multiplies at a time, from shared memory: a of MultiplyAdd
-// (tensor_cores.cuh), 16 tokens of K by 16 dims, or 16 dims of V by 16 tokens.
+// Loads parts of a tile of K or V from shared memory into the registers of a warp, as operand `a`
+// of MultiplyAdd (tensor_cores.cuh): 16 tokens of K by 16 dims, or 16 dims of V by 16 tokens.
 #pragma once
 
 #include "kernels/cuda/tensor_cores.cuh"
@@ -9,27 +9,29 @@ namespace lamina::cuda {
 
 inline constexpr int kStep = 16;  // dims, or tokens, of one multiplication
 
-// What one load brings a lane, of 16 bits: as it is multiplied.
+// What one load brings a lane. Here elements have 16 bits and are multiplied as they are.
 template <typename T>
 struct Fragments {
   using Multiplied = T;
-  static constexpr int kSteps = 1;  // multiplications of a load
+  static constexpr int kSteps = 1;  // multiplications per load
 
-  // Each lane loads 16 bytes from this token and dim on.
+  // The token and dim at which this lane's 16 bytes begin.
   __device__ static int TokenOfK(int lane) { return lane % 16; }
   __device__ static int DimOfK(int lane) { return lane / 16 * 8; }
   __device__ static int TokenOfV(int lane) { return lane % 8 + lane / 16 * 8; }
   __device__ static int DimOfV(int lane) { return lane / 8 % 2 * 8; }
 
-  // Of a step's dims of K, a lane has those from FirstDim on, two, and two kDimsApart from them:
-  // its part of b must be the same.
+  // Of the dims of K of one multiplication a lane has two from FirstDim on, and two more kDimsApart
+  // behind them. Its part of operand b must be the same dims.
   __device__ static int FirstDim(int lane) { return lane % 4 * 2; }
   static constexpr int kDimsApart = 8;
-  // The dim of V in row `row` of a.
+  // The dim of V that is row `row` of operand a.
   __device__ static int DimOfRow(int row) { return row; }
 
+  // Load this lane's 16 bytes; `at` is in shared memory.
   __device__ void LoadK(const T* at) { LoadMatrices(at, words); }
   __device__ void LoadV(const T* at) { LoadTransposed(at, words); }
+  // Operand a of multiplication `step` of this load.
   __device__ void GetK(int step, uint32_t (&a)[4]) const { GetV(step, a); }
   __device__ void GetV(int /*step*/, uint32_t (&a)[4]) const {
     LAMINA_UNROLL
@@ -39,10 +41,10 @@ struct Fragments {
   uint32_t words[4];
 };
 
-// Bytes are loaded as if two were one element of 16 bits, which costs no shared memory and no more
-// bank conflicts, and become fp16 in registers. A load is for two steps: of K 32 dims, where a lane
-// has four beside each other of each step; of V 32 tokens, where it has two dims of each, which go
-// to different rows of a.
+// F8 is loaded as if two bytes were one element of 16 bits, which takes no shared memory and causes
+// no more bank conflicts, and converted to F16 in registers. A load serves two multiplications. Of
+// K it brings 32 dims, of which a lane has four neighbours for each multiplication; of V it brings
+// 32 tokens, of which a lane has two dims each, which become different rows of a.
 template <>
 struct Fragments<F8> {
   using Multiplied = F16;
@@ -68,8 +70,8 @@ struct Fragments<F8> {
     for (int i = 0; i < 4; ++i) a[i] = HalvesOf(TokensOfDim(words[2 * step + i / 2], i % 2));
   }
 
-  // A word has two dims of a token, then the same of the next token: both tokens' byte of one of
-  // the dims.
+  // A word holds two dims of a token, then the same dims of the next token. Returns the bytes of
+  // both tokens for one of the dims.
   __device__ static uint32_t TokensOfDim(uint32_t word, int dim) {
     const uint32_t shifted = word >> 8 * dim;
     return (shifted & 0xffu) | (shifted >> 8 & 0xff00u);

@@ -1,6 +1,7 @@
-// fp32 as two values of 16 bits, x = high + low, for tensor cores: low leaves 2^-17 of x with bf16.
-// fp16 has few exponents, so what is split is scaled to its upper end first, where low leaves 2^-22
-// of the largest element.
+// Splits fp32 into two values of 16 bits, x = high + low + a rest, so that tensor cores can
+// multiply it. With bf16 the rest is at most 2^-17 of x. fp16 has few exponents, so values are
+// first scaled to the upper end of its range; the rest is then at most 2^-22 of the largest
+// element.
 #pragma once
 
 #include <math.h>
@@ -11,15 +12,17 @@
 
 namespace lamina::cuda {
 
-// The power of two that brings `largest` to [2^14, 2^15), where fp16 has room above and all of its
-// bits far below.
+// The exponent of the power of two that brings `largest` to [2^14, 2^15), where fp16 has room above
+// and all of its bits far below. 0 if `largest` is 0, infinite or NaN. A tiny `largest` is scaled
+// less, so that the power of two itself is a float.
 __device__ inline int ExponentFor(float largest) {
   if (!(largest > 0) || isinf(largest)) return 0;
   const int exponent = ilogbf(largest);
   return 14 - (exponent > -100 ? exponent : -100);
 }
 
-// Two values of T beside each other, the first one in the lower half.
+// Rounds two values to T and puts them side by side, the first one in the lower half. FirstOf and
+// SecondOf take them apart again.
 template <typename T>
 __device__ inline uint32_t PairOf(float first, float second) {
 #if LAMINA_CUDA_EMULATED
@@ -48,6 +51,7 @@ __device__ inline float SecondOf(uint32_t pair) {
   return Load(&value);
 }
 
+// Two values, each split into two parts of T.
 struct TwoParts {
   uint32_t high, low;  // pairs of T
 };

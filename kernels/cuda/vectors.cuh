@@ -1,10 +1,11 @@
-// Eight elements at a time: 16 bytes of a 16-bit type, which is what one load of a thread takes,
-// and 8 bytes of F8.
+// Vectors of eight elements, the unit in which kernels load K and V: 16 bytes of a 16-bit type,
+// which is the most that one load instruction of a thread takes, or 8 bytes of F8.
 #pragma once
 
 #include "kernels/cuda/platform.cuh"
 
-// Before a loop over registers: its indices must be known to the compiler.
+// Stands before a loop over an array that is to stay in registers: the compiler must know the
+// indices for that.
 #if LAMINA_CUDA_EMULATED
 #define LAMINA_UNROLL
 #else
@@ -13,8 +14,9 @@
 
 namespace lamina::cuda {
 
-inline constexpr int kVector = 8;
+inline constexpr int kVector = 8;  // elements
 
+// Types whose loads and stores are one instruction.
 struct alignas(8) Words2 {
   uint32_t word[2];
 };
@@ -39,7 +41,7 @@ __device__ inline __half2 AsHalves(uint32_t bits) {
 }
 #endif
 
-// Two elements of F8, the lower half of `pair`, as two of F16 beside each other: exact.
+// Converts two F8s, the lower 16 bits of `pair`, to two F16s side by side. Exact.
 __device__ inline uint32_t HalvesOf(uint32_t pair) {
 #if LAMINA_CUDA_EMULATED
   const F8 first = {static_cast<uint8_t>(pair)}, second = {static_cast<uint8_t>(pair >> 8)};
@@ -49,8 +51,9 @@ __device__ inline uint32_t HalvesOf(uint32_t pair) {
   asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<uint16_t>(pair)));
   return halves;
 #else
-  // The same bits, further left, are 2^-8 of it in F16, below its normal numbers too. But 480 there
-  // is NaN here.
+  // Moved into an F16's place, the bits of an F8 mean the value times 2^-8, subnormals too; 0x5c00
+  // is 2^8. The bits of F8's NaN come out as 480 (0x5f80) by that, which no other F8 does, and the
+  // mask makes a NaN of it.
   const uint32_t apart = __byte_perm(pair, 0, 0x1404);
   const __half2 scaled =
       __hmul2(AsHalves((apart & 0x80008000u) | (apart & 0x7f007f00u) >> 1), AsHalves(0x5c005c00u));
@@ -59,7 +62,8 @@ __device__ inline uint32_t HalvesOf(uint32_t pair) {
 #endif
 }
 
-// x = p[0, 8). p is aligned to 16 bytes, or those of eight elements if they are fewer.
+// Loads x = p[0, 8) and converts it to fp32. REQUIRES: p is aligned to 16 bytes, or to 8 if it is
+// of F8.
 __device__ inline void LoadVector(const BF16* p, float (&x)[kVector]) {
   const Words4 words = *reinterpret_cast<const Words4*>(p);
   LAMINA_UNROLL
@@ -97,10 +101,13 @@ __device__ inline void LoadVector(const float* p, float (&x)[kVector]) {
   }
 }
 
-// Copies kCopied elements of T to shared memory (platform.cuh): eight, or 16 bytes if these are
-// more.
+// The elements of T that CopyVectorAsync copies: eight, or 16 of F8, since no copy is of fewer than
+// 16 bytes.
 template <typename T>
 inline constexpr int kCopied = sizeof(T) == 1 ? 16 : kVector;
+
+// Starts to copy kCopied elements to shared memory, by CopyAsync16. shared, global: [kCopied],
+// aligned to 16 bytes.
 template <typename T>
 __device__ inline void CopyVectorAsync(T* shared, const T* global) {
   CopyAsync16(shared, global);

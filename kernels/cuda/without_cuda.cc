@@ -1,4 +1,4 @@
-// Instead of device.cc in a build without CUDA.
+// Stands for device.cc in a build without CUDA.
 #include "kernels/cuda/device.h"
 
 namespace lamina::cuda {

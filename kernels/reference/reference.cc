@@ -10,7 +10,8 @@
 namespace lamina::reference {
 namespace {
 
-// One row and head: out and log-sum-exp over its tokens in two passes.
+// Attention of one row and query head in two passes over its tokens: the scores and their maximum,
+// then the weighted sum of V.
 void AttendHead(const AttentionShape& shape, const KvView& kv, const AttentionRow& row, int head) {
   const int kv_head = head / shape.group();
   const auto at = [&](int64_t token) {
@@ -27,6 +28,7 @@ void AttendHead(const AttentionShape& shape, const KvView& kv, const AttentionRo
     weights[static_cast<size_t>(t)] = score;
     max = std::max(max, score);
   }
+  // Scores are taken relative to their maximum, so that exp cannot overflow.
   for (double& w : weights) sum += w = std::exp(w - max);
   for (int d = 0; d < shape.head_dim; ++d) {
     double value = 0;
@@ -35,6 +37,7 @@ void AttendHead(const AttentionShape& shape, const KvView& kv, const AttentionRo
     row.out[head * shape.head_dim + d] =
         row.num_tokens == 0 ? 0.0f : static_cast<float>(value / sum);
   }
+  // Without tokens max is -inf and sum is 0, which gives the -inf that is promised.
   if (row.lse != nullptr) row.lse[head] = static_cast<float>(max + std::log(sum));
 }
 
@@ -50,7 +53,7 @@ float At(const void* array, DType dtype, int64_t i) {
   }
   if (dtype == DType::kF8) return ToFloat(F8{std::to_integer<uint8_t>(*p)});
   uint16_t bits;
-  std::memcpy(&bits, p, sizeof(bits));
+  std::memcpy(&bits, p, sizeof(bits));  // p need not be aligned
   return dtype == DType::kBF16 ? ToFloat(BF16{bits}) : ToFloat(F16{bits});
 }
 
@@ -109,6 +112,7 @@ void Rope(const float* x, std::span<const int32_t> positions, std::span<const fl
   for (int32_t position : positions) {
     for (int h = 0; h < shape.num_heads; ++h, x += shape.head_dim, y += shape.head_dim) {
       for (int j = 0; j < half; ++j) {
+        // The product is rounded to fp32 before it is widened: PyTorch forms the angle so.
         const double angle = static_cast<float>(position) * inv_freq[static_cast<size_t>(j)];
         const int first = shape.interleaved ? 2 * j : j,
                   second = shape.interleaved ? 2 * j + 1 : j + half;
@@ -137,6 +141,7 @@ void GeluMul(const float* gate, const float* up, int64_t n, float* y) {
 
 void Gelu(const float* x, int64_t n, float* y) {
   for (int64_t i = 0; i < n; ++i)
+    // 1 + erf(z) is erfc(-z), which keeps its digits where z is far below 0.
     y[i] = static_cast<float>(double{x[i]} / 2 * std::erfc(-double{x[i]} / std::numbers::sqrt2));
 }
 

@@ -1,7 +1,9 @@
-// Every operator in its plainest form: one loop per sum, one thread, no vectors. What the kernels
-// are tested against, and the place to read what an operator means. What is more than one rounding
-// computes in double, but Linear is the exact sequence of fused multiply-adds that kernels/linear.h
-// promises.
+// Every operator in its plainest form: one loop per sum, one thread, no vectors. The kernels are
+// tested against these functions, and this is the place to read what an operator means. Operators
+// that round more than once compute in double, but Linear is the exact sequence of fused
+// multiply-adds that kernels/linear.h promises.
+//
+// Tensors are dense, row-major fp32 unless stated otherwise. Thread: any.
 #pragma once
 
 #include <cstdint>
@@ -16,20 +18,24 @@ namespace lamina::reference {
 // Element i of an array of `dtype`, which need not be aligned.
 float At(const void* array, DType dtype, int64_t i);
 
-// y[r, o] = sum_i x[r, i] w[o, i] (+ bias[o]). weights: [out_features, in_features] row-major of
-// `dtype`.
 struct LinearShape {
   int64_t rows;
   int64_t out_features;
   int64_t in_features;
 };
+
+// y[r, o] = sum_i x[r, i] w[o, i] (+ bias[o]), added up in the order i = 0, 1, 2, ... weights:
+// [out_features, in_features] of `dtype`, which need not be aligned; x: [rows, in_features]; bias:
+// [out_features] or null; y: [rows, out_features].
 void Linear(const void* weights, DType dtype, const LinearShape& shape, const float* x,
             const float* bias, float* y);
 
-// As lamina::Attention.
+// Computes out = softmax(scale * q k^T) v and lse for every row and query head, in two passes over
+// the row's tokens. A row with num_tokens == 0 gets out = 0 and lse = -inf.
 void Attention(const AttentionShape& shape, const KvView& kv, std::span<const AttentionRow> rows);
 
-// As their namesakes in kernels/elementwise.h.
+// The operators of kernels/elementwise.h, with the same arguments and shapes. Unlike there, the
+// weights and biases of the two norms must not be null.
 void Embedding(const void* table, DType dtype, int64_t dim, std::span<const TokenId> tokens,
                float* y);
 void RmsNorm(const float* x, const float* weight, float eps, int64_t rows, int64_t dim, float* y);

@@ -6,11 +6,13 @@
 namespace lamina::cuda::emulation {
 namespace {
 
-// What stands in a barrier's bytes, so that it shows if something else is written there.
+// The value that a barrier's bytes hold, so that it shows if something else is written there.
 uint64_t MarkOf(const uint64_t* barrier) {
   return 0x6d62617272696572 ^ reinterpret_cast<uintptr_t>(barrier);
 }
 
+// The largest transaction count of an mbarrier's phase (PTX ISA, "Contents of the mbarrier
+// object").
 constexpr size_t kMostExpectedBytes = (1 << 20) - 1;
 
 }  // namespace
@@ -67,6 +69,8 @@ std::string Mbarriers::StartCopy(void* to, const void* from, int num_bytes, uint
   if (num_bytes <= 0 || copy.to < shared_ ||
       copy.bytes > static_cast<size_t>(shared_ + shared_bytes_ - copy.to))
     return "a bulk copy of " + std::to_string(num_bytes) + " bytes does not end in shared memory";
+  // Memory that no copy has written counts as used since the beginning, so each thread must have
+  // fenced once.
   const auto before = brought_.find(copy.to);
   if (fenced <= (before == brought_.end() ? 0 : before->second))
     return "a bulk copy overwrites what some thread has used, and not fenced since";

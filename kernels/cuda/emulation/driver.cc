@@ -45,7 +45,7 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
       *value = lamina::cuda::emulation::StreamsRunAhead() ? 1 : 0;
       break;
-    case CU_DEVICE_ATTRIBUTE_MPS_ENABLED:  // processes do run beside each other
+    case CU_DEVICE_ATTRIBUTE_MPS_ENABLED:  // kernels of several processes do run at the same time
     case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED: *value = 1; break;
     case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING:
@@ -64,7 +64,7 @@ CUresult cuMemGetAllocationGranularity(size_t* granularity,
   return CUDA_SUCCESS;
 }
 
-// Fresh memory is full of NaN.
+// Fresh memory is full of NaN, like that of cudaMalloc.
 CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
                      const CUmemAllocationProp* /*properties*/, unsigned long long /*flags*/) {
   if (bytes == 0 || bytes % kGranularity != 0) return CUDA_ERROR_INVALID_VALUE;
@@ -78,7 +78,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   std::memset(mapped, 0xff, bytes);
-  munmap(mapped, bytes);
+  munmap(mapped, bytes);  // mapped only to be filled
   *handle = static_cast<CUmemGenericAllocationHandle>(fd);
   return CUDA_SUCCESS;
 }
@@ -90,6 +90,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
 CUresult cuMemExportToShareableHandle(void* shareable, CUmemGenericAllocationHandle handle,
                                       CUmemAllocationHandleType /*type*/,
                                       unsigned long long /*flags*/) {
+  // A descriptor of its own, so that the caller may release the handle and keep this one.
   const int fd = fcntl(FdOf(handle), F_DUPFD_CLOEXEC, 0);
   if (fd < 0) return CUDA_ERROR_INVALID_VALUE;
   std::memcpy(shareable, &fd, sizeof(fd));
@@ -120,7 +121,7 @@ CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) {
   return munmap(At(address), bytes) == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-// Nobody may touch it before cuMemSetAccess.
+// The mapping can be accessed only after cuMemSetAccess.
 CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
                   CUmemGenericAllocationHandle handle, unsigned long long /*flags*/) {
   if (offset + bytes > SizeOf(FdOf(handle))) return CUDA_ERROR_INVALID_VALUE;
@@ -131,6 +132,7 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
 
 CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
   ForgetDeviceMemory(At(address));
+  // The range stays reserved until cuMemAddressFree.
   const void* const empty = mmap(At(address), bytes, PROT_NONE,
                                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   return empty == MAP_FAILED ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;

@@ -1,8 +1,9 @@
 // The functions of the CUDA driver that share memory between processes, for kernels that are
-// emulated on the CPU: memory is a memfd, and its descriptor is what another process gets. Shares
-// nothing where streams are lazy (emulation/runtime.h).
+// emulated on the CPU. Memory is a memfd, whose descriptor is what another process gets. Where
+// streams are lazy (emulation/runtime.h) the device says that it cannot share memory.
 //
-// NICs reach such memory by its address, as any memory of this process: there is no DMA-BUF of it.
+// NICs reach such memory by its address, as they do any memory of this process; there is no
+// DMA-BUF.
 //
 // Names, arguments and errors are those of the CUDA Driver API (NVIDIA, "CUDA Driver API", module
 // Virtual Memory Management). Thread: any.
@@ -82,7 +83,8 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc
 CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr address, size_t bytes,
                                        CUmemRangeHandleType type, unsigned long long flags);
 
-// Any of the above by its name. CUDA Runtime API, module Driver Entry Point Access.
+// Looks up any of the functions above by its name, as the CUDA Runtime API does (module Driver
+// Entry Point Access).
 enum cudaDriverEntryPointQueryResult {
   cudaDriverEntryPointSuccess = 0,
   cudaDriverEntryPointSymbolNotFound = 1

@@ -1,4 +1,4 @@
-// In the place of cublas_gemm.cc: plain loops.
+// Stands for cublas_gemm.cc in builds with the emulation: matrix products by plain loops.
 #include <cmath>
 #include <vector>
 
@@ -14,6 +14,7 @@ float ElementOf(const void* array, DType dtype, int64_t i) {
                                : ToFloat(static_cast<const F16*>(array)[i]);
 }
 
+// Converts x once, and each row of w once for all rows of x.
 void Multiply(const Gemm::Operands& o) {
   std::vector<float> x(static_cast<size_t>(o.rows * o.in)), w(static_cast<size_t>(o.in));
   for (size_t i = 0; i < x.size(); ++i) x[i] = ElementOf(o.x, o.dtype, static_cast<int64_t>(i));

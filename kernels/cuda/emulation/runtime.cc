@@ -18,27 +18,28 @@
 
 using lamina::cuda::emulation::Enqueue;
 
+// Recorded work; each piece returns "" or what went wrong.
 struct EmulatedGraph {
   std::vector<std::function<std::string()>> work;
   bool invalid = false;  // something was refused while it was recorded
 };
 
 struct EmulatedStream {
-  std::deque<std::function<std::string()>> work;
+  std::deque<std::function<std::string()>> work;  // not yet begun
   bool failed = false;
-  EmulatedGraph* recording = nullptr;
+  EmulatedGraph* recording = nullptr;  // null: no graph is recorded
 
-  // Of a stream that goes on by itself.
+  // For streams that run on threads of their own.
   std::thread thread;
-  bool working = false;  // on what is no more in `work`
-  bool ends = false;
+  bool working = false;  // on a piece that is no longer in `work`
+  bool ends = false;     // the thread is to end when `work` is empty
   bool ahead() const { return thread.joinable(); }
 };
 
 struct EmulatedEvent {
-  EmulatedStream* stream = nullptr;  // where it was recorded last
-  uint64_t recorded = 0;             // how often
-  uint64_t reached = 0;
+  EmulatedStream* stream = nullptr;  // the one that recorded it last
+  uint64_t recorded = 0;             // how often it was recorded
+  uint64_t reached = 0;              // the latest recording that was reached
 };
 
 namespace {
@@ -53,21 +54,24 @@ struct Allocation {
 
 using Lock = std::unique_lock<std::recursive_mutex>;
 
-std::recursive_mutex mutex;  // of everything below, and of streams and events
-// A stream that goes on by itself was told something, or did it.
+// Guards everything below up to `failure`, and all streams and events. Recursive, because a lazy
+// stream does its work while it is held, and that work takes it again.
+std::recursive_mutex mutex;
+// Notified when a stream that runs on its own thread has got work or has done some.
 std::condition_variable_any changed;
 bool streams_run_ahead =
     std::string_view(std::getenv("LAMINA_EMULATED_STREAMS") == nullptr
                          ? ""
                          : std::getenv("LAMINA_EMULATED_STREAMS")) == "threads";
-std::map<uintptr_t, Allocation> allocations;
-std::set<void*> registered;
+std::map<uintptr_t, Allocation> allocations;  // device memory, by address
+std::set<void*> registered;                   // host memory, by cudaHostRegister
 std::set<EmulatedStream*> streams;
 size_t used_bytes[kNumDevices];
-std::string failure;  // of a kernel, the last one
+std::string failure;  // what went wrong in the latest kernel that failed
 thread_local int device = 0;
 thread_local cudaError_t last_error = cudaSuccess;
 
+// Notes the error for cudaGetLastError.
 cudaError_t Return(cudaError_t error) {
   if (error != cudaSuccess && error != cudaErrorNotReady) last_error = error;
   return error;
@@ -87,14 +91,14 @@ void NoteFailure(EmulatedStream& stream, std::string wrong) {
   failure = std::move(wrong);
 }
 
-// Does the next thing that a lazy stream was told.
+// Does the next piece of a lazy stream's work.
 void Step(EmulatedStream& stream) {
   const std::function<std::string()> next = std::move(stream.work.front());
   stream.work.pop_front();
   NoteFailure(stream, next());
 }
 
-// What the thread of a stream does.
+// What the thread of a stream runs. Work is done without the mutex, so that other streams go on.
 void GoOn(EmulatedStream& stream) {
   Lock lock(mutex);
   while (true) {
@@ -113,21 +117,23 @@ void GoOn(EmulatedStream& stream) {
   }
 }
 
-// What cannot be recorded.
+// For calls that cannot be recorded: whether the stream is recording, which makes the graph
+// invalid.
 bool Refuses(EmulatedStream& stream) {
   if (stream.recording == nullptr) return false;
   stream.recording->invalid = true;
   return true;
 }
 
-// REQUIRES: `lock` is the only one that this thread has.
+// Waits until the stream has no work left. REQUIRES: this thread holds the mutex once, by `lock`:
+// waiting would not release it otherwise.
 cudaError_t Drain(EmulatedStream& stream, Lock& lock) {
   if (stream.ahead()) changed.wait(lock, [&] { return stream.work.empty() && !stream.working; });
   while (!stream.work.empty()) Step(stream);
   return stream.failed ? cudaErrorLaunchFailure : cudaSuccess;
 }
 
-// Others may destroy their streams meanwhile.
+// Drains all streams that there are now. Other threads may destroy some of them meanwhile.
 void DrainAll(Lock& lock) {
   for (EmulatedStream* stream : std::set<EmulatedStream*>(streams)) {
     changed.wait(lock, [&] {
@@ -138,7 +144,7 @@ void DrainAll(Lock& lock) {
   }
 }
 
-// Until the event was reached `times` times, or will not be.
+// Waits until the event's recording number `times` was reached, or cannot be.
 void Reach(const EmulatedEvent& event, EmulatedStream& stream, uint64_t times, Lock& lock) {
   if (stream.ahead()) return changed.wait(lock, [&] { return event.reached >= times; });
   while (event.reached < times && !stream.work.empty()) Step(stream);
@@ -240,7 +246,7 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
   const std::lock_guard lock(mutex);
   if (bytes > kDeviceBytes - used_bytes[device] || posix_memalign(memory, 256, bytes) != 0)
     return Return(cudaErrorMemoryAllocation);
-  std::memset(*memory, 0xff, bytes);
+  std::memset(*memory, 0xff, bytes);  // NaN in every type
   allocations[reinterpret_cast<uintptr_t>(*memory)] = {bytes, device};
   used_bytes[device] += bytes;
   return cudaSuccess;
@@ -249,7 +255,7 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
 cudaError_t cudaFree(void* memory) {
   if (memory == nullptr) return cudaSuccess;
   Lock lock(mutex);
-  DrainAll(lock);
+  DrainAll(lock);  // CUDA's cudaFree waits for the device too
   const auto found = allocations.find(reinterpret_cast<uintptr_t>(memory));
   if (found == allocations.end()) return Return(cudaErrorInvalidValue);
   used_bytes[found->second.device] -= found->second.bytes;
@@ -337,6 +343,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned /*flags*/) {
   const std::lock_guard lock(mutex);
   if (Refuses(*stream)) return Return(cudaErrorStreamCaptureUnsupported);
+  // The recording that is the latest now, whatever is recorded later.
   const uint64_t point = event->recorded;
   EmulatedStream* const other = event->stream;
   if (other == nullptr) return cudaSuccess;  // never recorded
@@ -355,7 +362,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags*/) {
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   Lock lock(mutex);
-  DrainAll(lock);
+  DrainAll(lock);  // work of any stream may still refer to the event
   delete event;
   return cudaSuccess;
 }
@@ -373,7 +380,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return cudaSuccess;
 }
 
-// Whoever asks in a loop sees the work go on.
+// Each call does a piece of a lazy stream's work, so that a caller that polls sees the event in the
+// end.
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   Lock lock(mutex);
   if (event->recorded == 0) return cudaSuccess;
@@ -382,7 +390,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (event->reached == event->recorded) return cudaSuccess;
   const bool ahead = event->stream->ahead();
   lock.unlock();
-  // A core for the stream's thread.
+  // The caller polls; leave its core to the stream's thread for a moment.
   if (ahead) std::this_thread::sleep_for(std::chrono::microseconds(20));
   return cudaErrorNotReady;
 }

@@ -1,14 +1,14 @@
 // The functions of the CUDA runtime that lamina uses, for kernels that are emulated on the CPU
-// (emulation/simt.h). Two devices with their memory on the host's heap, where AddressSanitizer
-// watches it; fresh memory is full of NaN.
+// (emulation/simt.h). There are two devices. Their memory is on the host's heap, where
+// AddressSanitizer watches it; fresh memory is full of NaN.
 //
-// Streams are lazy: what they are told is done when somebody waits for it, or asks whether it is
-// done. So a caller that forgets to wait reads what was there before. Kernels that wait for other
-// streams or processes need streams that go on by themselves: SetStreamsRunAhead.
+// Streams are lazy: work is done when someone waits for it or asks whether it is done. So a caller
+// that forgets to wait reads what was there before. Kernels that wait for other streams or
+// processes need streams that run on threads of their own: SetStreamsRunAhead.
 //
 // Names, arguments and errors are those of the CUDA Runtime API (NVIDIA, "CUDA Runtime API",
-// modules Device, Stream, Event, Memory and Graph Management). Thread: any; of lazy streams one at
-// a time runs.
+// modules Device, Stream, Event, Memory and Graph Management). Thread: any; only one lazy stream
+// runs at a time.
 #pragma once
 
 #include <cstddef>
@@ -62,7 +62,8 @@ inline constexpr unsigned cudaEventDisableTiming = 2;
 inline constexpr unsigned cudaHostAllocDefault = 0;
 inline constexpr unsigned cudaHostRegisterDefault = 0;
 
-// Of the last failure of a launch, in words; else the error's name.
+// The error in words. For cudaErrorLaunchFailure these say what went wrong in the latest kernel
+// that failed.
 const char* cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetLastError();
 
@@ -78,7 +79,7 @@ cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned flags);
 cudaError_t cudaFreeHost(void* memory);
 cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned flags);
 cudaError_t cudaHostUnregister(void* memory);
-// cudaErrorInvalidValue if one end is not in the memory that `kind` says.
+// cudaErrorInvalidValue if one end is not in the kind of memory that `kind` says.
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void* memory, int byte, size_t bytes, cudaStream_t stream);
@@ -93,9 +94,9 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 
-// What a stream is told between Begin and End is kept in a graph. Waiting for the stream or its
-// events, events and copies from and to the host are refused in between, and so is then the end;
-// CUDA allows more.
+// Work that is given to a stream between Begin and End is kept in a graph. In between,
+// cudaStreamSynchronize, cudaStreamWaitEvent, cudaEventRecord and copies from and to the host are
+// refused, and then the end is refused too. CUDA allows some of these.
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
@@ -107,18 +108,18 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream);
 
 namespace lamina::cuda::emulation {
 
-// Adds `work` to the stream; it returns "" or what went wrong, which is then the stream's failure.
+// Adds `work` to the stream. It returns "" or what went wrong, which becomes the stream's failure.
 void Enqueue(cudaStream_t stream, std::function<std::string()> work);
 
-// Whether streams that are made from now on have a thread each, which does at once what they are
-// told, beside other streams. At first that is so if LAMINA_EMULATED_STREAMS is "threads". Without
-// it no memory can be shared with other processes (emulation/driver.h), as nobody would do what
-// they wait for.
+// Whether streams that are created from now on have a thread each, which does work at once and
+// beside other streams. The initial value is true if LAMINA_EMULATED_STREAMS is "threads". If it is
+// false, memory cannot be shared with other processes (emulation/driver.h): no one would do the
+// work that they wait for.
 void SetStreamsRunAhead(bool ahead);
 bool StreamsRunAhead();
 
-// For emulation/driver.cc: [memory, memory + bytes) is the current device's from now on, until it
-// is forgotten.
+// For emulation/driver.cc: [memory, memory + bytes) counts as memory of the current device until it
+// is forgotten. Forgetting waits for all streams.
 void AddDeviceMemory(void* memory, size_t bytes);
 void ForgetDeviceMemory(void* memory);
 

@@ -35,15 +35,15 @@ namespace {
 using boost::context::detail::fcontext_t;
 using boost::context::detail::transfer_t;
 
-constexpr size_t kStackBytes = 256 << 10;  // sanitizers make frames large
+constexpr size_t kStackBytes = 256 << 10;  // sanitizers make stack frames large
 constexpr size_t kGuardBytes = 4096;
 constexpr unsigned kWarp = 32;
 
 std::atomic<uint64_t> the_order{0};
 std::atomic<int> the_capability{90};
 
-// Says to AddressSanitizer which stack is in use. `leaving`: where the stack that is left keeps its
-// bookkeeping; null: it will not be used again.
+// Tell AddressSanitizer which stack is in use, before and after a switch. `leaving`: where it keeps
+// its bookkeeping of the stack that is left; null if that stack will not be used again.
 void BeginSwitch([[maybe_unused]] void** leaving, [[maybe_unused]] const void* bottom,
                  [[maybe_unused]] size_t bytes) {
 #ifdef LAMINA_ADDRESS_SANITIZER
@@ -57,8 +57,7 @@ void EndSwitch([[maybe_unused]] void* entered, [[maybe_unused]] const void** lef
 #endif
 }
 
-// Memory for the stacks of a block's threads, which the next blocks use again; below each a page
-// that traps an overflow.
+// The stack of a fiber, with a page below it that traps an overflow. Later blocks use it again.
 class Stack {
  public:
   Stack() {
@@ -72,7 +71,8 @@ class Stack {
 
   std::byte* bottom() const { return static_cast<std::byte*>(memory_) + kGuardBytes; }
 
-  // A thread that was given up leaves its frames' red zones behind.
+  // Removes the red zones of AddressSanitizer that the frames of a fiber which did not end have
+  // left.
   void Clean() const {
 #ifdef LAMINA_ADDRESS_SANITIZER
     __asan_unpoison_memory_region(bottom(), kStackBytes);
@@ -85,33 +85,35 @@ class Stack {
 
 enum class State { kReady, kAtBarrier, kAtWarp, kAtPhase, kDone };
 
+// An asynchronous copy of one thread.
 struct Copy {
   void* to;
   const void* from;
   size_t bytes;
 };
 
+// A thread of the block.
 struct Fiber {
   fcontext_t context = nullptr;
   void* bookkeeping = nullptr;  // AddressSanitizer's
   const Stack* stack = nullptr;
   State state = State::kReady;
   uint3 index;
-  SourceLine where;
-  // While kAtWarp.
+  SourceLine where;  // where it waits
+  // The arguments and the result of WaitForWarp, valid in state kAtWarp.
   WarpFunction function{};
   unsigned mask = 0;
   uint64_t value = 0;
   unsigned source_lane = 0;
   uint64_t result = 0;
-  // While kAtPhase.
+  // The phase that it waits for in state kAtPhase.
   const uint64_t* barrier = nullptr;
   unsigned parity = 0;
 
-  uint64_t fenced = 0;         // when it called FenceBulkCopies last
-  std::vector<Copy> copies;    // under way, oldest first
-  std::vector<size_t> groups;  // how many of them each committed group has
-  size_t uncommitted = 0;
+  uint64_t fenced = 0;         // the time of its latest FenceBulkCopies
+  std::vector<Copy> copies;    // in flight, oldest first
+  std::vector<size_t> groups;  // for each committed group, how many of them it has
+  size_t uncommitted = 0;      // copies that are in no group yet
 };
 
 std::string Place(const SourceLine& where) {
@@ -123,7 +125,9 @@ bool SamePlace(const SourceLine& a, const SourceLine& b) {
   return a.line == b.line && std::strcmp(a.file, b.file) == 0;
 }
 
-// The block that runs on this thread of the host.
+// Runs one block on the calling thread of the host. Fibers take turns: each runs until it waits for
+// others or ends, and what it waits for is completed by the last one to come, or, when no fiber can
+// go on, by Run.
 class Block {
  public:
   Block(dim3 size, size_t shared_bytes, const std::function<void()>& thread, uint64_t order)
@@ -147,7 +151,7 @@ class Block {
     shuffles_ = order != 0;
   }
 
-  // "" or what went wrong.
+  // Runs all threads to their end. Returns "" or what went wrong.
   std::string Run() {
     running_ = this;
     for (Fiber& fiber : fibers_) {
@@ -166,6 +170,7 @@ class Block {
         Resume(fiber);
         if (!failure_.empty()) break;
       }
+      // Late copies arrive only when no thread can do anything else.
       if (failure_.empty() && !any_ran && !BringCopies()) ReleaseBarrier();
     }
     if (failure_.empty()) failure_ = mbarriers_.AtEnd();
@@ -174,6 +179,7 @@ class Block {
     return failure_;
   }
 
+  // The block of the running fiber. The functions below are called by that fiber.
   static Block& running() { return *running_; }
 
   void WaitForBlock(SourceLine where) {
@@ -198,6 +204,7 @@ class Block {
     } else {
       CompleteWarp(fiber, first);
     }
+    // The last lane to come need not wait.
     if (fiber.state != State::kReady || !failure_.empty()) Suspend();
     return fiber.result;
   }
@@ -227,6 +234,7 @@ class Block {
   }
   void StartBulkCopy(void* to, const void* from, int num_bytes, uint64_t* barrier,
                      SourceLine where) {
+    // Any thread that still runs may have used the bytes, so the earliest fence counts.
     uint64_t fenced = UINT64_MAX;
     for (const Fiber& fiber : fibers_)
       fenced = fiber.state == State::kDone ? fenced : std::min(fenced, fiber.fenced);
@@ -245,6 +253,7 @@ class Block {
   void FenceBulkCopies() { current_->fenced = mbarriers_.Tick(); }
 
  private:
+  // Where a fiber begins. It never returns.
   static void Enter(transfer_t from) {
     Block& block = *static_cast<Block*>(from.data);
     EndSwitch(nullptr, &block.host_bottom_, &block.host_bytes_);
@@ -255,6 +264,7 @@ class Block {
     boost::context::detail::jump_fcontext(block.host_, nullptr);
   }
 
+  // Switches from the host to a fiber, until that waits or ends.
   void Resume(Fiber& fiber) {
     current_ = &fiber;
     coordinates.thread = fiber.index;
@@ -265,6 +275,8 @@ class Block {
     if (fiber.state == State::kDone) ++done_;
   }
 
+  // Switches from the running fiber to the host, until that resumes it. After a failure it does
+  // not.
   void Suspend() {
     Fiber& fiber = *current_;
     BeginSwitch(&fiber.bookkeeping, host_bottom_, host_bytes_);
@@ -272,24 +284,26 @@ class Block {
     EndSwitch(fiber.bookkeeping, nullptr, nullptr);
   }
 
-  // Whether the current thread did something wrong; it is then to be left.
+  // Notes what the running thread did wrong, if it did. The caller then suspends it for good.
   bool Fails(const std::string& wrong, SourceLine where) {
     if (!wrong.empty()) failure_ = Name(*current_) + ": " + wrong + ", at " + Place(where);
     return !wrong.empty();
   }
 
-  // Lets the copies of one phase arrive that some thread waits for; false if there is none that can
-  // end.
+  // Lets the copies of one phase arrive, for which some thread waits and which then ends. Returns
+  // false if there is no such phase.
   bool BringCopies() {
     return std::any_of(fibers_.begin(), fibers_.end(), [&](const Fiber& fiber) {
       return fiber.state == State::kAtPhase && mbarriers_.BringCopies(fiber.barrier);
     });
   }
 
-  // Lets the lanes of a mask go on when all of them are there.
+  // Completes a warp function if all lanes of its mask are there: sets their results and lets them
+  // go on. last: the lane that came just now; first: the number of the warp's first thread.
   void CompleteWarp(const Fiber& last, size_t first) {
     uint64_t ballot = 0;
-    for (unsigned lane = kWarp; lane-- > 0;) {  // downwards: in order 0 the highest one comes last
+    // Downwards: in order 0 the highest lane comes last, so until then the first check fails.
+    for (unsigned lane = kWarp; lane-- > 0;) {
       if ((last.mask >> lane & 1) == 0) continue;
       if (first + lane >= fibers_.size()) return;
       const Fiber& other = fibers_[first + lane];
@@ -321,7 +335,8 @@ class Block {
     }
   }
 
-  // No thread can go on by itself.
+  // Called when no thread can go on. If all wait at the same barrier they go on; else this is a
+  // deadlock, and the launch fails with what two of them wait for.
   void ReleaseBarrier() {
     const Fiber& one = *std::find_if(fibers_.begin(), fibers_.end(),
                                      [](const Fiber& f) { return f.state != State::kDone; });
@@ -341,6 +356,7 @@ class Block {
     for (Fiber& fiber : fibers_) fiber.state = State::kReady;
   }
 
+  // In words, what a fiber waits for.
   std::string Waits(const Fiber& fiber) const {
     if (fiber.state == State::kAtPhase)
       return "for " + mbarriers_.WhatIsMissing(fiber.barrier) + ", at " + Place(fiber.where);
@@ -366,12 +382,12 @@ class Block {
   bool shuffles_ = false;
   std::mt19937_64 random_;
   std::vector<Fiber> fibers_;
-  std::vector<std::array<uint64_t, kWarp>> gathered_;  // by warp: what Gather returns
-  std::vector<unsigned> turns_;
-  Fiber* current_ = nullptr;
-  size_t done_ = 0;
+  std::vector<std::array<uint64_t, kWarp>> gathered_;  // by warp: the values that Gather returns
+  std::vector<unsigned> turns_;                        // the order in which fibers are resumed
+  Fiber* current_ = nullptr;                           // the running fiber
+  size_t done_ = 0;                                    // fibers that have ended
   std::string failure_;
-  fcontext_t host_ = nullptr;  // whoever called Run
+  fcontext_t host_ = nullptr;  // the context that called Run, and its stack
   void* host_bookkeeping_ = nullptr;
   const void* host_bottom_ = nullptr;
   size_t host_bytes_ = 0;
@@ -379,7 +395,8 @@ class Block {
 
 thread_local Block* Block::running_ = nullptr;
 
-// Of exactly the size that was asked for, so that AddressSanitizer sees what is beyond it.
+// The shared memory of a block, full of NaN. It has exactly the size that was asked for, so that
+// AddressSanitizer sees accesses beyond it.
 class SharedMemory {
  public:
   explicit SharedMemory(size_t bytes) {

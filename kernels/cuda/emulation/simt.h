@@ -1,16 +1,16 @@
-// Runs kernels written for a GPU on the CPU, to test them where there is none: one block after
-// another, each thread of a block a fiber that runs until it has to wait for others. Nothing here
-// is fast.
+// Runs kernels that are written for a GPU on the CPU, to test them where there is no GPU. Blocks
+// run one after another, and each thread of a block is a fiber that runs until it has to wait for
+// others. Nothing here is fast.
 //
-// What it finds, and a launch then fails with: a barrier that not all threads of the block reach,
-// or reach in different places; warp functions that lack a lane of their mask; a launch that
-// hardware would refuse. What shows in results or under AddressSanitizer: dynamic shared memory is
-// a heap block of each thread block, filled with NaN; so are fresh allocations
-// (emulation/runtime.h). What changes results with the order (SetOrder): threads that use shared
-// memory without the barriers that they need.
+// A launch fails, and says why, with: a barrier that not all threads of the block reach, or that
+// they reach in different places; warp functions that lack a lane of their mask; a launch that
+// hardware would refuse. Other mistakes show in results or under AddressSanitizer: dynamic shared
+// memory is a heap allocation for each block, filled with NaN, and so are fresh allocations
+// (emulation/runtime.h). A missing barrier between uses of shared memory shows when results change
+// with the order of threads (SetOrder).
 //
-// Not emulated: memory that is shared between running blocks, static __shared__ variables, threads
-// of a warp that run apart in ways that these functions do not show.
+// Not emulated: communication between running blocks, static __shared__ variables, and threads of
+// a warp that diverge in ways that these functions do not show.
 #pragma once
 
 #include <bit>
@@ -33,18 +33,19 @@ struct dim3 {
 
 namespace lamina::cuda::emulation {
 
-// Order 0: threads in their order, asynchronous copies as late as allowed. Others: threads shuffled
-// anew after each barrier, by this seed; odd ones with asynchronous copies as early as possible.
-// For all launches from now on. Thread: any.
+// Sets the order in which threads run, for all launches from now on. Order 0: threads in ascending
+// order, and asynchronous copies as late as allowed. Any other value is a seed by which threads are
+// shuffled in each pass over the block; odd values also make asynchronous copies as early as
+// possible. Thread: any.
 void SetOrder(uint64_t order);
 
-// Kernels that have several ways take that of such a GPU: 80, or 90 as from the beginning. For all
-// launches from now on. Thread: any.
+// Sets the compute capability that kernels with several ways choose by, for all launches from now
+// on: 80, or 90, which it is at first. Thread: any.
 void SetComputeCapability(int capability);
 int ComputeCapability();
 
-// Runs `thread` for every thread of every block. "" or what went wrong; blocks behind a failure do
-// not run. `shared_bytes` of shared memory.
+// Runs `thread` for every thread of every block, each block with `shared_bytes` of shared memory.
+// Returns "" or what went wrong; blocks after a failure do not run.
 std::string RunGrid(dim3 grid, dim3 block, size_t shared_bytes,
                     const std::function<void()>& thread);
 
@@ -52,7 +53,7 @@ std::string RunGrid(dim3 grid, dim3 block, size_t shared_bytes,
 // C++ Programming Guide, "Technical Specifications per Compute Capability".)
 std::string RefusedLaunch(dim3 grid, dim3 block, size_t shared_bytes);
 
-// Where the running thread is. Set by RunGrid.
+// Which thread of the launch is running. RunGrid sets them.
 struct Coordinates {
   uint3 thread, block;
   dim3 block_size, grid_size;
@@ -60,8 +61,8 @@ struct Coordinates {
 };
 inline constinit thread_local Coordinates coordinates;
 
-// A line of a kernel; Here() as a default argument is the caller's. (std::source_location, which
-// clang 14 lacks.)
+// A line of a kernel. Here() as a default argument is the caller's line. (std::source_location
+// would do the same, but clang 14 does not have it.)
 struct SourceLine {
   const char* file = "";
   int line = 0;
@@ -70,17 +71,23 @@ constexpr SourceLine Here(const char* file = __builtin_FILE(), int line = __buil
   return {file, line};
 }
 
-// What the functions below are made of. Only inside of a kernel.
+// What the functions of CUDA C++ below are made of. Only inside of a kernel.
 enum class WarpFunction { kSync, kShuffle, kBallot, kGather };
+// Waits until all threads of the block have called it from the same place.
 void WaitForBlock(SourceLine where);
+// Waits until all lanes of `mask` have called it with the same function and mask from the same
+// place. Returns what the function gives: of kShuffle the value of source_lane, of kBallot a bit
+// for each lane with a value other than 0, of kGather a pointer to all values.
 uint64_t WaitForWarp(WarpFunction function, unsigned mask, uint64_t value, unsigned source_lane,
                      SourceLine where);
-void StartCopy(void* to, const void* from, size_t bytes);  // asynchronous, of this thread
-// Those since the last commit are a group.
+// Starts an asynchronous copy of this thread.
+void StartCopy(void* to, const void* from, size_t bytes);
+// Makes a group of the copies that this thread has started since the last commit.
 void CommitCopies();
-// Until at most so many groups are under way.
+// Waits until at most `groups` of this thread's groups are in flight.
 void WaitForCopies(int groups);
 
+// The value of `source_lane`.
 template <typename T>
 T Shuffle(unsigned mask, T value, unsigned source_lane, SourceLine where) {
   static_assert(std::is_trivially_copyable_v<T> && (sizeof(T) == 4 || sizeof(T) == 8));
@@ -89,7 +96,7 @@ T Shuffle(unsigned mask, T value, unsigned source_lane, SourceLine where) {
       WaitForWarp(WarpFunction::kShuffle, mask, std::bit_cast<Bits>(value), source_lane, where)));
 }
 
-// What all 32 lanes of the warp gave, until the next function of the warp that they all call.
+// The values of all 32 lanes of the warp. Valid until the next function that all lanes call.
 using WarpValues = std::span<const uint64_t, 32>;
 inline WarpValues Gather(uint64_t value, SourceLine where) {
   return WarpValues(reinterpret_cast<const uint64_t*>(
@@ -97,6 +104,7 @@ inline WarpValues Gather(uint64_t value, SourceLine where) {
                     32);
 }
 
+// The running thread's lane in its warp.
 inline unsigned Lane() {
   const Coordinates& at = coordinates;
   return (at.thread.x + at.block_size.x * (at.thread.y + at.block_size.y * at.thread.z)) % 32;
@@ -104,7 +112,7 @@ inline unsigned Lane() {
 
 }  // namespace lamina::cuda::emulation
 
-// The names of CUDA C++.
+// The names of CUDA C++, as far as kernels use them.
 #define __global__
 #define __grid_constant__
 #define __device__
@@ -146,7 +154,7 @@ inline int __any_sync(unsigned mask, int predicate,
                       lamina::cuda::emulation::SourceLine where = lamina::cuda::emulation::Here()) {
   return __ballot_sync(mask, predicate, where) != 0;
 }
-// Threads switch only where they wait, so this one is atomic.
+// Fibers switch only where they wait, so this is atomic.
 inline unsigned atomicAdd(unsigned* sum, unsigned value) {
   return std::exchange(*sum, *sum + value);
 }

@@ -1,4 +1,5 @@
-// Tensor cores for the emulation: what kernels/cuda/tensor_cores.cuh promises, element by element.
+// Tensor cores for the emulation: they do what kernels/cuda/tensor_cores.cuh promises, element by
+// element. That header says which elements a lane holds.
 #pragma once
 
 #include <array>
@@ -9,16 +10,18 @@
 
 namespace lamina::cuda::emulation {
 
-// Element `half` of a register's two.
+// The lower (half = 0) or upper (half = 1) of a register's two elements.
 template <typename T>
 float ElementOfPair(uint32_t pair, unsigned half) {
   return ToFloat(T{static_cast<uint16_t>(pair >> (16 * half))});
 }
 
-// One sum per element, in order. Hardware adds up in pieces, whose order nobody promises.
+// d += a b. Each element is one sum in ascending order; hardware adds up in an order that it does
+// not promise.
 template <typename T>
 void MultiplyAdd(const uint32_t (&a)[4], const uint32_t (&b)[2], float (&d)[4],
                  SourceLine where = Here()) {
+  // Lanes show each other where their registers are, and each computes its own elements of d.
   struct Operands {
     const uint32_t *a, *b;
   };
@@ -35,10 +38,11 @@ void MultiplyAdd(const uint32_t (&a)[4], const uint32_t (&b)[2], float (&d)[4],
           ElementOfPair<T>(x.a[row / 8 + k / 8 * 2], k % 2) * ElementOfPair<T>(y.b[k / 8], k % 2);
     }
   }
-  __syncwarp(0xffffffffu, where);  // all have read all
+  __syncwarp(0xffffffffu, where);  // all lanes have read the others' registers
   for (unsigned j = 0; j < 4; ++j) d[j] = sums[j];
 }
 
+// Loads four matrices of [8, 8] elements of 16 bits; `row` of lane i is row i % 8 of matrix i / 8.
 inline void LoadMatrices(const void* row, bool transposed, uint32_t (&matrix)[4],
                          SourceLine where = Here()) {
   const WarpValues rows = Gather(reinterpret_cast<uint64_t>(row), where);

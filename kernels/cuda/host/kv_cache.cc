@@ -12,11 +12,11 @@
 namespace lamina::cuda {
 namespace {
 
-// Larger steps take several launches: partial results of 512 rows of 4096 tokens and 32 heads of
-// 128 need 135 MB.
+// The most scratch memory of attention. Partials of 512 rows of 4096 tokens and 32 heads of 128
+// need 135 MB; larger steps take several launches.
 constexpr size_t kMaxScratchBytes = size_t{256} << 20;
 
-// Made-up rows are uploaded in pieces of so many.
+// Made-up rows are written in pieces of so many.
 constexpr size_t kDummyRows = 256;
 
 }  // namespace
@@ -30,6 +30,7 @@ Result<std::unique_ptr<KvCache>> KvCache::Create(const KvShape& shape, int64_t c
                            " tokens, " + std::to_string(shape.num_layers) + " layers and " +
                            std::to_string(shape.num_kv_heads) + " kv heads");
   stream.Enter();
+  // A product beyond 64 bits is refused below, like any other size that the device does not have.
   int64_t bytes = 0;
   if (__builtin_mul_overflow(shape.bytes_per_token(), capacity_tokens, &bytes))
     bytes = std::numeric_limits<int64_t>::max();
@@ -52,6 +53,8 @@ Result<std::unique_ptr<KvCache>> KvCache::Create(const KvShape& shape, int64_t c
                           PinnedBuffer::Create(static_cast<size_t>(bytes - device_bytes)));
   std::unique_ptr<KvCache> cache(new KvCache(shape, capacity_tokens, std::move(slab),
                                              std::move(host_slab), host_layers, stream));
+  // Of the shape only head_dim and alignment are checked here: the number of query heads is not
+  // known yet.
   LAMINA_RETURN_IF_ERROR(CheckAttention(
       {shape.num_kv_heads, shape.num_kv_heads, shape.head_dim, 1, 0}, cache->View(0)));
   return cache;
@@ -77,7 +80,8 @@ Status KvCache::Append(SequenceId sequence, int64_t position, std::span<const To
   return tables_.Append(sequence, position, slots, step);
 }
 
-// As TokenSlab::FillDummy: within [-1, 1], and not alike between slots, layers and heads.
+// Values are pseudo-random in [-1, 1], seeded by slot, layer and whether they are K or V, so that
+// they differ between these and between heads.
 Status KvCache::AppendDummy(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots,
                             StepId step) {
   LAMINA_RETURN_IF_ERROR(Append(sequence, position, slots, step));
@@ -145,6 +149,8 @@ const UploadedTables& KvCache::Upload(std::span<const std::span<const TokenSlot>
   const auto same = [](std::span<const TokenSlot> a, std::span<const TokenSlot> b) {
     return a.data() == b.data() && a.size() == b.size();
   };
+  // Spans are compared by their addresses. They are into tables, and as long as none has changed
+  // the same addresses hold the same slots.
   for (const Uploaded& uploaded : uploads_) {
     if (uploaded.version == version_ && std::ranges::equal(uploaded.rows, rows, same))
       return uploaded.tables;

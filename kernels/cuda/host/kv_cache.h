@@ -1,10 +1,11 @@
 // The KV cache of one GPU: tables of token slots on the host, K and V in the device's memory, and
 // attention over them.
 //
-// K and V may be larger than that memory. The last layers' then lie in the host's, pinned, and the
-// kernels read them from there, at the speed of PCIe. A step attends in every layer, so each byte
-// crosses once a step, twice with more than 8 query heads per kv head, however the cache is
-// divided, and pages that migrate on demand would cross in both directions.
+// K and V may be larger than the device's memory. Those of the last layers then lie in pinned
+// memory of the host, and kernels read them from there at the speed of PCIe. A step attends in
+// every layer, so each byte crosses PCIe once per step (twice with more than 8 query heads per
+// kv_head) whichever part of the cache is on the host, and pages that migrate on demand would cross
+// in both directions.
 #pragma once
 
 #include <array>
@@ -25,76 +26,104 @@
 
 namespace lamina::cuda {
 
-// Everything that touches the device is only asked for: it is done when the stream gets there.
-// Thread: the stream's owner.
+// Owns the tables and the memory. Tables change at once; everything that touches K and V is work
+// for the stream, done in its order. A device that fails, or has no memory left in the middle of a
+// step, ends the process (RequireOk in staged_stream.h). Thread: the stream's owner.
 class KvCache {
  public:
-  // Borrows the stream. `host_bytes` of it lie in the host's memory, rounded up to whole layers.
-  // kOutOfSpace: the device has less memory free than the rest needs; the message names both; or
-  // the host has not that much. kInvalidArgument: as CheckAttention.
+  // Borrows the stream. `host_bytes` of the cache, rounded up to whole layers, lie in the host's
+  // memory. kOutOfSpace if the device has less memory free than the rest needs (the message names
+  // both) or the host cannot pin its part. kInvalidArgument if there are no layers, kv_heads or
+  // tokens, if there are more than 2^32 - 1 tokens, or if CheckAttention refuses the shape.
   static Result<std::unique_ptr<KvCache>> Create(const KvShape& shape, int64_t capacity_tokens,
                                                  int64_t host_bytes, StagedStream& stream);
 
   const KvShape& shape() const { return shape_; }
   int64_t capacity_tokens() const { return tables_.capacity_tokens(); }
+  // The number of entries of all tables. A slot that several sequences share counts once for each.
   int64_t used_tokens() const { return tables_.used_tokens(); }
   int64_t num_sequences() const { return tables_.num_sequences(); }
+  // The part of the cache that lies in the host's memory.
   int64_t host_layers() const { return host_layers_; }
   int64_t host_bytes() const { return static_cast<int64_t>(host_slab_.size_bytes()); }
 
-  // As KvTables's, and KvStore's AppendDummy.
+  // Continues the table of `sequence`: tokens position, position + 1, ... live in `slots`. Position
+  // 0 starts a table. kCorrupt if `position` is not the table's length or a slot is not below
+  // capacity_tokens(); nothing is changed then.
   Status Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots,
                 StepId step);
+
+  // Does the same, fills these slots with made-up K and V and counts them as written in all layers:
+  // for benchmarks of decoding at a long context. kNotFound if the table was started after `step`.
+  // REQUIRES: all tokens before them were written.
   Status AppendDummy(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots,
                      StepId step);
+
+  // Starts the table of `sequence` with slots that hold K and V of other sequences' tokens already,
+  // so these count as written in all layers. kCorrupt if the sequence has tokens here already or a
+  // slot is not below capacity_tokens().
   Status Share(SequenceId sequence, std::span<const TokenSlot> slots, StepId step);
+
+  // Forgets the sequence. An unknown one is ignored.
   void Release(SequenceId sequence);
+
+  // Returns the slot for K and V of the token at `position` in `layer`, and counts the token as
+  // written there: the caller writes it by Write or WriteFromHost. kNotFound if the sequence is
+  // unknown or its table was started after `step` (a late message: drop it). kCorrupt if there is
+  // no such layer, or if `position` is not the next one to be written in it or is not in the table.
   Result<TokenSlot> Claim(int layer, SequenceId sequence, int64_t position, StepId step) {
     return tables_.Claim(layer, sequence, position, step);
   }
+  // Makes exactly tokens [0, num_tokens) count as written in all layers. kNotFound if the sequence
+  // is unknown or its table was started after `step`. REQUIRES: the table has num_tokens tokens.
   Status ClaimAll(SequenceId sequence, int64_t num_tokens, StepId step) {
     return tables_.ClaimAll(sequence, num_tokens, step);
   }
+  // Returns the slots of tokens [0, num_tokens), to attend to them in `layer`. They are valid until
+  // the sequence's next Append or Release. kNotFound if the sequence is unknown; kCorrupt if there
+  // is no such layer or not all of these tokens are written in it.
   Result<std::span<const TokenSlot>> Readable(int layer, SequenceId sequence,
                                               int64_t num_tokens) const {
     return tables_.Readable(layer, sequence, num_tokens);
   }
 
-  // Where a layer's K and V are.
+  // Where a layer's K and V are, in device or pinned memory: for kernels that write and that read.
   KvPlace Place(int layer) const;
   KvView View(int layer) const;
 
-  // Stores rows of K and V in claimed slots, no slot twice. k, v: [slots.size(), num_kv_heads,
-  // head_dim] of `dtype`, fp32 or the cache's; device memory.
+  // Stores rows of K and V in claimed slots. k, v: [slots.size(), num_kv_heads, head_dim] of
+  // `dtype`, which is kF32 or the cache's; device memory. REQUIRES: no slot occurs twice.
   void Write(int layer, const void* k, const void* v, DType dtype,
              std::span<const TokenSlot> slots);
 
-  // From here on what comes from the host's memory is written in the order of this stream, which
-  // the caller brings into order with attention; not with the cache's. REQUIRES: nothing was
-  // written yet. Borrowed.
+  // From here on WriteFromHost gives its work to this stream instead of the cache's. The caller
+  // orders it with attention on the cache's stream. Borrows the stream. REQUIRES: nothing was
+  // written yet.
   void WriteFromHostBy(StagedStream& stream) { writes_ = &stream; }
 
-  // As Write, from the host's memory, in the cache's dtype.
+  // Stores rows of K and V from the host's memory, which is free again when it returns. k, v:
+  // [slots.size(), num_kv_heads, head_dim] of the cache's dtype. REQUIRES: no slot occurs twice.
   void WriteFromHost(int layer, const std::byte* k, const std::byte* v,
                      std::span<const TokenSlot> slots);
 
-  // Queries and what becomes of them, row by row; device memory. As AttentionBatch's.
+  // The queries of a call and where its results go; device memory.
   struct Queries {
-    const void* q = nullptr;
-    void* out = nullptr;
-    DType dtype = DType::kF32;  // of q
-    DType out_dtype = DType::kF32;
-    float* lse = nullptr;
+    const void* q = nullptr;        // [rows, num_heads, head_dim] of `dtype`
+    void* out = nullptr;            // [rows, num_heads, head_dim] of out_dtype, normalised
+    DType dtype = DType::kF32;      // not kF8
+    DType out_dtype = DType::kF32;  // not kF8
+    float* lse = nullptr;           // [rows, num_heads] fp32, natural; may be null
   };
-  // Row i attends to rows[i], which are parts of tables: what Readable returned. Slots that were
-  // uploaded for an earlier layer are used again, as long as no table has changed.
+
+  // Attention in one layer: row i attends to the slots rows[i], a part of what Readable returned.
+  // Slots that were uploaded for an earlier layer are used again as long as no table has changed.
   void Attend(const AttentionShape& shape, int layer, const Queries& queries,
               std::span<const std::span<const TokenSlot>> rows);
 
  private:
-  // Slots of the rows of a step as the device has them.
+  // The slots of the rows of a step, as they were uploaded.
   struct Uploaded {
-    uint64_t version = 0;  // of the tables; 0: nothing is there
+    uint64_t version = 0;  // of the tables at that time; 0: nothing was uploaded
     std::vector<std::span<const TokenSlot>> rows;
     UploadedTables tables;
   };
@@ -108,25 +137,29 @@ class KvCache {
         slab_(std::move(slab)),
         host_slab_(std::move(host_slab)),
         host_layers_(host_layers) {}
+  // Uploads the slots and runs WriteKv, both on `stream`.
   void WriteThrough(int layer, const void* k, const void* v, DType dtype,
                     std::span<const TokenSlot> slots, StagedStream& stream);
+  // Uploads the slots of these rows, unless they are on the device already.
   const UploadedTables& Upload(std::span<const std::span<const TokenSlot>> rows);
 
   const KvShape shape_;
   StagedStream& stream_;
-  StagedStream* writes_;  // of WriteFromHost
+  StagedStream* writes_;  // what WriteFromHost works on
   KvTables tables_;
   uint64_t version_ = 1;  // of the tables: grows with each change
-  // Layout as TokenSlab's: per layer K, then V, each [kv_head][slot][head_dim].
+  // [layers of this slab, 2 (K, V), num_kv_heads, capacity_tokens, head_dim] of the cache's dtype.
   const DeviceBuffer slab_;
   const PinnedBuffer host_slab_;
   const int64_t host_layers_;
-  // Batches in flight take turns, and layers with and without a window.
+  // Several, because batches in flight take turns, and so do layers with and without a window.
   std::array<Uploaded, 8> uploads_;
   size_t oldest_upload_ = 0;
-  DeviceBuffer scratch_;                          // of attention
-  DeviceBuffer write_slots_, write_k_, write_v_;  // of what is written
-  std::vector<std::byte> dummy_;                  // rows of AppendDummy
+  DeviceBuffer scratch_;  // of attention
+  // Of the latest write: [rows] TokenSlot; of the latest WriteFromHost: [rows, num_kv_heads,
+  // head_dim] of the cache's dtype, K and V.
+  DeviceBuffer write_slots_, write_k_, write_v_;
+  std::vector<std::byte> dummy_;  // rows of AppendDummy
 };
 
 }  // namespace lamina::cuda

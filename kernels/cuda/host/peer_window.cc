@@ -25,6 +25,7 @@ void PeerWindow::Raise(int lane, size_t offset, size_t payload_bytes, const Flag
                        Waits& waits, Stream& stream) {
   auto* const flag = reinterpret_cast<Flag*>(at(offset));
   if (mapped_ != nullptr) return waits.Raise(flag, becomes, stream);
+  // By posts: the flag is raised in the outbox, behind which `told_` says that it may leave.
   raised_[static_cast<size_t>(lane)].push_back(
       {becomes.number, offset, sizeof(Flag) + payload_bytes, &waits});
   waits.Raise(flag, becomes, stream, told_.as<uint64_t>() + lane);
@@ -38,6 +39,7 @@ Result<bool> PeerWindow::Carry(const Post& post) {
       const Message& next = raised.front();
       const bool is_there =
           __atomic_load_n(told_.as<uint64_t>() + lane, __ATOMIC_ACQUIRE) >= next.number;
+      // Kernels behind a wait that was given up never raise their flag: the message is dropped.
       if (!is_there && !next.waits->log().gave_up) break;
       const Status posted =
           is_there ? post({at(next.offset), next.bytes}, next.offset) : OkStatus();

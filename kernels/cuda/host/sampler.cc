@@ -11,13 +11,14 @@ namespace {
 
 static_assert(std::is_trivially_copyable_v<SampleRow> && std::is_trivially_copyable_v<LogitEdit>,
               "they are uploaded as they stand");
-// Of a step: 4096 different tokens in each of 256 rows.
+// Places for all edits of a step: 4096 different tokens in each of 256 rows.
 constexpr int64_t kMaxEdits = int64_t{1} << 20;
 
 int64_t NumEdits(const LogitEdits& edits) {
   return std::ssize(edits.biases) + std::ssize(edits.penalties);
 }
 
+// The parameters of a row as the device takes them, without its edits.
 SampleRow RowOf(const SampleWork& work) {
   const SamplingParams& params = *work.params;
   SampleRow row;
@@ -25,7 +26,8 @@ SampleRow RowOf(const SampleWork& work) {
   row.repetition_penalty = params.repetition_penalty;
   row.num_logprobs = params.num_logprobs;
   const float temperature = DrawTemperature(params);
-  if (temperature == 0) return row;
+  if (temperature == 0) return row;  // greedy: the rest does not matter
+  // Drawn on the host, so that both samplers use the same number.
   row.random = Random01(params.seed, work.context.prompt.size() + work.context.output.size());
   row.inverse_temperature = 1.0f / temperature;
   row.top_p = params.top_p;
@@ -76,12 +78,12 @@ void Sampler::CollectAll(std::span<const SampleWork> work) {
   });
 }
 
-// Returns how many there are. Sets place_.
 int64_t Sampler::UploadRows(std::span<const SampleWork> work) {
   std::vector<SampleRow> rows;
   int64_t num_edits = 0;
   place_.assign(work.size(), -1);
   for (size_t i = 0; i < work.size(); ++i) {
+    // A row whose edits no longer fit is sampled on the host; a later one with fewer may fit.
     if (!TakesRow(*work[i].params) || num_edits + NumEdits(edits_of_[i]) > kMaxEdits) continue;
     place_[i] = std::ssize(rows);
     SampleRow& row = rows.emplace_back(RowOf(work[i]));
@@ -93,6 +95,7 @@ int64_t Sampler::UploadRows(std::span<const SampleWork> work) {
   stream_.Copy(rows.data(), rows.size() * sizeof(SampleRow), rows_.data());
   if (num_edits == 0) return std::ssize(rows);
   const size_t bytes = static_cast<size_t>(num_edits) * sizeof(LogitEdit);
+  // Put together in pinned memory, so that all edits are one copy.
   std::byte* const taken = stream_.Take(bytes);
   std::byte* at = taken;
   for (size_t i = 0; i < work.size(); ++i) {
@@ -116,12 +119,12 @@ void Sampler::Sample(float* logits, std::span<const SampleWork> work,
                outputs_.as<SampleOutput>(), stream_.stream());
   const std::byte* const outputs =
       stream_.Fetch(outputs_.data(), static_cast<size_t>(num_rows) * sizeof(SampleOutput));
-  // Rows of logits that are sampled on this host.
+  // The logits of rows that are sampled on the host; null for the others.
   std::vector<float*> fetched(work.size(), nullptr);
   for (size_t i = 0; i < work.size(); ++i) {
     if (place_[i] >= 0) continue;
     const std::byte* const row = stream_.Fetch(logits + work[i].row * vocab, vocab * sizeof(float));
-    // Lamina::Sample may write into this copy.
+    // lamina::Sample overwrites its logits. This copy is nobody else's, so it may.
     fetched[i] = reinterpret_cast<float*>(const_cast<std::byte*>(row));
   }
   stream_.Finish();

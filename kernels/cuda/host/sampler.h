@@ -1,4 +1,5 @@
-// Next tokens from logits that lie on a CUDA device: chosen there, so that only tokens come back.
+// Chooses tokens from logits that lie on a CUDA device. They are chosen there (kernels/cuda/
+// sampling.h), so that only tokens and log-probabilities are copied to the host.
 #pragma once
 
 #include <cstdint>
@@ -15,23 +16,25 @@
 
 namespace lamina::cuda {
 
-// Thread: the stream's owner.
+// Owns the device memory for parameters and results. A device that fails ends the process
+// (RequireOk in staged_stream.h). Thread: the owner of the stream and the team.
 class Sampler {
  public:
-  // Borrows the stream and the team, which lists penalised tokens and samples what the device does
-  // not. Takes all the device memory that it will need: some 250 bytes for each of `max_rows` and 8
-  // MiB. kOutOfSpace as DeviceBuffer::Create.
+  // Borrows the stream, and the team, which lists penalised tokens and samples the rows that the
+  // device does not. Takes all the device memory that it will need: some 250 bytes for each of
+  // `max_rows`, and 8 MiB. kOutOfSpace if the device has less.
   static Result<std::unique_ptr<Sampler>> Create(int64_t max_rows, int64_t vocab,
                                                  StagedStream& stream, WorkerTeam& team);
 
-  // tokens[i] is the one of work[i], as lamina::Sample chooses it up to what cuda/sampling.h says.
-  // logits: [any, vocab] fp32, device memory, overwritten; the stream is waited for. REQUIRES: at
-  // most max_rows, no row twice.
+  // Sets tokens[i] to the next token for work[i], which lamina::Sample would choose too, within the
+  // bounds that kernels/cuda/sampling.h states. Waits for the stream. logits: [any, vocab] fp32,
+  // device memory, overwritten; work, tokens: [at most max_rows]. REQUIRES: no row of logits occurs
+  // twice.
   //
-  // Rows are sampled on the device but for these, which are copied to the host, each as a whole,
-  // and sampled there: with more than kMaxTopLogprobs top_logprobs, with a bias that is not finite,
-  // penalties and biases for which the 2^20 places of a step are too few, and all rows of a
-  // vocabulary of more than kMaxSampledVocab.
+  // Some rows are copied to the host as a whole and sampled there: rows that ask for more than
+  // kMaxTopLogprobs top log-probabilities, rows with a bias that is not finite, rows whose
+  // penalties and biases do not fit the 2^20 places of a step, and all rows if the vocabulary has
+  // more than kMaxSampledVocab tokens.
   void Sample(float* logits, std::span<const SampleWork> work, std::span<SampledToken> tokens);
 
  private:
@@ -44,18 +47,21 @@ class Sampler {
         edits_(std::move(edits)),
         outputs_(std::move(outputs)),
         edits_of_(static_cast<size_t>(max_rows)) {}
+  // Whether the device can sample a row with these parameters.
   bool TakesRow(const SamplingParams& params) const;
+  // Fills edits_of_, on the team.
   void CollectAll(std::span<const SampleWork> work);
+  // Uploads the rows that are sampled on the device, sets place_, and returns how many rows it are.
   int64_t UploadRows(std::span<const SampleWork> work);
 
   const int64_t vocab_;
   StagedStream& stream_;
   WorkerTeam& team_;
   const DeviceBuffer rows_;           // [max_rows] SampleRow
-  const DeviceBuffer edits_;          // LogitEdit
+  const DeviceBuffer edits_;          // [2^20] LogitEdit
   const DeviceBuffer outputs_;        // [max_rows] SampleOutput
-  std::vector<LogitEdits> edits_of_;  // by work, of the step
-  std::vector<int64_t> place_;        // by work: where in rows_ it is; -1: on the host
+  std::vector<LogitEdits> edits_of_;  // [max_rows], for the step's work
+  std::vector<int64_t> place_;        // [work], its place in rows_; -1: it is sampled on the host
 };
 
 }  // namespace lamina::cuda

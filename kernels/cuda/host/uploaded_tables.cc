@@ -8,17 +8,18 @@
 namespace lamina::cuda {
 namespace {
 
-// Rows and the slots that they are parts of.
+// What is uploaded: the rows, and the slots that they are parts of.
 struct PackedRows {
   std::vector<RowTokens> rows;
-  std::vector<std::span<const TokenSlot>> pieces;  // that the slots are put together from
+  std::vector<std::span<const TokenSlot>> pieces;  // the uploaded slots, one piece after the other
   int64_t num_slots = 0;                           // of all pieces
-  int64_t max_tokens = 0;
-  bool rows_share_slots = false;  // as AttentionBatch's
+  int64_t max_tokens = 0;                          // of any row
+  bool rows_share_slots = false;                   // see AttentionBatch
 };
 
-// The rows of a prompt are parts of one table, each a token longer than the one before: their slots
-// are there once.
+// Rows of a prompt are parts of one table, each a token longer than the one before. So that their
+// slots are uploaded once, a row that begins within the last piece, or right behind it, extends
+// that piece. Pieces of different tables may meet by chance, which does no harm.
 PackedRows Pack(std::span<const std::span<const TokenSlot>> rows) {
   PackedRows packed;
   const std::less_equal<const TokenSlot*> not_after;
@@ -26,6 +27,7 @@ PackedRows Pack(std::span<const std::span<const TokenSlot>> rows) {
   for (const std::span<const TokenSlot> row : rows) {
     const std::span<const TokenSlot> last =
         packed.pieces.empty() ? std::span<const TokenSlot>() : packed.pieces.back();
+    // std::less_equal, since the pointers may be into different tables.
     int64_t first_slot = packed.num_slots;
     if (!row.empty() && !last.empty() && not_after(last.data(), row.data()) &&
         not_after(row.data(), last.data() + last.size())) {
@@ -42,7 +44,7 @@ PackedRows Pack(std::span<const std::span<const TokenSlot>> rows) {
     packed.rows.push_back({first_slot, std::ssize(row)});
     packed.max_tokens = std::max(packed.max_tokens, std::ssize(row));
   }
-  packed.rows_share_slots = 2 * num_shared > std::ssize(rows);
+  packed.rows_share_slots = 2 * num_shared > std::ssize(rows);  // most of them do
   return packed;
 }
 

@@ -1,4 +1,5 @@
-// Which token slots the rows of a step attend to, in device memory.
+// The token slots that the rows of a step attend to, in device memory, as attention takes them
+// (AttentionBatch in kernels/cuda/attention.h).
 #pragma once
 
 #include <cstdint>
@@ -10,24 +11,26 @@
 
 namespace lamina::cuda {
 
-// Thread: the stream's owner.
+// Owns the device memory. Thread: the stream's owner.
 class UploadedTables {
  public:
-  // Row i attends to rows[i], which are parts of tables; rows that are parts of the same one share
-  // its slots. What was there before is replaced in the stream's order.
+  // Uploads the slots of `rows`, of which row i attends to rows[i], a part of a sequence's table.
+  // Neighbouring rows that are parts of the same table share its slots. What was uploaded before is
+  // replaced in the stream's order. Ends the process if there is no memory.
   void Upload(std::span<const std::span<const TokenSlot>> rows, StagedStream& stream);
 
-  int64_t max_tokens() const { return max_tokens_; }  // of any row
+  // The most tokens of any row.
+  int64_t max_tokens() const { return max_tokens_; }
 
-  // The batch attends for these rows.
+  // Sets slots, rows, num_rows, max_tokens and rows_share_slots of the batch.
   void FillIn(AttentionBatch& batch) const;
 
  private:
-  DeviceBuffer slots_;       // TokenSlot, table by table
+  DeviceBuffer slots_;       // [num_slots] TokenSlot, table by table
   DeviceBuffer row_tokens_;  // [rows] RowTokens
   int64_t num_rows_ = 0;
   int64_t max_tokens_ = 0;
-  bool rows_share_slots_ = false;  // as AttentionBatch's
+  bool rows_share_slots_ = false;
 };
 
 }  // namespace lamina::cuda
