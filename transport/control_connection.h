@@ -1,5 +1,5 @@
-// One control connection: a stream of bytes, a queue of frames to send, and the thread that serves
-// both.
+// The implementation of ControlConnection: a byte stream, a queue of frames to send, and the thread
+// that serves both.
 #pragma once
 
 #include <algorithm>
@@ -18,6 +18,9 @@
 
 namespace lamina {
 
+// Over TCP, inside TLS if the stream is. Send writes to the stream at once if nothing is queued, on
+// the caller's thread; everything else happens on the connection's own. The stream is used by one
+// thread at a time, under mutex_. Thread: any; callbacks run on the connection's thread.
 class TcpControlConnection final : public ControlConnection {
  public:
   struct Peer {
@@ -26,7 +29,7 @@ class TcpControlConnection final : public ControlConnection {
   };
 
   // Starts the thread, which sends heartbeats from now on. kOutOfSpace if the process has no
-  // descriptor or thread left for it. REQUIRES: hellos have been exchanged on `stream`.
+  // descriptor or thread left. REQUIRES: the greeting is complete on `stream`.
   static Result<std::unique_ptr<ControlConnection>> Create(std::unique_ptr<ControlStream> stream,
                                                            Peer peer,
                                                            const ControlOptions& options);
@@ -51,64 +54,64 @@ class TcpControlConnection final : public ControlConnection {
     size_t bytes() const { return header.size() + payload.size(); }
   };
 
-  // What the other threads want of this connection's. It only grows.
+  // What other threads ask of the connection's thread. Nothing in it is ever taken back.
   struct Wish {
-    bool started = false;
-    bool abort = false;                      // destroyed
+    bool started = false;                    // Start was called
+    bool abort = false;                      // the destructor runs
     std::optional<Deadline> close_deadline;  // Close was called
   };
 
-  // Any thread. REQUIRES: mutex_ held.
+  // Thread: any. REQUIRES: mutex_ held.
   void Enqueue(uint16_t type, std::string payload);
-  void WriteQueued();  // what the stream takes without waiting
+  void WriteQueued();  // writes what the stream takes without waiting
   size_t WriteSome(const OutgoingFrame& frame);
 
-  // The connection's thread. Everything below runs there, without the mutex; of the stream it uses
-  // only fd() then.
-  struct Plan {
-    short events = 0;  // what to wait for on the socket
+  // Everything below runs on the connection's thread, without the mutex unless it says so. Without
+  // the mutex that thread uses nothing of the stream but fd().
+  struct Plan {        // what to wait for next
+    short events = 0;  // on the socket; 0: nothing
     int timeout_ms = 0;
-    bool has_buffered = false;  // there is something to read at once
+    bool has_buffered = false;  // the stream has bytes that can be read at once
   };
   void Run();
-  bool Step();  // false when the connection is over
-  bool WriteAndPlan(Plan& plan);
-  Plan MakePlan() const;  // REQUIRES: mutex_ held
-  void StartClosing();    // REQUIRES: mutex_ held
-  void CheckSilence();
-  Result<size_t> ReadSome();  // takes the mutex: another thread may be writing
+  bool Step();                    // writes, waits, reads; false when the connection is over
+  bool WriteAndPlan(Plan& plan);  // false when the connection is over; takes the mutex
+  Plan MakePlan() const;          // REQUIRES: mutex_ held
+  void StartClosing();            // REQUIRES: mutex_ held
+  void CheckSilence();            // ends the connection if the peer was silent for too long
+  Result<size_t> ReadSome();      // takes the mutex: another thread may be writing
   void Receive();
   void Handle(ControlFrame frame);
-  void Lose(Status cause);
-  bool MayCallBack();
+  void Lose(Status cause);  // ends the connection and reports `cause`
+  bool MayCallBack();       // after Start, before Close and the destructor; takes the mutex
 
   const Peer peer_;
   const ControlOptions options_;
   WakeFd wake_;
   std::atomic<size_t> max_payload_bytes_ = kMaxFrameBytes;
 
-  std::mutex mutex_;                       // guards what follows
-  std::unique_ptr<ControlStream> stream_;  // until the connection is over
+  std::mutex mutex_;                       // guards the members down to lost_
+  std::unique_ptr<ControlStream> stream_;  // null once the connection is over
   Wish wish_;
-  Callbacks callbacks_;  // only the thread's once wish_.started
+  Callbacks callbacks_;  // once wish_.started is set only the connection's thread uses it
   std::deque<OutgoingFrame> outbox_;
-  size_t unsent_bytes_ = 0;
-  size_t front_sent_bytes_ = 0;  // of outbox_'s front
-  bool wants_writable_ = false;
+  size_t unsent_bytes_ = 0;      // of the frames in outbox_
+  size_t front_sent_bytes_ = 0;  // how much of the first frame in outbox_ is sent
+  bool wants_writable_ = false;  // the stream took no more bytes
   bool closing_ = false;
   bool said_all_ = false;  // closing, and everything is sent
   TimePoint last_sent_;
   Status lost_;  // why nothing can be sent any more; what the peer sent before is still read
 
-  // The thread's own.
-  Wish seen_;
+  // Used by the connection's thread only.
+  Wish seen_;  // wish_, as the thread has last seen it
   ControlFrameDecoder decoder_;
   std::string read_buffer_;
   bool over_ = false;
   TimePoint last_heard_;
 
-  std::mutex join_mutex_;  // Close and the destructor may meet
-  std::thread thread_;     // last: runs on the members above
+  std::mutex join_mutex_;  // held to join thread_, as Close may run on several threads
+  std::thread thread_;     // last: it uses the members above
 };
 
 }  // namespace lamina
