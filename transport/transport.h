@@ -134,8 +134,8 @@ struct EndpointOptions {
   std::string hello;          // given to the peer; at most kMaxHelloBytes
 
   // Used by Accept: whether a peer with this hello may join. It is asked before the peer is told
-  // anything (keys of memory, addresses, `hello`); a peer that may not is dropped and logged. Null:
-  // every peer may join.
+  // anything (keys of memory, addresses, `hello`); a peer that may not is dropped. Null: every peer
+  // may join.
   std::function<bool(const std::string& peer_hello)> may_join = nullptr;
 
   // The window's descriptors are borrowed until the endpoint exists, its memory as long as the
