@@ -90,10 +90,11 @@ class Endpoint {
   virtual ~Endpoint() = default;
 
   // Writes `ops` in order into the peer's window, then delivers `notify`, if there is one. Borrows
-  // the sources until Event{kSent, tag}. On any error nothing was posted: kTryAgain if the queue is
-  // full (Poll and try again), kPeerLost if the peer is gone, kInvalidArgument if there are more
-  // than Limits::max_ops ops, one lies outside the peer's window, or a source is not registered
-  // where Limits::registered_sources demands it.
+  // the sources until Event{kSent, tag}. kTryAgain if the queue is full: Poll and try again.
+  // kInvalidArgument if there are more ops than Limits::max_ops, one lies outside the peer's window
+  // or, with verbs, a source is not registered or the post is too large for the NIC's queue. After
+  // either nothing was posted. kPeerLost if the peer is gone; then no kSent follows for this post.
+  // REQUIRES: the sources lie where Limits::registered_sources demands.
   virtual Status Post(std::span<const WriteOp> ops, std::optional<uint32_t> notify,
                       uint64_t tag) = 0;
 
