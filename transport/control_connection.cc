@@ -129,6 +129,7 @@ void TcpControlConnection::WriteQueued() {
 void TcpControlConnection::Run() {
   while (Step()) {
   }
+  // Under the mutex, as a Send of another thread may be using the stream.
   std::lock_guard lock(mutex_);
   if (lost_.ok())
     lost_ = PeerLost(peer_.hello + " at " + peer_.address + ": the connection is closed");
@@ -139,6 +140,8 @@ void TcpControlConnection::Run() {
 bool TcpControlConnection::Step() {
   Plan plan;
   if (!WriteAndPlan(plan)) return false;
+  // poll ignores a negative descriptor. With the socket's own a hang-up would end every wait, even
+  // one that asks for no event of it.
   pollfd entries[2] = {{plan.events == 0 ? -1 : stream_->fd(), plan.events, 0},
                        {wake_.fd(), POLLIN, 0}};
   poll(entries, 2, plan.has_buffered ? 0 : plan.timeout_ms);
@@ -217,7 +220,7 @@ void TcpControlConnection::Receive() {
   // After Close, reads only find out that the peer has closed too; what it sends is dropped.
   if (seen_.close_deadline.has_value()) return;
   decoder_.Append({read_buffer_.data(), *got});
-  decoder_.Limit(max_payload_bytes_);
+  decoder_.Limit(max_payload_bytes_);  // another thread may have called LimitFrames
   // Asked before every frame: no callback may begin once Close was called or the destructor runs.
   while (!over_ && MayCallBack()) {
     Result<ControlFrame> frame = decoder_.Next();

@@ -79,6 +79,7 @@ Result<ControlFrame> ControlFrameDecoder::Next() {
                      bytes_.substr(begin_ + kControlHeaderBytes, header.payload_bytes)};
   begin_ += kControlHeaderBytes + header.payload_bytes;
   if (begin_ == bytes_.size() && bytes_.capacity() > kKeptBytes) {
+    // clear() would keep the memory.
     std::string().swap(bytes_);
     begin_ = 0;
   }

@@ -112,6 +112,7 @@ Status RendezvousLink::Check(std::string_view kind) const {
 Status RendezvousLink::ReceiveGreeting(std::string_view kind) {
   if (part_ == Part::kHeader) {
     LAMINA_RETURN_IF_ERROR(Fill(reinterpret_cast<char*>(&greeting_), sizeof(greeting_)));
+    // Bounds the sizes before memory is allocated for them.
     LAMINA_RETURN_IF_ERROR(Check(kind));
     peer_.window_bytes = greeting_.window_bytes;
     peer_.hello.resize(greeting_.hello_bytes);

@@ -104,6 +104,7 @@ Result<Tcp::acceptor> ListenTcp(boost::asio::io_context& context, const std::str
   Tcp::acceptor acceptor(context);
   error_code error;
   acceptor.open(endpoint.protocol(), error);
+  // A restarted daemon may listen while connections of the one before are in TIME_WAIT.
   if (!error) acceptor.set_option(Tcp::acceptor::reuse_address(true), error);
   if (!error) acceptor.non_blocking(true, error);
   if (!error) acceptor.bind(endpoint, error);

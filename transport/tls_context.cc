@@ -69,7 +69,7 @@ Result<KeyHandle> ReadKey(const std::string& path) {
   bool asked = false;
   const BioHandle bio(BIO_new_mem_buf(bytes.data(), static_cast<int>(bytes.size())));
   KeyHandle key(PEM_read_bio_PrivateKey(bio.get(), nullptr, RefusePassphrase, &asked));
-  OPENSSL_cleanse(bytes.data(), bytes.size());
+  OPENSSL_cleanse(bytes.data(), bytes.size());  // no copy of the key stays in freed memory
   if (asked) {
     return InvalidArgument(
         "TLS key " + path +
@@ -157,7 +157,7 @@ void TlsContext::Free::operator()(SSL_CTX* context) const { SSL_CTX_free(context
 Result<std::shared_ptr<const TlsContext>> TlsContext::Load(const TlsFiles& files) {
   if (files.empty()) return std::shared_ptr<const TlsContext>();
   LAMINA_RETURN_IF_ERROR(CheckComplete(files));
-  ERR_clear_error();
+  ERR_clear_error();  // TakeOpenSslReason must find no error of an earlier call
   Handle handle(SSL_CTX_new(TLS_method()));
   SSL_CTX* context = handle.get();
   if (context == nullptr || SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) != 1 ||

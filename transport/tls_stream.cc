@@ -145,6 +145,8 @@ Status TlsStream::Open() {
 
 Status TlsStream::Handshake() {
   if (SSL_is_init_finished(ssl_.get())) return OkStatus();
+  // Here and below: SSL_get_error is right only if the thread's error queue was empty before the
+  // call (SSL_get_error(3)).
   ERR_clear_error();
   const int result = SSL_do_handshake(ssl_.get());
   if (result == 1) {

@@ -9,7 +9,7 @@
 //
 // The caller drives everything: nothing makes progress outside Post and Poll, neither of them
 // blocks, and a caller that has nothing to do sleeps on the fabric's event_fd(). There are no
-// threads, locks or callbacks behind this interface.
+// threads or callbacks behind this interface, and no locks but those of loopback.
 //
 //   Result<std::unique_ptr<Fabric>> fabric = OpenFabric("tcp");
 //   Result<std::unique_ptr<Endpoint>> peer = (*fabric)->Connect(address, options, deadline);

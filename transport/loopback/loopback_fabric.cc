@@ -81,6 +81,7 @@ class LoopbackListener final : public Listener {
     if (port_.waiting.empty()) return TryAgain();
     WaitingPeer* peer = port_.waiting.front();
     port_.waiting.pop_front();
+    // The peer waits in Connect, so it is told, and nothing is logged.
     if (!CheckMayJoin(options, peer->connection->ends[0].hello).ok()) {
       peer->refused = true;
       directory.changed.notify_all();

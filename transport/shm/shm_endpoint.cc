@@ -123,13 +123,14 @@ void ShmEndpoint::WakePeerIf(std::atomic<uint32_t>& announced) {
       announced.exchange(0, std::memory_order_seq_cst) == 0)
     return;
   const uint64_t one = 1;
-  // The only failure is EAGAIN, when the eventfd is signalled already.
+  // EAGAIN means that the eventfd is signalled already.
   [[maybe_unused]] const ssize_t written = write(peer_.wake.get(), &one, sizeof(one));
 }
 
 size_t ShmEndpoint::Poll(std::span<Event> out) {
   if (announced_) {
     announced_ = false;
+    // Only spares the peer a needless wake-up, so the order does not matter.
     own_.owner_sleeps.store(0, std::memory_order_relaxed);
   }
   if (context_.may_have_slept || (!lost_ && ++polls_since_check_ >= kPollsPerCheck)) {

@@ -77,6 +77,7 @@ Status ShmListener::TakeNewPeers() {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       return OutOfSpace(ErrnoText("accept on shm " + name_));
     }
+    // Before another peer is dropped for it: no other user can take anybody's place.
     int pid = 0;
     if (const Status status = CheckShmCredentials(socket.get(), pid); !status.ok()) {
       LAMINA_LOG_WARN("shm {}: dropped a peer: {}", name_, status.message());
@@ -176,6 +177,7 @@ Result<std::unique_ptr<Endpoint>> ShmFabric::Connect(const std::string& address,
                                                      Deadline deadline) {
   LAMINA_RETURN_IF_ERROR(CheckOptions(options, kShmLimits));
   LAMINA_ASSIGN_OR_RETURN(UniqueFd socket, ConnectShm(address, deadline));
+  // Any user's process may listen at an abstract name, and this end hands over its memory.
   int pid = 0;
   Status status = CheckShmCredentials(socket.get(), pid);
   if (!status.ok()) return status.WithContext("shm " + address);

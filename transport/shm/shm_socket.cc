@@ -16,7 +16,9 @@ namespace {
 
 // Before every name, so that it meets no abstract name of another program.
 constexpr std::string_view kPrefix = "lamina-shm/";
+// Neither the size nor the seals of a segment can change any more.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+// Descriptors in a greeting: segment, eventfd and, if there is one, the device window.
 constexpr size_t kNumFds = 2, kNumFdsWithDevice = 3;
 
 struct UnixAddress {
@@ -40,6 +42,7 @@ Result<UnixAddress> MakeAddress(const std::string& name) {
 }
 
 Result<UniqueFd> OpenSocket() {
+  // SEQPACKET keeps a greeting one message, which comes as a whole or not at all.
   UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return OutOfSpace(ErrnoText("socket"));
   return fd;

@@ -1,5 +1,5 @@
-// The listener of the tcp fabric: accepts connections and reads the peers' greetings. A peer has 5
-// s to greet; peers that have not greeted hold at most 64 sockets (strangers.h).
+// The listener of the tcp fabric: accepts connections and reads the peers' greetings. A peer must
+// greet within 5 s; peers that have not greeted hold at most 64 sockets (strangers.h).
 #pragma once
 
 #include <list>

@@ -14,6 +14,7 @@
 namespace lamina {
 
 ZeroCopySends::ZeroCopySends(int socket) : socket_(socket) {
+  // Fails where the kernel has no MSG_ZEROCOPY (before Linux 4.14): then all sends copy.
   const int on = 1;
   is_on_ = setsockopt(socket_, SOL_SOCKET, SO_ZEROCOPY, &on, sizeof(on)) == 0;
 }

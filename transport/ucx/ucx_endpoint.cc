@@ -143,6 +143,7 @@ void UcxEndpoint::Start(RendezvousLink link) {
 size_t UcxEndpoint::Poll(std::span<Event> out) {
   if (announced_) {
     announced_ = false;
+    // Only spares the peer a needless wake-up, so the order does not matter.
     own().owner_sleeps.store(0, std::memory_order_relaxed);
   }
   if (context_.may_have_slept || (!is_broken_ && ++polls_since_check_ >= kPollsPerUcxCheck)) {

@@ -11,10 +11,10 @@
 // A sender reaches the peer's window in one of two ways (UcxPath), and the receiver need not know
 // which. Either way a notification arrives after all bytes written before it are in the window.
 //
-//   kMapped    The CPU writes into the peer's region, which is mapped in this process
-//   (ucp_rkey_ptr),
-//              and then puts the notification into the ring. An owner that sleeps would not see it
-//              there and says so in owner_sleeps; then the sender wakes it with a notice.
+//   kMapped    The CPU writes into the peer's region, which this process has mapped
+//              (ucp_rkey_ptr), and then puts the notification into the ring. An owner that sleeps
+//              would not see it there and says so in owner_sleeps; then the sender wakes it with a
+//              notice.
 //   kPuts      The NIC writes (ucp_put_nbx), and the writes are flushed. Then the notification goes
 //              in a notice, as UCX promises no order between writes and messages, which may take
 //              different transports. Used only where keys protect the memory, never where UCX would

@@ -106,6 +106,7 @@ Result<std::unique_ptr<VerbsDevice>> VerbsDevice::Open(ibv_device* device, size_
   opened->channel_.reset(ibv_create_comp_channel(opened->context()));
   if (!opened->domain_ || !opened->channel_)
     return NotFound(name + ": " + ErrnoText("ibv_alloc_pd, ibv_create_comp_channel"));
+  // VerbsQueuePair::TakeEvents reads until there is no event left.
   const int fd = opened->channel_->fd;
   if (fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) != 0)
     return NotFound(name + ": " + ErrnoText("fcntl"));
@@ -119,8 +120,8 @@ std::optional<VerbsPort> VerbsDevice::FindPort(const std::optional<ip::address>&
     ibv_port_attr port;
     if (!IsActive(context(), entry.port_num, port)) continue;
     const bool is_infiniband = port.link_layer == IBV_LINK_LAYER_INFINIBAND;
-    // RoCE v2 goes over UDP and is routed like IP; RoCE v1 GIDs of the same address are passed
-    // over.
+    // An InfiniBand port always has a GID 0. On RoCE a port has GIDs of both versions for each
+    // address; only those of v2 can be routed.
     if (is_infiniband ? entry.gid_index != 0 : entry.gid_type != IBV_GID_TYPE_ROCE_V2) continue;
     const auto number = static_cast<uint8_t>(entry.port_num);
     if (local.has_value() && !(is_infiniband ? CarriesIpoib(*local, name(), number)

@@ -54,6 +54,7 @@ Result<VerbsDepths> ChooseDepths(const VerbsDevices& devices) {
     const auto completions = static_cast<uint32_t>(std::max(device->attributes().max_cqe, 0));
     if (requests < kExtraReceives + kMinCredits || completions < 2 * (kExtraReceives + kMinCredits))
       return CannotHold(*device);
+    // One completion queue serves sends and receives: half of its entries are for each.
     depths.sends =
         std::min({depths.sends, requests - kCreditSends, completions / 2 - kCreditSends});
     depths.credits =
@@ -171,6 +172,7 @@ Status VerbsQueuePair::Connect(const VerbsOffer& peer) {
     return PeerLost(device().name() + ": " + status.message() +
                     ": is there a way to the peer's GID?");
 
+  // The limits on RDMA reads and atomics stay 0 at both steps: lamina uses neither.
   attributes = {};
   attributes.qp_state = IBV_QPS_RTS;
   attributes.sq_psn = first_packet_;
@@ -206,6 +208,7 @@ void VerbsQueuePair::TakeEvents(const VerbsDevice& device) {
   ibv_cq* completions = nullptr;
   void* pair = nullptr;
   while (ibv_get_cq_event(device.channel(), &completions, &pair) == 0) {
+    // Destroying a completion queue waits until all its events are acknowledged.
     ibv_ack_cq_events(completions, 1);
     static_cast<VerbsQueuePair*>(pair)->is_event_requested_ = false;
   }

@@ -12,7 +12,8 @@ namespace {
 
 using std::to_string;
 
-constexpr size_t kMaxWriteBytes = size_t{1} << 30;  // a power of two below the 2^31 of one message
+// Longer writes are split. InfiniBand allows 2^31 bytes in one message.
+constexpr size_t kMaxWriteBytes = size_t{1} << 30;
 
 uint64_t NumWrites(size_t bytes, size_t max_bytes) { return (bytes + max_bytes - 1) / max_bytes; }
 
