@@ -24,7 +24,7 @@ Result<std::unique_ptr<ControlConnection>> TcpControlConnection::Create(
   try {
     return std::unique_ptr<ControlConnection>(
         new TcpControlConnection(std::move(stream), std::move(peer), options, std::move(wake)));
-  } catch (const std::system_error& error) {
+  } catch (const std::system_error& error) {  // from std::thread
     return OutOfSpace(std::string("starting a connection's thread: ") + error.what());
   }
 }
@@ -92,6 +92,7 @@ void TcpControlConnection::Enqueue(uint16_t type, std::string payload) {
 void TcpControlConnection::Close(Deadline deadline) {
   {
     std::lock_guard lock(mutex_);
+    // The first call's deadline holds: the thread may have acted on it.
     if (!wish_.close_deadline.has_value()) wish_.close_deadline = deadline;
   }
   wake_.Signal();

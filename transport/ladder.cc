@@ -105,6 +105,8 @@ Result<std::vector<std::string>> LadderKinds(std::string_view kind, bool fallbac
 
 Result<std::unique_ptr<Ladder>> Ladder::Open(std::span<const std::string> kinds) {
   std::unique_ptr<Ladder> ladder(new Ladder());
+  // At a node the kinds come from a Configure message. Without a bound it could open fabrics until
+  // memory or descriptors run out.
   if (kinds.size() > std::size(kLadder))
     return InvalidArgument(std::to_string(kinds.size()) + " kinds of data path; there are " +
                            std::to_string(std::size(kLadder)));

@@ -47,6 +47,7 @@ Status WaitUntilSettled(RendezvousEnd& end, RendezvousLink& link, Deadline deadl
     LAMINA_RETURN_IF_ERROR(link.CheckAlive());
     if (deadline.Passed())
       return TimedOut("the peer answers over TCP, but the fabric does not get through to it");
+    // Settle has no descriptor to wait for. The pause ends early if the peer goes.
     WaitForFd(link.fd(), POLLIN, Deadline::After(kSettlePause));
   }
 }

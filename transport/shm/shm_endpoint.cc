@@ -78,7 +78,7 @@ ShmEndpoint::ShmEndpoint(ShmContext& context, UniqueFd socket, Mapping own_segme
 
 ShmEndpoint::~ShmEndpoint() {
   std::erase(context_.endpoints, this);
-  if (!lost_) context_.poll_set.Remove(socket_.get());
+  if (!lost_) context_.poll_set.Remove(socket_.get());  // else Lose has removed it
 }
 
 Status ShmEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t> notify,

@@ -37,7 +37,7 @@ TcpEndpoint::TcpEndpoint(TcpContext& context, Tcp::socket socket, Mapping window
 
 TcpEndpoint::~TcpEndpoint() {
   std::erase(context_.endpoints, this);
-  if (!lost_) context_.poll_set.Remove(socket_.native_handle());
+  if (!lost_) context_.poll_set.Remove(socket_.native_handle());  // else Lose has removed it
 }
 
 void TcpEndpoint::Outgoing::Encode(std::span<const WriteOp> ops, std::optional<uint32_t> notify,
@@ -129,6 +129,7 @@ void TcpEndpoint::Advance(size_t written_bytes) {
       written_bytes -= part;
       if (buffer.size() > 0) return;
     }
+    // Sends made so far may read this post's sources: it is done when all of them are.
     post.num_sends = zero_copy_.num_sent();
   }
 }

@@ -188,6 +188,7 @@ size_t UcxEndpoint::TakeSent(std::span<Event> out) {
   return count;
 }
 
+// Called after TakeSent: the posts that are left have not completed, or failed.
 size_t UcxEndpoint::TakeLost(std::span<Event> out) {
   size_t count = 0;
   for (; !posts_->empty() && count < out.size(); posts_->Pop()) {

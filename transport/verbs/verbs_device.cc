@@ -171,7 +171,7 @@ Result<VerbsDevices> VerbsDevices::OpenAll() {
         VerbsDevice::Open(list.get()[i], devices.devices_.size());
     if (device.ok()) {
       devices.devices_.push_back(std::move(device).value());
-    } else {
+    } else {  // passed over; the reason is told only if there is no other
       seen += " [" + device.status().message() + "]";
     }
   }

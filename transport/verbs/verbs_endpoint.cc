@@ -38,7 +38,7 @@ VerbsEndpoint::VerbsEndpoint(VerbsContext& context, std::unique_ptr<VerbsRegions
 
 VerbsEndpoint::~VerbsEndpoint() {
   std::erase(context_.endpoints, this);
-  if (!is_broken_) context_.poll_set.Remove(link_.fd());
+  if (!is_broken_) context_.poll_set.Remove(link_.fd());  // else Break has removed it
 }
 
 size_t VerbsEndpoint::Poll(std::span<Event> out) {

@@ -82,6 +82,7 @@ Result<std::unique_ptr<VerbsRegions::Memory>> VerbsRegions::NewMemory(
   LAMINA_ASSIGN_OR_RETURN(Mapping mapping, Mapping::Anonymous(bytes));
   std::unique_ptr<Memory> memory(new Memory(*this, std::move(mapping)));
   memory->access_ = access;
+  // Entered before it is registered: if that fails the destructor takes it out again.
   if (bytes > 0) memory_[memory->bytes().data() + bytes] = memory.get();
   for (const VerbsDevice* device : devices) LAMINA_RETURN_IF_ERROR(memory->Register(*device));
   return memory;
