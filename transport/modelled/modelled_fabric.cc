@@ -112,8 +112,8 @@ class ModelledEndpoint final : public Endpoint {
   void Take(const Event& event);
 
   ModelledFabric& fabric_;
-  const std::unique_ptr<Buffer>
-      stamps_;  // the sources of stamps; outlives inner_, which reads them
+  // The sources of the stamps. Outlives inner_, whose posts read them.
+  const std::unique_ptr<Buffer> stamps_;
   const std::unique_ptr<Endpoint> inner_;
   Stamp stamp_;                             // of what was posted since the last notification
   size_t num_sent_ = 0, num_received_ = 0;  // notifications
@@ -177,7 +177,7 @@ bool ModelledFabric::Arm() {
   itimerspec timer{};  // zero: off
   if (next != TimePoint::max()) {
     const TimePoint wake = next - kWakeUp;
-    // So near, or without a timer, the owner polls until then.
+    // If the next notification is that near, or there is no timer, the owner polls until then.
     if (!timer_.valid() || wake <= Clock::now()) return false;
     const auto since_boot =
         std::chrono::duration_cast<std::chrono::nanoseconds>(wake.time_since_epoch());

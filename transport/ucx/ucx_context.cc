@@ -37,7 +37,7 @@ ucs_status_t OnMessage(void* context, const void* header, size_t header_bytes, v
   return UCS_OK;
 }
 
-// What `print` writes to a FILE, as text: UCX offers some of its state in no other way.
+// The text that `print` writes to a FILE.
 template <typename Print>
 std::string Printed(Print print) {
   char* text = nullptr;
