@@ -1,4 +1,5 @@
-// A first-in first-out queue whose memory is allocated once.
+// A first-in first-out queue (a ring) whose memory is allocated once. Endpoints keep their
+// outstanding posts in one.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +7,8 @@
 
 namespace lamina {
 
-// Thread: owner. Slots are reused, so T may be large.
+// Thread: owner. Slots are reused and never destroyed before the queue, so a large T, or one that
+// keeps its own memory, costs nothing per entry.
 template <typename T>
 class BoundedQueue {
  public:
@@ -16,11 +18,11 @@ class BoundedQueue {
   bool full() const { return size_ == slots_.size(); }
   size_t size() const { return size_; }
 
-  // The i-th oldest. REQUIRES: i < size().
+  // The i-th oldest entry. REQUIRES: i < size().
   T& operator[](size_t i) { return slots_[Wrap(begin_ + i)]; }
-  T& front() { return slots_[begin_]; }
+  T& front() { return slots_[begin_]; }  // REQUIRES: !empty()
 
-  // A new youngest entry, which still holds what its slot held before. REQUIRES: !full().
+  // Appends an entry, which still holds what its slot held before. REQUIRES: !full().
   T& PushSlot() { return slots_[Wrap(begin_ + size_++)]; }
 
   // REQUIRES: !empty().
@@ -30,9 +32,8 @@ class BoundedQueue {
   }
 
  private:
-  size_t Wrap(size_t index) const {
-    return index < slots_.size() ? index : index - slots_.size();
-  }  // a division would cost more than a post
+  // No modulo: a division would cost more than the rest of a post.
+  size_t Wrap(size_t index) const { return index < slots_.size() ? index : index - slots_.size(); }
 
   std::vector<T> slots_;
   size_t begin_ = 0;

@@ -41,6 +41,7 @@ Status CheckOps(std::span<const WriteOp> ops, const Limits& limits, uint64_t pee
   }
   for (const WriteOp& op : ops) {
     const uint64_t bytes = op.to_device ? device_window_bytes : peer_window_bytes;
+    // Subtracted, as an offset plus a size could overflow.
     if (op.peer_offset > bytes || op.source.size() > bytes - op.peer_offset)
       return OutsideWindow(op, bytes);
   }

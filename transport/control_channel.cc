@@ -14,7 +14,7 @@
 namespace lamina {
 namespace {
 
-// Between two looks whether somebody wants to stop.
+// How often `interrupted` is called while the peer's greeting does not come.
 constexpr auto kInterruptionInterval = milliseconds(100);
 
 // The socket leaves Asio here: each connection's thread waits for its socket and its queue with
@@ -53,7 +53,7 @@ Result<BoundSocket> OpenListener(const std::string& address) {
   }
 }
 
-// The peer's hello.
+// Runs the connecting end's greeting and returns the peer's hello.
 Result<std::string> Greet(ControlStream& stream, const ControlOptions& options, Deadline deadline) {
   LAMINA_RETURN_IF_ERROR(CheckConnectorProof(stream.fd(), options));
   LAMINA_ASSIGN_OR_RETURN(ControlGreeting greeting,
@@ -88,7 +88,7 @@ Result<std::unique_ptr<ControlConnection>> ConnectControl(const std::string& add
   LAMINA_RETURN_IF_ERROR(CheckControlOptions(options));
   LAMINA_ASSIGN_OR_RETURN(UniqueFd socket, OpenSocket(address, options, deadline));
   LAMINA_ASSIGN_OR_RETURN(const HostPort parts, ParseHostPort(address));
-  // As the resolver takes it.
+  // The resolver takes an empty host for this machine too.
   const std::string host = parts.host.empty() ? "localhost" : parts.host;
   LAMINA_ASSIGN_OR_RETURN(
       std::unique_ptr<ControlStream> stream,

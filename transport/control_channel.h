@@ -44,12 +44,13 @@ struct ControlOptions {
   Clock::duration heartbeat = std::chrono::seconds(1);
   // Silence after which the peer counts as lost.
   Clock::duration peer_timeout = std::chrono::seconds(10);
-  // Who may be the peer; without either, only this machine's processes, on the loopback.
-  // The cluster's (secret_file.h), the same at both ends; "": none.
+  // The next two say who may be the peer. Without either only processes of this machine can be, on
+  // the loopback.
+  // The cluster's secret (secret_file.h), the same at both ends; "": none.
   std::string secret = {};
-  // Of this end (tls_context.h), shared by its connections; both ends have one or none.
+  // This end's certificate (tls_context.h), shared by its connections. Both ends have one, or none.
   std::shared_ptr<const TlsContext> tls = nullptr;
-  // ConnectControl gives up soon after it is true; null: it does not.
+  // ConnectControl gives up soon after this returns true; null: it goes on until its deadline.
   std::function<bool()> interrupted = nullptr;
 };
 
@@ -59,10 +60,9 @@ class ControlConnection {
  public:
   struct Callbacks {
     std::function<void(ControlFrame)> on_frame;
-    std::function<void(Status)>
-        // At most once, nothing after it; kPeerLost, kTimeout or kCorrupt, naming the peer. Not
-        // called for Close.
-        on_lost;
+    // Called at most once, and no callback after it, with kPeerLost, kTimeout or kCorrupt and a
+    // message that names the peer. Not called after Close.
+    std::function<void(Status)> on_lost;
   };
 
   // Closes at once: what is queued may be lost. No callback runs after it.
@@ -71,8 +71,8 @@ class ControlConnection {
   // Callbacks begin with this call; frames that came before it are kept. REQUIRES: called once.
   virtual void Start(Callbacks callbacks) = 0;
 
-  // A larger frame of the peer's ends the connection from now on. At first, and at most:
-  // kMaxFrameBytes. Thread: any.
+  // From now on a frame of the peer with a larger payload ends the connection. The limit is
+  // kMaxFrameBytes before the first call, and never more. Thread: any.
   virtual void LimitFrames(size_t max_payload_bytes) = 0;
 
   // Queues one frame. kPeerLost once the peer is gone; kOutOfSpace if it has more than 256 MiB
@@ -97,7 +97,8 @@ class ControlListener {
 
   // `on_accept` runs on the listener's thread, once per peer that greeted in time; it must not
   // destroy the listener. kInvalidArgument for an address that cannot be parsed, or off the
-  // loopback without secret and certificate; kOutOfSpace "port in use" names the address.
+  // loopback without secret and certificate; kNotFound if its host is unknown; kOutOfSpace "port in
+  // use" names the address.
   static Result<std::unique_ptr<ControlListener>> Create(
       const std::string& address, const ControlOptions& options,
       std::function<void(std::unique_ptr<ControlConnection>)> on_accept);

@@ -15,7 +15,7 @@ namespace lamina {
 namespace {
 
 constexpr size_t kMaxUnsentBytes = size_t{256} << 20;
-constexpr size_t kReadBytes = size_t{256} << 10;  // per system call
+constexpr size_t kReadBytes = size_t{256} << 10;  // per Read
 
 }  // namespace
 
@@ -25,7 +25,7 @@ Result<std::unique_ptr<ControlConnection>> TcpControlConnection::Create(
   try {
     return std::unique_ptr<ControlConnection>(
         new TcpControlConnection(std::move(stream), std::move(peer), options, std::move(wake)));
-  } catch (const std::system_error& error) {
+  } catch (const std::system_error& error) {  // from std::thread
     return OutOfSpace(std::string("starting a connection's thread: ") + error.what());
   }
 }
@@ -78,8 +78,8 @@ Status TcpControlConnection::Send(uint16_t type, std::string payload) {
   }
   const bool was_empty = outbox_.empty();
   Enqueue(type, std::move(payload));
-  if (!was_empty) return OkStatus();  // the thread is at it
-  WriteQueued();                      // here and now: saves the hop to the thread
+  if (!was_empty) return OkStatus();  // the thread waits to write what is queued already
+  WriteQueued();                      // at once, which saves waking the thread
   if (!outbox_.empty()) wake_.Signal();
   return OkStatus();
 }
@@ -93,6 +93,7 @@ void TcpControlConnection::Enqueue(uint16_t type, std::string payload) {
 void TcpControlConnection::Close(Deadline deadline) {
   {
     MutexLock lock(mutex_);
+    // The first call's deadline holds: the thread may have acted on it.
     if (!wish_.close_deadline.has_value()) wish_.close_deadline = deadline;
   }
   wake_.Signal();
@@ -130,6 +131,7 @@ void TcpControlConnection::WriteQueued() {
 void TcpControlConnection::Run() {
   while (Step()) {
   }
+  // Under the mutex, as a Send of another thread may be using the stream.
   MutexLock lock(mutex_);
   if (lost_.ok())
     lost_ = PeerLost(peer_.hello + " at " + peer_.address + ": the connection is closed");
@@ -140,6 +142,8 @@ void TcpControlConnection::Run() {
 bool TcpControlConnection::Step() {
   Plan plan;
   if (!WriteAndPlan(plan)) return false;
+  // poll ignores a negative descriptor. With the socket's own a hang-up would end every wait, even
+  // one that asks for no event of it.
   pollfd entries[2] = {{plan.events == 0 ? -1 : stream_->fd(), plan.events, 0},
                        {wake_.fd(), POLLIN, 0}};
   poll(entries, 2, plan.has_buffered ? 0 : plan.timeout_ms);
@@ -151,7 +155,8 @@ bool TcpControlConnection::Step() {
 
 bool TcpControlConnection::WriteAndPlan(Plan& plan) {
   MutexLock lock(mutex_);
-  if (wish_.started && !seen_.started) last_heard_ = Clock::now();  // nothing was read before
+  // The time before Start does not count as silence of the peer: nothing was read then.
+  if (wish_.started && !seen_.started) last_heard_ = Clock::now();
   seen_ = wish_;
   if (seen_.abort) return false;
   if (seen_.close_deadline.has_value() && !closing_) StartClosing();
@@ -161,8 +166,8 @@ bool TcpControlConnection::WriteAndPlan(Plan& plan) {
   if (closing_) {
     if (!lost_.ok() || seen_.close_deadline->Passed()) return false;
     if (outbox_.empty() && !said_all_) {
-      // Now wait for the peer to close: closing first, with bytes unread, would reset what is under
-      // way.
+      // From now on wait for the peer to close. Closing first, with bytes unread, would make the
+      // kernel reset the connection, and the peer would lose what is in flight.
       said_all_ = true;
       shutdown(stream_->fd(), SHUT_WR);
     }
@@ -172,6 +177,7 @@ bool TcpControlConnection::WriteAndPlan(Plan& plan) {
 }
 
 TcpControlConnection::Plan TcpControlConnection::MakePlan() const {
+  // A second at most; Start, Close, Send and the destructor signal wake_.
   TimePoint next = Clock::now() + std::chrono::seconds(1);
   if (closing_) {
     next = std::min(next, seen_.close_deadline->at());
@@ -179,6 +185,7 @@ TcpControlConnection::Plan TcpControlConnection::MakePlan() const {
     if (outbox_.empty() && lost_.ok()) next = std::min(next, last_sent_ + options_.heartbeat);
     if (seen_.started) next = std::min(next, last_heard_ + options_.peer_timeout);
   }
+  // Before Start frames stay in the socket, as there is nobody to give them to.
   const bool reads = seen_.started || closing_;
   return {static_cast<short>((reads ? POLLIN : 0) | (wants_writable_ ? POLLOUT : 0)),
           Deadline(next).RemainingMs(), reads && stream_->has_buffered()};
@@ -193,7 +200,8 @@ void TcpControlConnection::CheckSilence() {
   if (!seen_.started || seen_.close_deadline.has_value()) return;
   const auto silence = Clock::now() - last_heard_;
   if (silence < options_.peer_timeout) return;
-  // If this process hung or a callback took its time, the peer's heartbeats wait in the socket.
+  // If it was this process that hung, or a callback that took long, the peer's heartbeats wait in
+  // the socket.
   int unread = 0;
   if (ioctl(stream_->fd(), FIONREAD, &unread) == 0 && unread > 0) return Receive();
   Lose(TimedOut("no sign of life for " +
@@ -211,9 +219,11 @@ void TcpControlConnection::Receive() {
   if (!got.ok()) return Lose(got.status());
   if (*got == 0) return Lose(PeerLost("its end of the connection closed without a goodbye"));
   last_heard_ = Clock::now();
-  if (seen_.close_deadline.has_value()) return;  // reads only until the peer has closed too
+  // After Close, reads only find out that the peer has closed too; what it sends is dropped.
+  if (seen_.close_deadline.has_value()) return;
   decoder_.Append({read_buffer_.data(), *got});
-  decoder_.Limit(max_payload_bytes_);
+  decoder_.Limit(max_payload_bytes_);  // another thread may have called LimitFrames
+  // Asked before every frame: no callback may begin once Close was called or the destructor runs.
   while (!over_ && MayCallBack()) {
     Result<ControlFrame> frame = decoder_.Next();
     if (frame.ok()) {
@@ -242,6 +252,7 @@ bool TcpControlConnection::MayCallBack() {
 
 void TcpControlConnection::Lose(Status cause) {
   over_ = true;
+  // The end of a connection that was closed here is no loss.
   if (seen_.close_deadline.has_value()) return;
   const Status status = cause.WithContext(peer_.hello + " at " + peer_.address);
   {

@@ -1,5 +1,5 @@
-// One control connection: a stream of bytes, a queue of frames to send, and the thread that serves
-// both.
+// The implementation of ControlConnection: a byte stream, a queue of frames to send, and the thread
+// that serves both.
 #pragma once
 
 #include <algorithm>
@@ -18,6 +18,9 @@
 
 namespace lamina {
 
+// Over TCP, inside TLS if the stream is. Send writes to the stream at once if nothing is queued, on
+// the caller's thread; everything else happens on the connection's own. The stream is used by one
+// thread at a time, under mutex_. Thread: any; callbacks run on the connection's thread.
 class TcpControlConnection final : public ControlConnection {
  public:
   struct Peer {
@@ -26,7 +29,7 @@ class TcpControlConnection final : public ControlConnection {
   };
 
   // Starts the thread, which sends heartbeats from now on. kOutOfSpace if the process has no
-  // descriptor or thread left for it. REQUIRES: hellos have been exchanged on `stream`.
+  // descriptor or thread left. REQUIRES: the greeting is complete on `stream`.
   static Result<std::unique_ptr<ControlConnection>> Create(std::unique_ptr<ControlStream> stream,
                                                            Peer peer,
                                                            const ControlOptions& options);
@@ -51,36 +54,36 @@ class TcpControlConnection final : public ControlConnection {
     size_t bytes() const { return header.size() + payload.size(); }
   };
 
-  // What the other threads want of this connection's. It only grows.
+  // What other threads ask of the connection's thread. Nothing in it is ever taken back.
   struct Wish {
-    bool started = false;
-    bool abort = false;                      // destroyed
+    bool started = false;                    // Start was called
+    bool abort = false;                      // the destructor runs
     std::optional<Deadline> close_deadline;  // Close was called
   };
 
   // Thread: any.
   void Enqueue(uint16_t type, std::string payload) REQUIRES(mutex_);
-  void WriteQueued() REQUIRES(mutex_);  // what the stream takes without waiting
+  void WriteQueued() REQUIRES(mutex_);  // writes what the stream takes without waiting
   size_t WriteSome(const OutgoingFrame& frame) REQUIRES(mutex_);
 
-  // The connection's thread. Everything below runs there, without the mutex; of the stream it uses
-  // only fd() then.
-  struct Plan {
-    short events = 0;  // what to wait for on the socket
+  // Everything below runs on the connection's thread, without the mutex unless it says so. Without
+  // the mutex that thread uses nothing of the stream but fd().
+  struct Plan {        // what to wait for next
+    short events = 0;  // on the socket; 0: nothing
     int timeout_ms = 0;
-    bool has_buffered = false;  // there is something to read at once
+    bool has_buffered = false;  // the stream has bytes that can be read at once
   };
   void Run();
-  bool Step();  // false when the connection is over
-  bool WriteAndPlan(Plan& plan);
+  bool Step();                    // writes, waits, reads; false when the connection is over
+  bool WriteAndPlan(Plan& plan);  // false when the connection is over; takes the mutex
   Plan MakePlan() const REQUIRES(mutex_);
   void StartClosing() REQUIRES(mutex_);
-  void CheckSilence();
+  void CheckSilence();        // ends the connection if the peer was silent for too long
   Result<size_t> ReadSome();  // takes the mutex: another thread may be writing
   void Receive();
   void Handle(ControlFrame frame);
-  void Lose(Status cause);
-  bool MayCallBack();
+  void Lose(Status cause);  // ends the connection and reports `cause`
+  bool MayCallBack();       // after Start, before Close and the destructor; takes the mutex
 
   const Peer peer_;
   const ControlOptions options_;
@@ -88,31 +91,31 @@ class TcpControlConnection final : public ControlConnection {
   std::atomic<size_t> max_payload_bytes_ = kMaxFrameBytes;
 
   Mutex mutex_;
-  // Until the connection is over. Used with the mutex held, except that the connection's thread,
-  // which alone resets it, asks for its fd() without.
+  // Null once the connection is over. Used with the mutex held, except that the connection's
+  // thread, which alone resets it, asks for its fd() without.
   std::unique_ptr<ControlStream> stream_;
   Wish wish_ GUARDED_BY(mutex_);
   // Set before wish_.started says so; from then on only the connection's thread uses them.
   Callbacks callbacks_;
   std::deque<OutgoingFrame> outbox_ GUARDED_BY(mutex_);
-  size_t unsent_bytes_ GUARDED_BY(mutex_) = 0;
-  size_t front_sent_bytes_ GUARDED_BY(mutex_) = 0;  // of outbox_'s front
-  bool wants_writable_ GUARDED_BY(mutex_) = false;
+  size_t unsent_bytes_ GUARDED_BY(mutex_) = 0;      // of the frames in outbox_
+  size_t front_sent_bytes_ GUARDED_BY(mutex_) = 0;  // how much of the first of them is sent
+  bool wants_writable_ GUARDED_BY(mutex_) = false;  // the stream took no more bytes
   bool closing_ GUARDED_BY(mutex_) = false;
   bool said_all_ GUARDED_BY(mutex_) = false;  // closing, and everything is sent
   TimePoint last_sent_ GUARDED_BY(mutex_);
   // Why nothing can be sent any more; what the peer sent before is still read.
   Status lost_ GUARDED_BY(mutex_);
 
-  // The thread's own.
-  Wish seen_;
+  // Used by the connection's thread only.
+  Wish seen_;  // wish_, as the thread has last seen it
   ControlFrameDecoder decoder_;
   std::string read_buffer_;
   bool over_ = false;
   TimePoint last_heard_;
 
-  Mutex join_mutex_;    // Close and the destructor may meet
-  std::thread thread_;  // last: runs on the members above
+  Mutex join_mutex_;    // held to join thread_, as Close may run on several threads
+  std::thread thread_;  // last: it uses the members above
 };
 
 }  // namespace lamina

@@ -10,7 +10,8 @@ namespace {
 static_assert(std::endian::native == std::endian::little,
               "frames are copied as they lie in memory");
 
-constexpr size_t kKeptBytes = size_t{1} << 20;  // of a buffer that one large frame needed
+// A larger buffer, which one large frame needed, is freed once it is empty.
+constexpr size_t kKeptBytes = size_t{1} << 20;
 
 std::string Hex(uint32_t value) {
   char text[16];
@@ -30,7 +31,8 @@ std::array<char, kControlHeaderBytes> EncodeControlHeader(uint16_t type, uint32_
 }
 
 void ControlFrameDecoder::Append(std::string_view bytes) {
-  // What is left moves no farther than what has gone: linear in all.
+  // Moves what is left to the front once it is no more than what was consumed. So each byte is
+  // moved for a byte that was consumed, and appending takes linear time in all.
   if (begin_ > 0 && begin_ >= available_bytes()) {
     bytes_.erase(0, begin_);
     begin_ = 0;
@@ -77,6 +79,7 @@ Result<ControlFrame> ControlFrameDecoder::Next() {
                      bytes_.substr(begin_ + kControlHeaderBytes, header.payload_bytes)};
   begin_ += kControlHeaderBytes + header.payload_bytes;
   if (begin_ == bytes_.size() && bytes_.capacity() > kKeptBytes) {
+    // clear() would keep the memory.
     std::string().swap(bytes_);
     begin_ = 0;
   }

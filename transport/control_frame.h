@@ -1,5 +1,5 @@
-// The bytes of the control channel: how frames are written, and a decoder that believes nothing.
-// Grammar: control_channel.h.
+// The frames of the control channel as bytes: the encoder of a header, and a decoder for bytes from
+// a peer that is not trusted. control_channel.h has the grammar.
 #pragma once
 
 #include <array>
@@ -12,39 +12,44 @@
 
 namespace lamina {
 
-inline constexpr uint32_t kControlMagic = 0x414e4d4c;  // "LMNA"
+inline constexpr uint32_t kControlMagic = 0x414e4d4c;  // "LMNA" in memory
 inline constexpr size_t kControlHeaderBytes = 12;
 
-// Frames of the channel itself.
-// Payload: ControlOptions::hello; the last frame of the greeting.
+// Types of the channel's own frames.
+// The last frame of the greeting. Payload: ControlOptions::hello.
 inline constexpr uint16_t kControlHello = 1;
-inline constexpr uint16_t kControlHeartbeat = 2;  // no payload
-// No payload; the last frame of an end that closes.
+// Sent by an end that has sent nothing else for ControlOptions::heartbeat. No payload.
+inline constexpr uint16_t kControlHeartbeat = 2;
+// The last frame of an end that closes the connection. No payload.
 inline constexpr uint16_t kControlGoodbye = 3;
-inline constexpr uint16_t kControlChallenge = 4;  // these three: control_handshake.h
+// The other frames of the greeting. Payloads: control_handshake.h.
+inline constexpr uint16_t kControlChallenge = 4;
 inline constexpr uint16_t kControlProof = 5;
 inline constexpr uint16_t kControlRefused = 6;
 
-// The header of a frame with `payload_bytes` bytes behind it.
+// The header of a frame that `payload_bytes` bytes of payload follow.
 std::array<char, kControlHeaderBytes> EncodeControlHeader(uint16_t type, uint32_t payload_bytes);
 
-// Cuts a stream of bytes into frames, in whatever pieces it comes. Thread: owner.
+// Cuts a stream of bytes, which may come in pieces of any size, into frames. Thread: owner.
+//   decoder.Append(bytes);
+//   while ((frame = decoder.Next()).ok()) ...
 class ControlFrameDecoder {
  public:
   explicit ControlFrameDecoder(size_t max_payload_bytes = kMaxFrameBytes)
       : max_payload_bytes_(max_payload_bytes) {}
 
-  // Holds for frames that Next has not returned.
+  // Changes the largest payload that is accepted, for all frames that Next has not returned yet.
   void Limit(size_t max_payload_bytes) { max_payload_bytes_ = max_payload_bytes; }
 
   void Append(std::string_view bytes);
 
-  // The next frame; kTryAgain if it is not there as a whole; kCorrupt, now and ever after, saying
-  // what came and what was expected.
+  // The next frame. kTryAgain if not all of it has come. kCorrupt, then and ever after, if its
+  // magic or version is another or its payload is too large; the message says what came and what
+  // was expected.
   Result<ControlFrame> Next();
 
-  // How many more bytes Next certainly needs: a reader that asks for no more never reads into the
-  // frame after it. At least 1 after Next returned kTryAgain.
+  // How many more bytes the next frame needs at least: a reader that asks for no more bytes never
+  // reads into the frame after it. At least 1 after Next returned kTryAgain.
   size_t missing_bytes() const;
 
  private:
@@ -60,9 +65,9 @@ class ControlFrameDecoder {
   Status Check(const Header& header) const;
 
   size_t max_payload_bytes_;
-  std::string bytes_;  // from begin_ on not returned yet
+  std::string bytes_;  // those before begin_ belong to frames that Next has returned
   size_t begin_ = 0;
-  Status broken_;
+  Status broken_;  // what Next returns from the first malformed frame on
 };
 
 }  // namespace lamina

@@ -13,7 +13,7 @@
 namespace lamina {
 namespace {
 
-// An address whose kind is not known counts as open to all.
+// An address of another kind than IPv4 and IPv6 counts as open to all.
 bool IsLoopback(const Tcp::endpoint& endpoint) {
   const boost::asio::ip::address address = endpoint.address();
   if (!address.is_v6() || !address.to_v6().is_v4_mapped()) return address.is_loopback();
@@ -98,6 +98,7 @@ Status ControlGreeting::Advance(ControlStream& stream) {
   LAMINA_RETURN_IF_ERROR(stream.Handshake());
   while (true) {
     const Status status = handshake_.Advance();
+    // Sent even if the handshake failed: the output may tell the peer why.
     const Status sent = SendOutput(stream);
     if (status.code() != StatusCode::kTryAgain) return status.ok() ? sent : status;
     LAMINA_RETURN_IF_ERROR(sent);

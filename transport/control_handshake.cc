@@ -5,13 +5,14 @@
 namespace lamina {
 namespace {
 
-// Signed along with the nonces, so that a proof means one thing only. The nonces behind them have a
-// fixed length.
+// Part of what a proof signs, so that a proof means one thing only. The nonces behind a label have
+// a fixed length, so no two messages are the same bytes.
 constexpr std::string_view kListenerLabel = "lamina control channel 2: proof of the listening end ";
 constexpr std::string_view kConnectorLabel =
     "lamina control channel 2: proof of the connecting end ";
 
-// The first byte of a TLS record (RFC 8446, section 5.1), which no frame begins with.
+// The first byte of a TLS record with an alert or a handshake message (RFC 8446, section 5.1). No
+// control frame begins with it.
 constexpr char kTlsAlert = 21;
 constexpr char kTlsHandshake = 22;
 
@@ -112,6 +113,7 @@ Status ControlHandshake::HandleProof(const ControlFrame& frame) {
   }
   LAMINA_ASSIGN_OR_RETURN(const std::string expected, ProofOf(Other(options_.role)));
   if (!EqualInConstantTime(frame.payload, expected)) {
+    // The connector proves first, so a listener that refuses has not given its own proof.
     if (listens) Say(kControlRefused, "");
     return InvalidArgument(
         "the peer's proof is wrong: it has another cluster secret; copy the same secret file to "

@@ -16,11 +16,11 @@
 namespace lamina {
 namespace {
 
-// For all of it, however slowly it trickles in.
+// For the whole greeting, however slowly its bytes come.
 constexpr auto kGreetingDeadline = std::chrono::seconds(5);
-// Strangers that say nothing hold no more sockets than this.
+// Peers that have not greeted hold at most so many sockets.
 constexpr size_t kMaxPendingGreetings = 256;
-// Between looks for one that may be turned away.
+// How often a full listener looks for a peer that may be closed for another.
 constexpr auto kFullPause = milliseconds(10);
 
 RareWarning control_full_warning;
@@ -51,8 +51,9 @@ void TcpControlListener::Run() {
 
 void TcpControlListener::Wait() {
   const TimePoint now = Clock::now();
-  TimePoint next = now + std::chrono::hours(1);  // the destructor wakes
+  TimePoint next = now + std::chrono::hours(1);  // wake_ ends the wait when the destructor runs
   std::vector<pollfd> entries = {{wake_.fd(), POLLIN, 0}};
+  // While no peer can be accepted the backlog must not wake the thread again and again.
   if (!IsFull() || FindRoom(pending_) != pending_.end()) {
     entries.push_back({socket_.get(), POLLIN, 0});
   } else {
@@ -60,6 +61,7 @@ void TcpControlListener::Wait() {
   }
   for (const Pending& pending : pending_)
     entries.push_back({pending.stream->fd(), pending.stream->wanted_events(), 0});
+  // The first one came first, so its deadline is the next.
   if (!pending_.empty()) next = std::min(next, pending_.front().since + kGreetingDeadline);
   poll(entries.data(), entries.size(), Deadline(next).RemainingMs());
 }
@@ -80,7 +82,8 @@ void TcpControlListener::TakeNewPeers() {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       if (errno == EAGAIN) return;
       LAMINA_LOG_WARN("control {}: {}", address_, DescriptorError("accept", errno).message());
-      // Out of descriptors: the peer stays in the backlog.
+      // Out of descriptors: the peer stays in the backlog, and the listener readable. The pause
+      // keeps the thread from spinning.
       PauseBeforeRetry(Deadline::After(milliseconds(5)));
       return;
     }

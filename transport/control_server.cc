@@ -9,17 +9,19 @@
 namespace lamina {
 namespace {
 
-constexpr size_t kShownHelloBytes = 100;  // who a node says it is takes a few words
+// How much of a peer's hello messages show: the name of a node takes a few words.
+constexpr size_t kShownHelloBytes = 100;
 
 std::string Shown(const std::string& hello) {
   return hello.size() <= kShownHelloBytes ? hello : hello.substr(0, kShownHelloBytes) + "...";
 }
-// Each has two descriptors, a thread and a buffer. A daemon has one manager, perhaps another that
-// waits for its end, and a doctor.
+// Peers that have greeted and are not kept. Each costs two descriptors, a thread and a buffer. A
+// daemon has one manager, perhaps another that waits for the first to end, and a doctor.
 constexpr size_t kMaxStrangers = 64;
-// Frames that wait for the owner. Whoever asks waits for the answer before it asks again.
+// Frames of such a peer that wait for the owner. A correct peer waits for the answer to a request
+// before it sends the next.
 constexpr int kMaxWaitingFrames = 16;
-// The largest thing that is said before a peer is kept is how a node is to be set up: names,
+// The largest frame of a peer that is not kept yet says how a node is to be set up: names,
 // addresses, a shape.
 constexpr size_t kMaxStrangerFrameBytes = size_t{1} << 20;
 
@@ -99,7 +101,7 @@ void ControlServer::PushLost(uint64_t connection, Status why) {
 }
 
 void ControlServer::MakeRoom() {
-  // Destroyed without the mutex: that waits for its thread.
+  // Destroyed below without the mutex: its destructor joins a thread that may be waiting for it.
   std::shared_ptr<ControlConnection> goes;
   uint64_t id = 0;
   size_t num_strangers = 0;

@@ -24,12 +24,15 @@ struct ControlEvent {
   Status status;            // kLost
 };
 
-// Peers that the owner does not keep hold few connections in all: when those are taken, one of them
-// (strangers.h) is lost with kOutOfSpace for the next that greets. Such a peer is lost, too, if
-// more than a few of its frames wait for the owner, or one has more than 1 MiB. Thread: one owner.
+// Accepts peers and queues what they send as events. Owns the listener and the connections. Peers
+// that the owner does not keep (Keep) hold few connections in all: when those are taken, one of
+// them (strangers.h) is lost with kOutOfSpace for the next peer that greets. Such a peer is also
+// lost if more than a few of its frames wait for the owner, or one has more than 1 MiB. Thread: one
+// owner.
 class ControlServer {
  public:
-  // Errors as ControlListener::Create.
+  // kInvalidArgument for an address that cannot be parsed, or off the loopback without secret and
+  // certificate; kNotFound if its host is unknown; kOutOfSpace if the port is in use.
   static Result<std::unique_ptr<ControlServer>> Create(const std::string& address,
                                                        const ControlOptions& options);
   ~ControlServer();
@@ -40,12 +43,12 @@ class ControlServer {
   // kPeerLost if the connection is gone.
   Status Send(uint64_t connection, uint16_t type, std::string payload);
 
-  // The one that is served: its connection never makes room for another, and its frames may have
-  // kMaxFrameBytes. Until the next call.
+  // Keeps the peer that is served, until the next call: its connection never makes room for
+  // another, and its frames may have up to kMaxFrameBytes.
   void Keep(uint64_t connection);
 
-  // Sends what is queued and closes. No event of this connection is made afterwards; ones that are
-  // queued may still come.
+  // Sends what is queued, for 1 s at most, and closes. No event of this connection is made
+  // afterwards, but events that are queued already still come.
   void Close(uint64_t connection);
 
   const std::string& address() const { return listener_->address(); }

@@ -16,20 +16,22 @@
 namespace lamina {
 namespace {
 
-// Shm, where it joins two, is the fastest.
+// Best first: shm is the fastest wherever it joins two processes.
 constexpr std::string_view kLadder[] = {"shm", "verbs", "ucx", "tcp"};
-// For one fabric while others are left.
+// How long one fabric is tried while others are left.
 constexpr auto kAttempt = std::chrono::seconds(5);
 
 struct Offer {
   std::string fabric;
   std::string address;
-  std::string host_id;  // of fabrics that end at the host
+  std::string host_id;  // "" for fabrics that join hosts
 };
 
 bool IsOfOneHost(std::string_view fabric) { return fabric == "shm" || fabric == "loopback"; }
 
-// Names this host and its network namespace: within both, shared memory can be found by name.
+// Identifies this host and its network namespace. The name of a shm listener is an abstract socket
+// name, which is found only within the same namespace. A container may share the host's kernel, so
+// the boot id alone does not do.
 std::string HostId() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string boot;
@@ -66,8 +68,8 @@ Result<std::vector<Offer>> ParseOffers(const std::string& text) {
   return offers;
 }
 
-// Why a fabric that was not named first is not opened; "" if it is. UCX is not unless it can be the
-// rung that is used.
+// Why a fabric that does not come first in the ladder is not opened; "" if it is. ucx is opened
+// only where it could be the rung that is used.
 std::string WhyNotBehindOthers(std::string_view kind, bool has_verbs) {
   if (kind != "ucx") return "";
   if (UcxTrustedDevices().empty()) {
@@ -103,6 +105,8 @@ Result<std::vector<std::string>> LadderKinds(std::string_view kind, bool fallbac
 
 Result<std::unique_ptr<Ladder>> Ladder::Open(std::span<const std::string> kinds) {
   std::unique_ptr<Ladder> ladder(new Ladder());
+  // At a node the kinds come from a Configure message. Without a bound it could open fabrics until
+  // memory or descriptors run out.
   if (kinds.size() > std::size(kLadder))
     return InvalidArgument(std::to_string(kinds.size()) + " kinds of data path; there are " +
                            std::to_string(std::size(kLadder)));
@@ -203,6 +207,7 @@ Result<Path> Ladder::Connect(const std::string& offers, const EndpointOptions& o
       path.endpoint = std::move(*endpoint);
       return path;
     }
+    // The caller's mistake, which no other fabric is left to take.
     if (endpoint.status().code() == StatusCode::kInvalidArgument && last) return endpoint.status();
     path.refused.push_back({rungs[i].offer->fabric, endpoint.status().message()});
   }
@@ -211,6 +216,7 @@ Result<Path> Ladder::Connect(const std::string& offers, const EndpointOptions& o
 
 void Ladder::Sleep(std::span<const int> fds, Deadline deadline) {
   bool may_sleep = true;
+  // Arms every fabric, also behind one that says no.
   for (const std::unique_ptr<Fabric>& fabric : fabrics_) may_sleep = fabric->Arm() && may_sleep;
   if (!may_sleep) return;
   sleeping_.clear();

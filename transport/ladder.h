@@ -1,10 +1,14 @@
-// Several fabrics at once: which one joins two nodes is decided per pair, by trying them from the
-// best to the plainest.
+// Several fabrics at once: which one joins two nodes is decided for each pair, by trying them from
+// the best to the plainest.
 //
-// The listening side offers every fabric that it could open; the connecting side takes the first
+// The listening side offers every fabric that it could open. The connecting side takes the first
 // offer that works for it and keeps the reason why it passed over the others. The ladder begins
-// with shared memory, as nothing between two processes of one host is faster; between hosts there
-// is none. A fabric that was named comes before all others.
+// with shared memory, as nothing between two processes of one host is faster; two hosts share none
+// and go on to the next rung. A fabric that the cluster YAML names comes before all others.
+//
+//   LadderKinds("auto", false)  ->  Ladder::Open(kinds)
+//   listening side:   Listen("10.0.0.1"), send offers() to the other node, Accept until ok
+//   connecting side:  Connect(offers, ...)
 #pragma once
 
 #include <poll.h>
@@ -23,7 +27,7 @@
 
 namespace lamina {
 
-// Why a fabric was not used: {"verbs", "this host has no RDMA device"}.
+// Why a fabric was not used, such as {"verbs", "this host has no RDMA device"}.
 struct Refusal {
   std::string fabric;
   std::string why;
@@ -32,52 +36,58 @@ struct Refusal {
 // "verbs: no RDMA device; ucx: ...", "" if nothing was refused.
 std::string RefusalText(std::span<const Refusal> refused);
 
-// A connection and the fabric that it runs on. Its buffers come from that fabric.
+// A connection and the fabric that it runs on. Sources of its posts come from that fabric's
+// Allocate. The ladder owns the fabric and must outlive the endpoint.
 struct Path {
   Fabric* fabric = nullptr;
   std::unique_ptr<Endpoint> endpoint;
-  std::vector<Refusal> refused;  // connecting side
+  std::vector<Refusal> refused;  // why better fabrics were passed over; connecting side only
 };
 
-// What to try for the `kind` of a cluster YAML: "auto" is the whole ladder; another kind is that
-// fabric alone or, with `fallback`, the fabric and then the rest of the ladder. kInvalidArgument
-// for an unknown kind, naming those that exist.
+// The fabrics to try for the `kind` of a cluster YAML, best first. "auto" is the whole ladder;
+// another kind is that fabric alone or, with `fallback`, that fabric and then the rest of the
+// ladder. kInvalidArgument for an unknown kind, naming those that exist.
 Result<std::vector<std::string>> LadderKinds(std::string_view kind, bool fallback);
 
 class Ladder;
-// Ladder::Open, or a test's.
+// The type of Ladder::Open, for which tests pass a function of their own.
 using OpenLadder =
     std::function<Result<std::unique_ptr<Ladder>>(std::span<const std::string> kinds)>;
 
-// Thread: owner, as the fabrics in it.
+// Owns its fabrics. Outlives the endpoints and buffers that they make. Thread: owner, the same for
+// the fabrics in it.
 class Ladder {
  public:
-  // Opens those of `kinds` (names as in OpenFabric, best first) that this machine has; ucx behind
-  // others only if RDMA devices are named for it (UcxTrustedDevices) and verbs is not among those.
-  // kNotFound with every reason if it has none of them.
+  // Opens those of `kinds` (names that OpenFabric takes, best first) that this machine has. Behind
+  // another kind ucx is opened only if RDMA devices are named for it (UcxTrustedDevices) and verbs
+  // is not open. kNotFound with every reason if none can be opened; kInvalidArgument if there are
+  // more kinds than the ladder has.
   static Result<std::unique_ptr<Ladder>> Open(std::span<const std::string> kinds);
 
-  // Of fabrics that are open already, best first.
+  // Takes fabrics that are open already, best first.
   explicit Ladder(std::vector<std::unique_ptr<Fabric>> fabrics);
 
-  // From here on what its fabrics carry takes the time of `link` (transport/modelled/). The other
-  // side's must too. REQUIRES: not listening, nobody connected, called once.
+  // From here on what its fabrics carry takes as long as `link` would take (transport/modelled/).
+  // The peer's ladder must model its link too. REQUIRES: not listening, nobody connected, called
+  // once.
   void Model(const ModelledLink& link);
 
-  // Listens on every open fabric: at free ports of `host` ("10.0.0.1", "::1", "[::1]") and at names
-  // of shared memory and loopback. A fabric that cannot listen there is passed over; kNotFound with
-  // every reason if none can. REQUIRES: not listening yet.
+  // Listens on every open fabric: at free ports of `host` ("10.0.0.1", "::1" or "[::1]"), and for
+  // shm and loopback at a generated name. A fabric that cannot listen is passed over and logged;
+  // kNotFound with every reason if none can. REQUIRES: not listening yet.
   Status Listen(const std::string& host);
 
-  // What the other side connects to: text for another machine's Connect, such as
-  // "shm=NAME@HOSTID,tcp=10.0.0.1:4711". "" if not listening.
+  // What the other side passes to Connect, such as "shm=NAME@HOSTID,tcp=10.0.0.1:4711". "" if not
+  // listening.
   const std::string& offers() const { return offers_; }
 
-  // The next peer of any of the fabrics, or kTryAgain. As Listener::Accept.
+  // The next peer of any of the fabrics; kTryAgain if there is none. Other errors are those of
+  // Listener::Accept, of the first fabric that has one.
   Result<Path> Accept(const EndpointOptions& options);
 
-  // Blocks until one of the offers works or `deadline`. kPeerLost with every reason if none does;
-  // kInvalidArgument for text that is no offer.
+  // Blocks until one of the offers works or `deadline`. Each fabric but the last has 5 s.
+  // kPeerLost with every reason if none works; kInvalidArgument for text that is no offer, or if
+  // the last fabric finds the arguments invalid.
   Result<Path> Connect(const std::string& offers, const EndpointOptions& options,
                        Deadline deadline);
 
@@ -91,7 +101,7 @@ class Ladder {
   Ladder() = default;
   Fabric* Find(std::string_view kind) const;
 
-  std::unique_ptr<ModelledNic> nic_;              // of Model; before the fabrics that borrow it
+  std::unique_ptr<ModelledNic> nic_;              // null without Model; outlives the fabrics
   std::vector<std::unique_ptr<Fabric>> fabrics_;  // best first
   struct Listening {
     Fabric* fabric;
@@ -100,7 +110,7 @@ class Ladder {
   std::vector<Listening> listeners_;
   std::vector<Refusal> missing_;
   std::string offers_;
-  std::vector<pollfd> sleeping_;  // scratch
+  std::vector<pollfd> sleeping_;  // of Sleep, kept so that it does not allocate
 };
 
 }  // namespace lamina

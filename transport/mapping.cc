@@ -10,7 +10,7 @@ namespace lamina {
 namespace {
 
 Result<std::span<std::byte>> Map(int fd, int flags, size_t bytes) {
-  if (bytes == 0) return std::span<std::byte>();
+  if (bytes == 0) return std::span<std::byte>();  // mmap refuses 0 bytes
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
   if (memory == MAP_FAILED)
     return OutOfSpace(ErrnoText("mmap of " + std::to_string(bytes) + " bytes"));

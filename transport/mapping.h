@@ -1,4 +1,4 @@
-// Page-aligned memory from the kernel: buffers and windows.
+// Page-aligned memory mapped from the kernel, which buffers and windows are made of.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,8 @@
 
 namespace lamina {
 
-// Unmapped by the destructor. Value type that can be moved; bytes() stays where it is when it is.
+// Owns a mapping; the destructor unmaps it. Can be moved: the memory stays where it is. Thread:
+// owner.
 class Mapping {
  public:
   Mapping() = default;
@@ -22,11 +23,13 @@ class Mapping {
     return *this;
   }
 
-  // Zeroed private memory; pages are taken when they are first touched. kOutOfSpace if the address
-  // space or the memory limit is exhausted.
+  // Zeroed private memory. The kernel provides each page when it is first touched, and reserves
+  // nothing before that. kOutOfSpace if the address space or the memory limit is exhausted. 0 bytes
+  // make an empty mapping, here and in Shared.
   static Result<Mapping> Anonymous(size_t bytes);
 
-  // The first `bytes` bytes of the file `fd`, shared with everybody who maps it.
+  // The first `bytes` bytes of the file `fd`, shared with everybody who maps it; `fd` may be closed
+  // afterwards. kOutOfSpace if the file cannot be mapped.
   static Result<Mapping> Shared(int fd, size_t bytes);
 
   std::span<std::byte> bytes() const { return bytes_; }
@@ -37,7 +40,7 @@ class Mapping {
   std::span<std::byte> bytes_;
 };
 
-// Fabric::Allocate for fabrics that take sources from anywhere.
+// Implements Fabric::Allocate for fabrics without Limits::registered_sources. kOutOfSpace.
 Result<std::unique_ptr<Buffer>> AllocateMappedBuffer(size_t bytes);
 
 }  // namespace lamina

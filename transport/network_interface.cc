@@ -17,7 +17,7 @@ std::string InterfaceOf(const std::string& ip_address) {
   if ((!is_v4 && !is_v6) || getifaddrs(&first) != 0) return "";
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> interfaces(first, freeifaddrs);
   for (const ifaddrs* entry = first; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr) continue;
+    if (entry->ifa_addr == nullptr) continue;  // an interface without an address
     const int family = entry->ifa_addr->sa_family;
     const bool found =
         (is_v4 && family == AF_INET &&

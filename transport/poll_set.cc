@@ -10,14 +10,15 @@
 namespace lamina {
 namespace {
 
-// More are found by the next call: the kernel rotates what it reports.
+// Descriptors reported per call. The next call finds the others: the kernel rotates what it
+// reports.
 constexpr size_t kBatch = 64;
 
 void Control(int epoll, int operation, int fd, uint32_t events, void* owner) {
   epoll_event event{};
   event.events = events;
   event.data.ptr = owner;
-  // Only when the kernel is out of memory or watches.
+  // Fails only if the kernel is out of memory or of epoll watches, or by a programmer's error.
   if (epoll_ctl(epoll, operation, fd, &event) != 0) {
     std::perror("lamina: epoll_ctl");
     std::abort();

@@ -1,4 +1,5 @@
-// An epoll set: the one descriptor on which a fabric's owner sleeps.
+// An epoll set: it joins a fabric's sockets and wake-ups into the one descriptor on which the
+// fabric's owner sleeps.
 #pragma once
 
 #include <cstdint>
@@ -8,20 +9,24 @@
 
 namespace lamina {
 
-// Level-triggered: fd() is readable as long as one of the descriptors in the set has what it was
-// added for. Thread: owner.
+// Level-triggered: fd() is readable as long as a descriptor in the set has one of the events that
+// it was added for. Borrows the descriptors: each must be removed before it is closed. Thread:
+// owner.
 class PollSet {
  public:
-  PollSet();  // ends the process if it is out of descriptors, as nothing can run then
+  PollSet();  // ends the process if it is out of descriptors: no fabric works without one
 
   int fd() const { return epoll_.get(); }
 
-  // `events` are EPOLLIN and friends; `owner` is what Ready returns for this descriptor.
+  // Adds `fd`, or changes what it waits for. `events` are EPOLLIN, EPOLLOUT and so on; `owner` is
+  // what Ready returns for this descriptor. Both end the process if the kernel has no memory left
+  // for the entry. REQUIRES: `fd` is not in the set (Add), or is (Modify, Remove).
   void Add(int fd, uint32_t events, void* owner);
   void Modify(int fd, uint32_t events, void* owner);
   void Remove(int fd);
 
-  // Owners of descriptors that have something now; returns how many. Does not wait.
+  // Fills `owners` with the owners of descriptors that have an event now and returns how many. One
+  // system call, which does not wait. It may leave some to the next call.
   size_t Ready(std::span<void*> owners);
 
  private:

@@ -24,7 +24,8 @@ std::string ErrnoText(std::string_view call, int error) {
 bool WaitForFd(int fd, short events, Deadline deadline) {
   while (true) {
     pollfd entry{fd, events, 0};
-    // At most a minute at a time: a far deadline does not fit into poll's milliseconds.
+    // At most a minute at a time: a far deadline does not fit into poll's int of milliseconds. One
+    // more than the quotient, so that the last part of a millisecond is slept and not polled.
     const int wait_ms =
         static_cast<int>(std::min<Clock::duration>(deadline.Remaining(), std::chrono::minutes(1)) /
                          milliseconds(1)) +

@@ -1,5 +1,5 @@
-// What the fabrics need from the operating system: descriptors that close themselves, waiting,
-// texts of errors.
+// What the fabrics need from the operating system: descriptors that close themselves, waiting for
+// descriptors until a deadline, and the texts of errors.
 #pragma once
 
 #include <poll.h>
@@ -13,7 +13,7 @@
 
 namespace lamina {
 
-// Owns a file descriptor. Value type that can be moved.
+// Owns a file descriptor and closes it. Can be moved; -1 stands for none.
 class UniqueFd {
  public:
   explicit UniqueFd(int fd = -1) : fd_(fd) {}
@@ -33,20 +33,21 @@ class UniqueFd {
   int fd_;
 };
 
-// "connect: Connection refused", from errno at the time of the call; take care that the argument's
-// making does not change it.
+// "connect: Connection refused" for the call "connect". The first form takes errno, which the
+// evaluation of its argument must not change.
 std::string ErrnoText(std::string_view call);
 std::string ErrnoText(std::string_view call, int error);
 
-// Waits until `fd` has one of the poll(2) `events` (an error or hang-up counts) or `deadline`; says
-// whether it has.
+// Waits until `fd` has one of the poll(2) `events`, an error or a hang-up, or until `deadline`.
+// Returns true unless the deadline came first.
 bool WaitForFd(int fd, short events, Deadline deadline);
 
-// Waits until one of them has something or `deadline`, to the nanosecond; a signal may end it
-// early.
+// Waits until one of `fds` has one of its events or `deadline`. The deadline is kept to the
+// nanosecond as far as the kernel's timers allow, where poll(2) counts milliseconds. A signal may
+// end the wait early.
 void WaitForAnyFd(std::span<pollfd> fds, Deadline deadline);
 
-// Sleeps before the next try to reach a peer that is not there yet: short, and not beyond
+// Sleeps 5 ms before the next attempt to reach a peer that is not there yet, but not beyond
 // `deadline`.
 void PauseBeforeRetry(Deadline deadline);
 

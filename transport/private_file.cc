@@ -35,7 +35,8 @@ Status CheckOwnership(const struct stat& about, const PrivateFile& file) {
 }  // namespace
 
 Result<std::string> ReadPrivateFile(const PrivateFile& file) {
-  // A pipe must not hold us up.
+  // O_NONBLOCK: opening a named pipe would wait for its writer. The checks use the open file, not
+  // the path, so that nobody can swap it in between.
   const UniqueFd fd(open(file.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.valid()) {
     const StatusCode code = errno == ENOENT ? StatusCode::kNotFound : StatusCode::kInvalidArgument;

@@ -1,4 +1,4 @@
-// Files that nobody but their owner may read: the cluster's secret, the key of a certificate.
+// Reads files that nobody but their owner may read: the cluster's secret, the key of a certificate.
 #pragma once
 
 #include <cstddef>
@@ -8,17 +8,18 @@
 
 namespace lamina {
 
+// A file to read, and what messages say about it.
 struct PrivateFile {
   std::string path;
-  std::string what;        // what messages call it: "secret file"
+  std::string what;        // "secret file"
   std::string remedy;      // what to do if it is not there: "make one with `...`"
-  size_t limit_bytes = 0;  // no more is read
+  size_t limit_bytes = 0;  // at most so many bytes are read
 };
 
-// The file's first limit_bytes bytes. It must be a regular file of this user or root to which
-// nobody else has any right; a symbolic link to one will do. kNotFound: no such file.
-// kInvalidArgument: any other refusal. Each message names the file and what puts it right; none
-// contains a part of what is in it.
+// The first limit_bytes bytes of the file. It must be a regular file (or a symbolic link to one)
+// that belongs to this user or root and gives no rights to anybody else. kNotFound if there is no
+// such file; kInvalidArgument if it cannot be read or has the wrong kind, owner or mode. Each
+// message names the file; none contains a part of its content.
 Result<std::string> ReadPrivateFile(const PrivateFile& file);
 
 }  // namespace lamina

@@ -12,14 +12,15 @@ namespace lamina {
 namespace {
 
 constexpr uint64_t kMessageBytes = uint64_t{256} << 10;
-constexpr uint32_t kWindow = 8;  // messages on their way
+constexpr uint32_t kWindow = 8;  // messages in flight
 constexpr uint64_t kWindowBytes = kMessageBytes * kWindow;
 constexpr size_t kMaxRounds = 2000;
-// Polling before a wait sleeps, as nodes do: the latency shall be the path's, not of waking up.
+// How long a wait polls before it sleeps. Nodes poll too: the latency shall be that of the path,
+// not that of waking a thread.
 constexpr auto kPatience = milliseconds(1);
 constexpr char kHello[] = "lamina probe 1";
 
-// One end of a probe. Every wait ends at the deadline.
+// One end of a probe. Post and Wait return kTimeout at the deadline and kPeerLost if the peer goes.
 class Prober {
  public:
   Prober(Ladder& ladder, Path& path, Deadline deadline)
@@ -33,7 +34,7 @@ class Prober {
     }
   }
 
-  // The next notification.
+  // The value of the next notification.
   Result<uint32_t> Wait() {
     while (values_.empty()) LAMINA_RETURN_IF_ERROR(Progress());
     const uint32_t value = values_.front();
@@ -71,6 +72,7 @@ Result<double> MeasureLatency(Prober& prober, std::span<const std::byte> source,
                               Clock::duration duration) {
   std::vector<double> microseconds;
   const Deadline end = Deadline::After(duration);
+  // Three rounds at least, so that there is a median on a slow path too.
   for (size_t round = 0; round < 3 || (!end.Passed() && round < kMaxRounds); ++round) {
     const TimePoint start = Clock::now();
     const WriteOp op{source.first(8), 0};
@@ -84,7 +86,7 @@ Result<double> MeasureLatency(Prober& prober, std::span<const std::byte> source,
   return microseconds[microseconds.size() / 2];
 }
 
-// Keeps the window full for `duration`; what is answered within the second half counts, when
+// Keeps kWindow messages in flight for `duration`. Only answers in the second half count, when
 // buffers and rates have settled.
 Result<double> MeasureBandwidth(Prober& prober, std::span<const std::byte> source,
                                 Clock::duration duration) {
@@ -107,6 +109,7 @@ Result<double> MeasureBandwidth(Prober& prober, std::span<const std::byte> sourc
     }
   }
   const double rate = static_cast<double>(answered * kMessageBytes) / SecondsSince(settled);
+  // Takes the last answers too, so that the other end is not posting one when this end leaves.
   for (uint32_t slot = 0; slot < kWindow; ++slot) LAMINA_RETURN_IF_ERROR(prober.Wait().status());
   return rate;
 }
@@ -117,7 +120,7 @@ Status AnswerProbe(Ladder& ladder, Deadline deadline) {
   while (!deadline.Passed()) {
     Result<Path> path = ladder.Accept({kWindowBytes, kHello});
     if (!path.ok()) {
-      // As a session does: the other end goes down its ladder.
+      // A peer that fails on one fabric tries the next one of its ladder, so the wait goes on.
       if (path.status().code() != StatusCode::kTryAgain)
         LAMINA_LOG_WARN("accepting a probe: {}", path.status().message());
       ladder.Sleep({}, Deadline(std::min(deadline.at(), Clock::now() + milliseconds(100))));
@@ -126,7 +129,7 @@ Status AnswerProbe(Ladder& ladder, Deadline deadline) {
     Prober prober(ladder, *path, deadline);
     while (true) {
       const Result<uint32_t> value = prober.Wait();
-      // It has measured enough.
+      // The other end closes the connection when it has measured enough.
       if (value.status().code() == StatusCode::kPeerLost) return OkStatus();
       if (!value.ok()) return value.status();
       LAMINA_RETURN_IF_ERROR(prober.Post({}, *value));
@@ -142,7 +145,8 @@ Result<ProbeResult> Probe(Ladder& ladder, const std::string& offers, Clock::dura
     return InternalError(path.endpoint->peer_name() + " is no probe of this version");
   LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<Buffer> source,
                           path.fabric->Allocate(kWindowBytes));
-  // Pages of its own: reading untouched ones costs nothing.
+  // Untouched pages are all the kernel's one page of zeros, which is cheaper to read than real
+  // ones.
   std::memset(source->bytes().data(), 0x5a, source->bytes().size());
   ProbeResult result{std::string(path.fabric->name()), path.endpoint->through(),
                      RefusalText(path.refused), 0, 0};
@@ -153,7 +157,7 @@ Result<ProbeResult> Probe(Ladder& ladder, const std::string& offers, Clock::dura
     LAMINA_ASSIGN_OR_RETURN(result.bytes_per_second,
                             MeasureBandwidth(prober, source->bytes(), duration));
   }
-  path.endpoint.reset();  // before the buffer that it reads
+  path.endpoint.reset();  // posts read from `source`, which is freed next
   return result;
 }
 

@@ -1,4 +1,5 @@
-// For warnings of what strangers cause: thousands of them a second must not fill the log.
+// Limits how often a warning is logged. For what peers can cause thousands of times a second before
+// they have shown who they are: it must not fill the log.
 #pragma once
 
 #include <atomic>
@@ -7,10 +8,10 @@
 
 namespace lamina {
 
-// Thread: any.
+// One kind of warning, usually a static object. Thread: any.
 class RareWarning {
  public:
-  // True once a minute at most.
+  // Whether to log the warning now. Returns true at most once a minute over all threads.
   bool IsDue() {
     const Clock::rep now = Clock::now().time_since_epoch().count();
     Clock::rep next = next_.load();

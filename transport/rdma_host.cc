@@ -29,7 +29,7 @@ std::string UcxTrustedDevices() {
 
 Status CheckCanLock(size_t bytes) {
   LAMINA_ASSIGN_OR_RETURN(const Mapping probe, Mapping::Anonymous(bytes));
-  // Unmapping unlocks.
+  // The mapping's destructor unlocks the memory again.
   if (mlock(probe.bytes().data(), probe.bytes().size()) == 0) return OkStatus();
   const int error = errno;
   const std::string advice = LockedMemoryAdvice();

@@ -16,15 +16,16 @@ namespace {
 using boost::system::error_code;
 namespace asio = boost::asio;
 
-// A NIC takes seconds to register a window of many GB.
+// For the whole handshake of a peer. A NIC takes seconds to register a window of many GB.
 constexpr auto kRendezvousDeadline = std::chrono::seconds(20);
-// Strangers that say nothing hold no more sockets than this.
+// Peers whose handshake is not complete hold at most so many sockets (strangers.h).
 constexpr size_t kMaxPendingRendezvous = 64;
 constexpr auto kSettlePause = milliseconds(1);
 
 RareWarning rendezvous_full_warning;
 
-// Ends the one peer: it is gone, too slow, or came over a network for which the fabric has no NIC.
+// Whether an error ends one peer only: it is gone, too slow, or came over a network for which the
+// fabric has no NIC. Other errors are this end's, and Accept returns them.
 bool IsThePeersOwn(StatusCode code) {
   return code == StatusCode::kPeerLost || code == StatusCode::kTryAgain ||
          code == StatusCode::kNotFound;
@@ -46,6 +47,7 @@ Status WaitUntilSettled(RendezvousEnd& end, RendezvousLink& link, Deadline deadl
     LAMINA_RETURN_IF_ERROR(link.CheckAlive());
     if (deadline.Passed())
       return TimedOut("the peer answers over TCP, but the fabric does not get through to it");
+    // Settle has no descriptor to wait for. The pause ends early if the peer goes.
     WaitForFd(link.fd(), POLLIN, Deadline::After(kSettlePause));
   }
 }
@@ -56,6 +58,7 @@ Result<std::unique_ptr<Endpoint>> ConnectOver(RendezvousLink link, RendezvousHos
   LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<RendezvousEnd> end, host.NewEnd(local, options));
   LAMINA_RETURN_IF_ERROR(link.SendGreeting(host.name(), options, end->Offer()));
   LAMINA_RETURN_IF_ERROR(WaitForGreeting(link, host.name(), deadline));
+  // Join expects a peer that was alive just before.
   LAMINA_RETURN_IF_ERROR(link.CheckAlive());
   LAMINA_RETURN_IF_ERROR(end->Join(link.peer()));
   LAMINA_RETURN_IF_ERROR(WaitUntilSettled(*end, link, deadline));
@@ -82,7 +85,7 @@ Result<std::unique_ptr<Listener>> RendezvousListener::Create(RendezvousHost& hos
   LAMINA_ASSIGN_OR_RETURN(Tcp::acceptor acceptor, ListenTcp(host.io(), address));
   error_code error;
   const asio::ip::address local = Unwrapped(acceptor.local_endpoint(error).address());
-  // On all interfaces it depends on the peer.
+  // A listener on all interfaces finds out with each peer which NIC leads to it.
   if (!error && !local.is_unspecified()) {
     const Status status = host.CheckAddress(local);
     if (!status.ok()) return status.WithContext(address);
@@ -107,6 +110,7 @@ Status RendezvousListener::TakeNewPeers() {
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
     const bool full =
         pending_.size() >= kMaxPendingRendezvous || (!pending_.empty() && DescriptorsAreScarce());
+    // A peer that has greeted and may join does not make room for a stranger.
     const auto goes =
         full ? FindRoom(pending_, [](const Pending& peer) { return peer.end == nullptr; })
              : pending_.end();
@@ -119,7 +123,7 @@ Status RendezvousListener::TakeNewPeers() {
     if (error == asio::error::connection_aborted) continue;
     if (error) return OutOfSpace("accept on " + address_ + ": " + error.message());
     if (goes != pending_.end()) Drop(goes);
-    if (!TuneSocket(socket).ok()) continue;  // gone already
+    if (!TuneSocket(socket).ok()) continue;  // the peer is gone already
     host_.poll_set().Add(socket.native_handle(), EPOLLIN, nullptr);
     const std::string name = AddressText(peer);
     pending_.push_back({RendezvousLink(std::move(socket), name), OriginOf(name), Clock::now(),
@@ -166,13 +170,15 @@ Status RendezvousListener::Advance(Pending& pending, const EndpointOptions& opti
     const Status status = pending.link.ReceiveGreeting(host_.name());
     if (status.code() == StatusCode::kTryAgain) return status;
     if (!status.ok()) {
-      // Tells a stranger what this end speaks; the connection ends anyway.
+      // An empty greeting tells the peer which fabric and version this end speaks. It may not get
+      // through; the connection ends anyway.
       (void)pending.link.SendGreeting(host_.name(), {}, {});
       return status;
     }
     LAMINA_RETURN_IF_ERROR(CheckMayJoin(options, pending.link.peer().hello));
     LAMINA_RETURN_IF_ERROR(Answer(pending, options));
   }
+  // Settling and the ready byte may come in either order; both are needed.
   const Status settled = pending.end->Settle();
   if (!settled.ok() && settled.code() != StatusCode::kTryAgain) return settled;
   if (pending.is_ready) {
@@ -189,7 +195,8 @@ Status RendezvousListener::Answer(Pending& pending, const EndpointOptions& optio
   LAMINA_ASSIGN_OR_RETURN(pending.end, host_.NewEnd(local, options));
   LAMINA_RETURN_IF_ERROR(pending.link.CheckAlive());
   LAMINA_RETURN_IF_ERROR(pending.end->Join(pending.link.peer()));
-  pending.deadline = Deadline::After(kRendezvousDeadline);  // what this end took does not count
+  // The time that this end took to register its window does not count against the peer.
+  pending.deadline = Deadline::After(kRendezvousDeadline);
   return pending.link.SendGreeting(host_.name(), options, pending.end->Offer());
 }
 

@@ -1,17 +1,25 @@
-// How fabrics that move bytes over a NIC find each other: a TCP connection on which both ends say
-// what they offer, and which stays open and silent afterwards, so that the end of the peer's
-// process is noticed at once. Used by verbs and ucx; addresses are "host:port".
+// How the ends of a fabric that moves bytes over a NIC find each other: on a TCP connection both
+// say what the other must know (keys of memory, numbers of queue pairs, addresses). It stays open
+// and silent afterwards, so that the end of the peer's process is noticed at once. verbs and ucx
+// use it; addresses are "host:port".
 //
-//   connection := greeting ready?                    ready: from the connecting end only
-//   greeting   := RendezvousGreeting hello offer     hello: hello_bytes bytes; offer: offer_bytes
-//   bytes, the fabric's own
+//   connection := greeting ready?      ready: one byte, from the connecting end only
+//   greeting   := RendezvousGreeting hello offer
+//   hello      := hello_bytes bytes, EndpointOptions::hello
+//   offer      := offer_bytes bytes, whose form is the fabric's own
 //
-//   connecting end                    accepting end
-//   greeting           ->             EndpointOptions::may_join; Join: can receive from the peer,
-//   and can send Join               <-             greeting Settle Settle ready: can receive ->
-//   Finish: may post Finish: may post
+//   connecting end                accepting end
+//   greeting            ->
+//                                 asks EndpointOptions::may_join
+//                                 Join: from here on it receives, and can send
+//                       <-        greeting
+//   Join                          Settle
+//   Settle
+//   ready: can receive  ->
+//   Finish: may post              Finish: may post
 //
-// Thread: owner, for everything in here.
+// A fabric implements RendezvousHost and RendezvousEnd, and calls ConnectRendezvous and
+// RendezvousListener::Create. Thread: owner, for everything in here.
 #pragma once
 
 #include <array>
@@ -51,10 +59,12 @@ struct RendezvousGreeting {
 };
 static_assert(sizeof(RendezvousGreeting) == 32 && offsetof(RendezvousGreeting, kind) == 16);
 
-// An IPv4 address that is wrapped in IPv6, as sockets for both give it, as itself.
+// The IPv4 address that an IPv6 address of the form ::ffff:a.b.c.d stands for, as a socket of both
+// families reports it; any other address as it is.
 boost::asio::ip::address Unwrapped(const boost::asio::ip::address& address);
 
-// What a peer has said. Sizes are checked; `offer` is as it came and not to be believed.
+// What a peer has said in its greeting. The sizes are checked; `offer` is not, and a peer is not
+// trusted.
 struct RendezvousPeer {
   std::string name;  // address, for messages
   std::string hello;
@@ -62,40 +72,41 @@ struct RendezvousPeer {
   std::string offer;
 };
 
-// The socket of one connection: non-blocking, closed by the destructor. Value type that can be
-// moved.
+// Owns the non-blocking socket of one connection, which its destructor closes. Can be moved.
 class RendezvousLink {
  public:
   RendezvousLink(Tcp::socket socket, std::string name) : socket_(std::move(socket)) {
     peer_.name = std::move(name);
   }
 
-  // At once: a greeting fits into the socket's buffer. kPeerLost if the peer is gone.
+  // Send the greeting of fabric `kind`, or the ready byte, without waiting: either fits into the
+  // socket's buffer. kPeerLost if the peer is gone; kInternal if `offer` is too long.
   Status SendGreeting(std::string_view kind, const EndpointOptions& options,
                       std::string_view offer);
   Status SendReady();
 
-  // Read what the peer says as it comes, and no byte more. kTryAgain when more must come, kPeerLost
-  // with the cause if the peer is gone or speaks something else; call no more then.
+  // Read the peer's greeting, or its ready byte, as far as it has come, and no byte beyond it.
+  // kTryAgain if more must come: call again. kPeerLost with the cause if the peer is gone, breaks
+  // the protocol or speaks for another fabric than `kind`.
   Status ReceiveGreeting(std::string_view kind);
   Status ReceiveReady();
 
-  // After the handshake: ok while the peer's process is there and silent, else kPeerLost with the
-  // cause. One system call.
+  // Ok while the peer's process is there and silent, as it must be where the protocol has nothing
+  // for it to say; else kPeerLost with the cause. One system call.
   Status CheckAlive();
 
-  // Has EPOLLIN when one of the above has something to say.
+  // Readable when ReceiveGreeting, ReceiveReady or CheckAlive has something new to report.
   int fd() { return socket_.native_handle(); }
   const RendezvousPeer& peer() const { return peer_; }
 
-  // The address of this machine that the connection goes through: it tells which NIC to use.
-  // Unwrapped.
+  // The address of this machine that the connection uses, Unwrapped: it tells which NIC leads to
+  // the peer. kPeerLost if the socket has none any more.
   Result<boost::asio::ip::address> LocalAddress() const;
 
  private:
   Status Send(const void* first, size_t first_bytes, std::string_view second,
               std::string_view third);
-  Status Fill(char* into, size_t bytes);  // kTryAgain until all have come
+  Status Fill(char* into, size_t bytes);  // kTryAgain until `bytes` bytes have come
   Status Check(std::string_view kind) const;
 
   enum class Part : uint8_t { kHeader, kHello, kOffer, kReady };
@@ -107,28 +118,30 @@ class RendezvousLink {
   size_t have_bytes_ = 0;  // of the part that is being read
 };
 
-// One end of a connection while it is being made. Order of calls: Offer, Join, Settle, Finish.
+// One end of a connection while it is being made, implemented by the fabric. The connecting end
+// calls Offer, Join, Settle, Finish; the accepting end Join, Offer, Settle, Finish. If it is
+// destroyed without Finish, the handshake has failed.
 class RendezvousEnd {
  public:
-  virtual ~RendezvousEnd() = default;  // without Finish: the handshake was broken off
+  virtual ~RendezvousEnd() = default;
 
-  // What the peer must know to reach this end; at most kMaxOfferBytes.
+  // What the peer must know to reach this end; at most kMaxOfferBytes bytes.
   virtual std::string Offer() const = 0;
 
-  // Takes what the peer offers; the peer was there just before, and waits. When it returns ok, what
-  // the peer posts is received. kPeerLost if the offer is nonsense; another error if this end
-  // cannot go on.
+  // Takes the peer's offer. The peer was alive just before and waits for the rest of the handshake.
+  // From the return on, what the peer posts is received. kPeerLost if the offer is malformed;
+  // another error if this end cannot go on.
   virtual Status Join(const RendezvousPeer& peer) = 0;
 
-  // After Join: ok once the fabric gets through to the peer, which both ends wait for. kTryAgain
-  // until then, called again and again; kPeerLost if it cannot.
+  // Called after Join, again and again while it returns kTryAgain. Ok once bytes get through to the
+  // peer over the fabric; kPeerLost if they cannot. Both ends wait for it.
   virtual Status Settle() { return OkStatus(); }
 
-  // Both ends have joined and settled. The endpoint owns `link` and watches it.
+  // Called once both ends have joined and settled. The endpoint takes `link` and watches it.
   virtual Result<std::unique_ptr<Endpoint>> Finish(RendezvousLink link) = 0;
 };
 
-// What a fabric brings. Outlives the listeners that use it.
+// What a fabric provides to the rendezvous. Outlives the listeners that use it.
 class RendezvousHost {
  public:
   virtual ~RendezvousHost() = default;
@@ -138,26 +151,29 @@ class RendezvousHost {
   virtual PollSet& poll_set() = 0;
   virtual boost::asio::io_context& io() = 0;  // never run: the sockets are non-blocking and polled
 
-  // Ok if a listener may take peers at the address `local` of this machine. kNotFound as of NewEnd.
+  // Ok if a listener may accept peers at the address `local` of this machine; kNotFound if no NIC
+  // of the fabric has it, naming the NICs that there are.
   virtual Status CheckAddress(const boost::asio::ip::address& /*local*/) { return OkStatus(); }
 
-  // An end that is reached through the NIC of `local`. `options` have been checked. kNotFound if
-  // there is none, naming those that there are; kOutOfSpace.
+  // An end that is reached through the NIC with the address `local`. REQUIRES: CheckOptions of
+  // `options` was ok. kNotFound if no NIC has the address, naming the NICs that there are;
+  // kOutOfSpace if memory or the NIC's resources run out.
   virtual Result<std::unique_ptr<RendezvousEnd>> NewEnd(const boost::asio::ip::address& local,
                                                         const EndpointOptions& options) = 0;
 };
 
-// For Fabric::Connect.
+// Implements Fabric::Connect, whose errors it returns.
 Result<std::unique_ptr<Endpoint>> ConnectRendezvous(RendezvousHost& host,
                                                     const std::string& address,
                                                     const EndpointOptions& options,
                                                     Deadline deadline);
 
-// For Fabric::Listen. The options of the Accept that finds a peer's greeting complete are those
-// that the peer gets.
+// Implements Fabric::Listen. A handshake takes several calls of Accept; the peer gets the options
+// of the call that finds its greeting complete.
 class RendezvousListener final : public Listener {
  public:
-  // Errors as of ListenTcp and RendezvousHost::CheckAddress.
+  // kInvalidArgument for an address that cannot be used; kNotFound if its host is unknown or
+  // RendezvousHost::CheckAddress refuses it; kOutOfSpace if the port is in use.
   static Result<std::unique_ptr<Listener>> Create(RendezvousHost& host, const std::string& address);
   ~RendezvousListener() override;
 
@@ -171,15 +187,16 @@ class RendezvousListener final : public Listener {
     std::string origin;
     TimePoint since;
     Deadline deadline;
-    std::unique_ptr<RendezvousEnd> end = nullptr;  // once it has greeted
-    bool is_ready = false;                         // it said so
+    std::unique_ptr<RendezvousEnd> end = nullptr;  // null until the peer's greeting is complete
+    bool is_ready = false;                         // the peer has sent its ready byte
   };
 
   RendezvousListener(RendezvousHost& host, Tcp::acceptor acceptor, std::string address);
   Status TakeNewPeers();
   void Drop(std::list<Pending>::iterator stranger);
-  // Ok: the handshake is complete.
+  // Ok when the handshake is complete, kTryAgain while it goes on.
   Status Advance(Pending& pending, const EndpointOptions& options);
+  // Makes this end, joins the peer and sends the greeting.
   Status Answer(Pending& pending, const EndpointOptions& options);
 
   RendezvousHost& host_;

@@ -1,4 +1,5 @@
-// What goes over the socket of a rendezvous: nothing of what a peer sends is believed.
+// RendezvousLink: what goes over the socket of a rendezvous. Everything that a peer sends is
+// checked.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -23,7 +24,8 @@ std::array<char, 8> KindField(std::string_view kind) {
   return field;
 }
 
-// As far as it can be printed: it came from a stranger.
+// The kind that a peer has sent, for messages. Characters that cannot be printed are left out: the
+// peer is not trusted.
 std::string KindText(const std::array<char, 8>& field) {
   std::string text;
   for (const char c : field) {
@@ -57,7 +59,9 @@ Status RendezvousLink::SendGreeting(std::string_view kind, const EndpointOptions
     return InternalError("connection data of " + to_string(offer.size()) + " bytes; at most " +
                          to_string(kMaxOfferBytes));
   }
-  error_code ignored;  // twice the largest greeting, which the kernel's own default may not hold
+  // Room for twice the largest greeting, which the kernel's default may not hold: Send does not
+  // wait.
+  error_code ignored;
   socket_.set_option(asio::socket_base::send_buffer_size(
                          2 * (sizeof(RendezvousGreeting) + kMaxHelloBytes + kMaxOfferBytes)),
                      ignored);
@@ -108,6 +112,7 @@ Status RendezvousLink::Check(std::string_view kind) const {
 Status RendezvousLink::ReceiveGreeting(std::string_view kind) {
   if (part_ == Part::kHeader) {
     LAMINA_RETURN_IF_ERROR(Fill(reinterpret_cast<char*>(&greeting_), sizeof(greeting_)));
+    // Bounds the sizes before memory is allocated for them.
     LAMINA_RETURN_IF_ERROR(Check(kind));
     peer_.window_bytes = greeting_.window_bytes;
     peer_.hello.resize(greeting_.hello_bytes);

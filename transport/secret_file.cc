@@ -12,7 +12,7 @@ Result<std::string> ReadSecretFile(const std::string& path) {
   if (path.empty()) return std::string();
   const std::string remedy =
       "copy the cluster's secret there, or make one with `" + MakeSecretCommand(path) + "`";
-  // Up to one byte more than a secret and its newline may have.
+  // One byte more than the longest secret with its newline, so that a longer file is noticed.
   LAMINA_ASSIGN_OR_RETURN(std::string secret,
                           ReadPrivateFile({path, "secret file", remedy, kMaxSecretBytes + 2}));
   if (secret.ends_with('\n')) secret.pop_back();

@@ -8,7 +8,8 @@
 namespace lamina {
 namespace {
 
-// Of an IPv6 address: what a provider gives a customer, at least.
+// The part of an IPv6 address that names the network. A provider gives a customer at least one
+// network of this size.
 constexpr size_t kNetworkBytes = 8;
 
 }  // namespace
@@ -21,6 +22,7 @@ std::string OriginOf(const std::string& peer_address) {
   if (error) return peer_address;
   if (address.is_v4()) return address.to_string();
   auto v6 = address.to_v6();
+  // What a socket of both families calls an IPv4 peer: without this, all of them were one origin.
   if (v6.is_v4_mapped())
     return boost::asio::ip::make_address_v4(boost::asio::ip::v4_mapped, v6).to_string();
   auto bytes = v6.to_bytes();

@@ -1,6 +1,7 @@
-// Peers that have connected to a listener and not yet shown who they are. They hold few sockets in
-// all, and when those are taken the next one still gets in: who came from where most wait makes
-// room. So silent connections, however many, keep nobody out who greets at once.
+// Strangers: peers that have connected to a listener and not yet shown who they are. A listener
+// gives them few sockets in all. When those are taken, the next peer still gets in: the stranger
+// that has waited longest, of the origin that has most of them, is closed. So silent connections,
+// however many, do not keep out a peer that greets at once.
 #pragma once
 
 #include <cstddef>
@@ -14,33 +15,33 @@
 
 namespace lamina {
 
-// No stranger is turned away sooner than this after it came: a greeting takes two or three round
-// trips, and machines may be busy. A listener that holds 64 strangers so takes 640 a second, one
-// that holds 256 takes 2,560: whoever waits behind the 4,096 that the kernel keeps in line is heard
-// within a few seconds.
+// A stranger has at least so long before it may be closed for another: a greeting takes two or
+// three round trips, and machines may be busy. So a listener that holds 64 strangers accepts up to
+// 640 a second, one that holds 256 up to 2,560, and a peer behind the 4,096 that the kernel's
+// backlog holds is heard within a few seconds.
 inline constexpr auto kLeastPatience = milliseconds(100);
 
-// Listeners hand so many new peers at a time to their greetings, which go on in between.
+// A listener accepts at most so many peers at a time, and then goes on with the greetings of all.
 inline constexpr int kAcceptsPerTurn = 32;
 
-// Where a peer comes from, as far as shares are concerned, of "10.0.0.1:7000" or "[fe80::1]:7000":
-// the IPv4 address, or the first 64 bits of the IPv6 address, of which one host may have all. Text
-// that is neither stands for itself.
+// The origin of a peer, by which strangers are counted, from its address "10.0.0.1:7000" or
+// "[fe80::1]:7000": the IPv4 address, or the first 64 bits of the IPv6 address, as one host may
+// have all addresses with the same 64. Text that is no such address is its own origin.
 std::string OriginOf(const std::string& peer_address);
 
 struct Stranger {
   std::string origin;
-  TimePoint since;
+  TimePoint since;  // when it connected
 };
 
-// The index of the one that makes room: of the origin that has most of them, the one that waits
-// longest. Of two origins with as many, the one whose eldest came first. nullopt if there is none.
-// REQUIRES: those of an origin stand in the order in which they came.
+// The index of the stranger to close: the oldest one of the origin that has most of them. Among
+// origins with the same number it is the one whose oldest came first. nullopt if there is none.
+// REQUIRES: the strangers of one origin stand in the order in which they came.
 std::optional<size_t> WhoMakesRoom(std::span<const Stranger> strangers);
 
-// For listeners that keep strangers in a list, in the order in which they came: the one that makes
-// room now; end() if nobody may be turned away yet. An entry has an `origin` and `since`; those
-// that `is_stranger` denies have shown who they are and stay.
+// WhoMakesRoom for listeners that keep peers in a list, in the order in which they came. Returns
+// the entry to close; end() if there is none, or it came less than kLeastPatience ago. An entry has
+// the members `origin` and `since`; entries for which `is_stranger` returns false are not closed.
 template <typename Entry, typename IsStranger>
 typename std::list<Entry>::iterator FindRoom(std::list<Entry>& entries,
                                              const IsStranger& is_stranger) {

@@ -34,7 +34,7 @@ Result<Tcp::resolver::results_type> Resolve(boost::asio::io_context& context,
   return found;
 }
 
-// One attempt. kTryAgain: refused or unreachable at the moment.
+// Connects `socket` to one address. kTryAgain if that is refused or unreachable at the moment.
 Status TryConnect(Tcp::socket& socket, const Tcp::endpoint& endpoint, Deadline deadline) {
   error_code error;
   socket.open(endpoint.protocol(), error);
@@ -50,13 +50,14 @@ Status TryConnect(Tcp::socket& socket, const Tcp::endpoint& endpoint, Deadline d
   int cause = 0;
   socklen_t size = sizeof(cause);
   getsockopt(fd, SOL_SOCKET, SO_ERROR, &cause, &size);
-  // A free port of this machine may be given to this very socket, which then talks to itself.
+  // Where nobody listens at a free port of this machine, the kernel may give this socket that very
+  // port as its own, and it connects to itself (TCP's simultaneous open).
   if (cause == 0 && socket.local_endpoint(error) == endpoint) cause = ECONNREFUSED;
   if (cause == 0) return OkStatus();
   return TryAgain(ErrnoText(call, cause));
 }
 
-// Every address that the name has at the moment, once.
+// Tries every address that the name has at the moment once.
 Result<Tcp::socket> TryConnectAny(boost::asio::io_context& context, const std::string& address,
                                   Deadline deadline) {
   LAMINA_ASSIGN_OR_RETURN(const auto found,
@@ -103,6 +104,7 @@ Result<Tcp::acceptor> ListenTcp(boost::asio::io_context& context, const std::str
   Tcp::acceptor acceptor(context);
   error_code error;
   acceptor.open(endpoint.protocol(), error);
+  // A restarted daemon may listen while connections of the one before are in TIME_WAIT.
   if (!error) acceptor.set_option(Tcp::acceptor::reuse_address(true), error);
   if (!error) acceptor.non_blocking(true, error);
   if (!error) acceptor.bind(endpoint, error);
@@ -138,7 +140,7 @@ Status TuneSocket(int socket) {
   const int flags = fcntl(socket, F_GETFL);
   const bool set = flags >= 0 && fcntl(socket, F_SETFL, flags | O_NONBLOCK) == 0 &&
                    SetOption(socket, IPPROTO_TCP, TCP_NODELAY, 1) &&
-                   // seconds.
+                   // In seconds: the first probe after 5, then 5 probes 2 apart, which makes 15.
                    SetOption(socket, SOL_SOCKET, SO_KEEPALIVE, 1) &&
                    SetOption(socket, IPPROTO_TCP, TCP_KEEPIDLE, 5) &&
                    SetOption(socket, IPPROTO_TCP, TCP_KEEPINTVL, 2) &&
@@ -149,7 +151,7 @@ Status TuneSocket(int socket) {
 
 Status TuneSocket(Tcp::socket& socket) {
   error_code error;
-  // Asio must know: it waits on sockets that it takes for blocking ones.
+  // Set through Asio too: on a socket that it takes for a blocking one it would wait.
   socket.non_blocking(true, error);
   if (error) return PeerLost("socket options: " + error.message());
   return TuneSocket(socket.native_handle());

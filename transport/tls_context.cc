@@ -16,7 +16,7 @@
 namespace lamina {
 namespace {
 
-// The longest RSA keys in use take a quarter of it.
+// Four times what the longest RSA keys in use take.
 constexpr size_t kMaxKeyBytes = size_t{64} << 10;
 
 // ChaCha20 first: unlike AES-GCM it has no limit on what one key may encrypt, and these connections
@@ -55,7 +55,7 @@ Status CheckReadable(const std::string& what, const std::string& path) {
                           "; copy it there (docs/tls.md says how to make one)");
 }
 
-// Instead of asking on the terminal.
+// Called by OpenSSL for a key with a passphrase. A daemon must not ask for it on a terminal.
 int RefusePassphrase(char*, int, int, void* asked) {
   *static_cast<bool*>(asked) = true;
   return -1;
@@ -69,7 +69,7 @@ Result<KeyHandle> ReadKey(const std::string& path) {
   bool asked = false;
   const BioHandle bio(BIO_new_mem_buf(bytes.data(), static_cast<int>(bytes.size())));
   KeyHandle key(PEM_read_bio_PrivateKey(bio.get(), nullptr, RefusePassphrase, &asked));
-  OPENSSL_cleanse(bytes.data(), bytes.size());
+  OPENSSL_cleanse(bytes.data(), bytes.size());  // no copy of the key stays in freed memory
   if (asked) {
     return InvalidArgument(
         "TLS key " + path +
@@ -104,7 +104,8 @@ Status LoadFiles(SSL_CTX* context, const TlsFiles& files) {
   return OkStatus();
 }
 
-// A finished check of the certificate against the CA; X509_STORE_CTX_get_error says how it ended.
+// Verifies the context's certificate against its CA, for an OpenSSL purpose such as "ssl_server".
+// X509_STORE_CTX_get_error of what it returns says how that ended; null if OpenSSL has no memory.
 VerifyHandle Verified(SSL_CTX* context, const char* purpose, unsigned long flags) {
   VerifyHandle check(X509_STORE_CTX_new());
   STACK_OF(X509)* between = nullptr;
@@ -122,7 +123,7 @@ VerifyHandle Verified(SSL_CTX* context, const char* purpose, unsigned long flags
 
 std::chrono::seconds TimeLeft(const X509* certificate) {
   int days = 0, seconds = 0;
-  // No date at all.
+  // The date cannot be read: counts as expired.
   if (ASN1_TIME_diff(&days, &seconds, nullptr, X509_get0_notAfter(certificate)) != 1)
     return std::chrono::seconds(-1);
   return std::chrono::hours(24) * days + std::chrono::seconds(seconds);
@@ -156,7 +157,7 @@ void TlsContext::Free::operator()(SSL_CTX* context) const { SSL_CTX_free(context
 Result<std::shared_ptr<const TlsContext>> TlsContext::Load(const TlsFiles& files) {
   if (files.empty()) return std::shared_ptr<const TlsContext>();
   LAMINA_RETURN_IF_ERROR(CheckComplete(files));
-  ERR_clear_error();
+  ERR_clear_error();  // TakeOpenSslReason must find no error of an earlier call
   Handle handle(SSL_CTX_new(TLS_method()));
   SSL_CTX* context = handle.get();
   if (context == nullptr || SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) != 1 ||
@@ -164,8 +165,10 @@ Result<std::shared_ptr<const TlsContext>> TlsContext::Load(const TlsFiles& files
     return InternalError("libssl has no TLS 1.3, " + TakeOpenSslReason());
   }
   SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
+  // A write that is tried again may come from another buffer with the same bytes
+  // (ControlStream::Write).
   SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-  // Every connection shows its certificates anew.
+  // No sessions are resumed: each connection shows its certificates anew.
   SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_num_tickets(context, 0);
   LAMINA_RETURN_IF_ERROR(LoadFiles(context, files));
@@ -198,6 +201,7 @@ Status TlsContext::CheckName(const std::string& host) const {
 }
 
 std::chrono::seconds TlsContext::time_left() const {
+  // Without regard to time, or there would be no chain once a certificate has expired.
   const VerifyHandle check = Verified(get(), "default", X509_V_FLAG_NO_CHECK_TIME);
   std::chrono::seconds least = TimeLeft(SSL_CTX_get0_certificate(get()));
   const STACK_OF(X509)* chain = check == nullptr ? nullptr : X509_STORE_CTX_get0_chain(check.get());

@@ -1,4 +1,5 @@
-// One end's certificate, key and CA, loaded; and what can be said about them without a peer.
+// The certificate, key and CA of one end, loaded from their files, and what can be checked about
+// them without a peer.
 #pragma once
 
 #include <openssl/types.h>
@@ -13,22 +14,27 @@
 
 namespace lamina {
 
-// For connections of both roles, with TLS 1.3 and no other version. Thread: any.
+// Makes the TLS connections (tls_stream.h) of one end, in both roles, with TLS 1.3 and no other
+// version. Shared by the connections of an end, which keep it alive. Thread: any.
 class TlsContext {
  public:
-  // Null for no files. kNotFound: a file is not there. kInvalidArgument: one of them cannot be
-  // used, or the key is not the certificate's. The message names the file, and behind its last "; "
-  // what to do. Neither trust nor time is checked: peers do that when they connect.
+  // Null if `files` names none. kNotFound if a file does not exist; kInvalidArgument if only some
+  // files are named, one cannot be used, or the key is not the certificate's; kInternal if libssl
+  // has no TLS 1.3. The message names the file, and what to do behind its last "; ". Who issued the
+  // certificate and when it expires is not checked here: peers check it when they connect.
   static Result<std::shared_ptr<const TlsContext>> Load(const TlsFiles& files);
 
-  // What a peer checks: ok if the certificate comes from the CA and may be used in this role.
+  // Checks what a peer checks of this end in this role: ok if the certificate comes from the CA, is
+  // valid now and may be used in the role; else kInvalidArgument with the reason. kInternal if
+  // libssl cannot check it.
   Status CheckTrust(ControlRole role) const;
 
-  // What a peer that connects to `host`, a name or an IP address, checks: ok if the certificate is
-  // valid for it.
+  // Checks what a peer that connects to `host`, a name or an IP address, checks: ok if the
+  // certificate is for it; else kInvalidArgument with the names that it is for.
   Status CheckName(const std::string& host) const;
 
-  // Until the first of the certificates from this end's to the CA's expires; below zero: it has.
+  // Time until the first certificate in the chain from this end's to the CA's expires; negative if
+  // one has expired.
   std::chrono::seconds time_left() const;
 
   const TlsFiles& files() const { return files_; }
@@ -47,11 +53,12 @@ class TlsContext {
   const Handle context_;
 };
 
-// How a name is looked for in a certificate, as X509_check_host and X509_VERIFY_PARAM_set_hostflags
-// take it: among the subjectAltNames only.
+// The flags for X509_check_host and X509_VERIFY_PARAM_set_hostflags: a host name is looked for
+// among the subjectAltNames only, and a wildcard stands for a whole label.
 extern const unsigned kTlsNameFlags;
 
-// The reason of this thread's first OpenSSL error, whose queue it empties.
+// The first error in this thread's OpenSSL error queue as text, "OpenSSL says: ...". Empties the
+// queue.
 std::string TakeOpenSslReason();
 
 }  // namespace lamina

@@ -13,16 +13,17 @@
 namespace lamina {
 namespace {
 
-// One Write is one record, so that it is retried with the same bytes.
+// One Write is at most one TLS record: what OpenSSL has encrypted must be tried again with the same
+// bytes.
 constexpr size_t kRecordBytes = SSL3_RT_MAX_PLAIN_LENGTH;
 
-// Alerts by which a peer says that it does not want this end's certificate (RFC 8446, section 6.2).
+// Alerts by which a peer says that it refuses this end's certificate (RFC 8446, section 6.2).
 constexpr int kCertificateAlerts[] = {SSL_AD_BAD_CERTIFICATE,     SSL_AD_UNSUPPORTED_CERTIFICATE,
                                       SSL_AD_CERTIFICATE_REVOKED, SSL_AD_CERTIFICATE_EXPIRED,
                                       SSL_AD_CERTIFICATE_UNKNOWN, SSL_AD_UNKNOWN_CA,
                                       SSL_AD_ACCESS_DENIED,       TLS13_AD_CERTIFICATE_REQUIRED};
 
-// Verification results that mean another CA.
+// Verification results that mean that the certificate comes from another CA.
 constexpr long kForeignResults[] = {
     X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT,       X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY,
     X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT,     X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN,
@@ -34,7 +35,7 @@ class TlsStream final : public ControlStream {
             std::shared_ptr<const TlsContext> context)
       : socket_(std::move(socket)), role_(role), host_(host), context_(std::move(context)) {}
 
-  Status Open();  // once, before the others
+  Status Open();  // called once, before anything else
 
   int fd() const override { return socket_.get(); }
   Status Handshake() override;
@@ -48,15 +49,16 @@ class TlsStream final : public ControlStream {
     void operator()(SSL* ssl) const { SSL_free(ssl); }
   };
 
-  // OpenSSL's way to the socket: its own raises SIGPIPE.
+  // How OpenSSL reads and writes the socket. Its own socket BIO would raise SIGPIPE on write.
   static const BIO_METHOD* SocketMethod();
   static int ReadSocket(BIO* bio, char* into, int size);
   static int WriteSocket(BIO* bio, const char* bytes, int size);
 
-  // Why the call that returned `result` failed; kNotFound: the peer has closed its end.
+  // The cause of a failed OpenSSL call that returned `result`. kTryAgain if the socket must become
+  // ready first (wanted_events_), kNotFound if the peer has closed its end.
   Status Failure(int result);
-  Status Explain() const;  // a failure of the protocol, from OpenSSL's errors
-  Status ExplainRefusal() const;
+  Status Explain() const;         // the cause of SSL_ERROR_SSL, from OpenSSL's error queue
+  Status ExplainRefusal() const;  // why this end refuses the peer's certificate
   void SayWhy();
 
   const UniqueFd socket_;
@@ -65,11 +67,11 @@ class TlsStream final : public ControlStream {
   const std::shared_ptr<const TlsContext> context_;  // shared by all connections of this end
   std::unique_ptr<SSL, Free> ssl_;
   short wanted_events_ = POLLIN;
-  bool heard_ = false;          // a first byte has come
-  bool peer_is_plain_ = false;  // and it was that of a control frame
+  bool heard_ = false;          // the peer's first byte has come
+  bool peer_is_plain_ = false;  // the first byte was that of a control frame without TLS
   bool peer_closed_ = false;
-  int io_error_ = 0;  // errno of the socket
-  Status broken_;     // for the next Read
+  int io_error_ = 0;  // errno of the socket's last failure
+  Status broken_;     // what the next Read returns
   std::array<char, kRecordBytes> record_;
 };
 
@@ -99,7 +101,7 @@ int TlsStream::ReadSocket(BIO* bio, char* into, int size) {
   }
   if (got > 0 && !stream.heard_) {
     stream.heard_ = true;
-    // No TLS record begins with it.
+    // No TLS record begins with the first byte of a control frame.
     stream.peer_is_plain_ = into[0] == static_cast<char>(kControlMagic & 0xff);
   }
   return static_cast<int>(got);
@@ -126,7 +128,7 @@ Status TlsStream::Open() {
   }
   BIO_set_data(bio, this);
   BIO_set_init(bio, 1);
-  SSL_set_bio(ssl_.get(), bio, bio);  // owns it
+  SSL_set_bio(ssl_.get(), bio, bio);  // takes the BIO
   if (role_ == ControlRole::kListener) {
     SSL_set_accept_state(ssl_.get());
     return OkStatus();
@@ -143,6 +145,8 @@ Status TlsStream::Open() {
 
 Status TlsStream::Handshake() {
   if (SSL_is_init_finished(ssl_.get())) return OkStatus();
+  // Here and below: SSL_get_error is right only if the thread's error queue was empty before the
+  // call (SSL_get_error(3)).
   ERR_clear_error();
   const int result = SSL_do_handshake(ssl_.get());
   if (result == 1) {
@@ -171,7 +175,8 @@ Result<size_t> TlsStream::Read(std::span<char> into) {
     const Status failure = Failure(result);
     if (failure.code() == StatusCode::kTryAgain)
       return filled > 0 ? Result<size_t>(filled) : failure;
-    if (failure.code() == StatusCode::kNotFound) return filled;  // 0 the next time
+    if (failure.code() == StatusCode::kNotFound) return filled;  // the next Read returns 0
+    // What was read before the failure comes first.
     broken_ = failure;
   }
   if (filled > 0) return filled;
@@ -180,7 +185,8 @@ Result<size_t> TlsStream::Read(std::span<char> into) {
 
 Result<size_t> TlsStream::Write(std::string_view first, std::string_view second) {
   std::string_view bytes = first.empty() ? second : first;
-  if (!first.empty() && !second.empty()) {  // a small frame is one record
+  // Header and payload go into one record together: a small frame is one record, not two.
+  if (!first.empty() && !second.empty()) {
     const size_t first_bytes = first.copy(record_.data(), record_.size());
     bytes = {record_.data(),
              first_bytes + second.copy(record_.data() + first_bytes, record_.size() - first_bytes)};
@@ -218,7 +224,7 @@ Status TlsStream::Explain() const {
         "--tls-certificate, --tls-key and "
         "--tls-ca to every daemon, or set cluster.tls in the cluster YAML");
   }
-  // Before it may stand those of what TLS is made of.
+  // The last error is libssl's; below it in the queue may be those of the libraries that it uses.
   const unsigned long error = ERR_peek_last_error();
   const int reason = ERR_GET_REASON(error);
   const bool is_ssl = ERR_GET_LIB(error) == ERR_LIB_SSL;
@@ -257,8 +263,8 @@ Status TlsStream::ExplainRefusal() const {
                          X509_verify_cert_error_string(result));
 }
 
-// So that the peer can say what went wrong too. OpenSSL has sent its alert, unless the peer would
-// not understand it.
+// Lets the peer say what went wrong too. OpenSSL has sent its alert already; a peer without TLS
+// gets one that it recognises.
 void TlsStream::SayWhy() {
   if (peer_is_plain_ && role_ == ControlRole::kListener) {
     [[maybe_unused]] const ssize_t sent =

@@ -20,8 +20,8 @@
 namespace lamina {
 namespace {
 
-// Of a fabric that is open, with its listener and a model of the network around it. UCX has the
-// most, and ends the process without them.
+// File descriptors of an open fabric with its listener and a modelled network around it. UCX takes
+// the most, and ends the process if it cannot have them.
 constexpr size_t kFabricDescriptors = 24;
 
 }  // namespace
@@ -54,6 +54,7 @@ Result<std::unique_ptr<Fabric>> OpenFabric(std::string_view kind) {
 
 Status PostToDevice(Endpoint& endpoint, std::span<const std::byte> message, uint64_t peer_offset,
                     uint64_t tag) {
+  // The ops of a post are written in order: the number that announces the message comes second.
   constexpr size_t kNumber = sizeof(uint64_t);
   const std::array<WriteOp, 2> ops = {
       WriteOp{message.subspan(kNumber), peer_offset + kNumber, true},
@@ -63,6 +64,7 @@ Status PostToDevice(Endpoint& endpoint, std::span<const std::byte> message, uint
 
 void Sleep(Fabric& fabric, std::span<const int> fds, Deadline deadline) {
   if (!fabric.Arm()) return;
+  // The usual handful of descriptors needs no allocation.
   std::array<pollfd, 16> few;
   std::vector<pollfd> many;
   if (fds.size() + 1 > few.size()) many.resize(fds.size() + 1);

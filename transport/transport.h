@@ -1,14 +1,21 @@
-// Moves bytes between two processes and tells the receiver when they are there. Knows no tensors or
-// requests.
+// The data path: moves bytes between two processes and tells the receiver when they are there. It
+// knows no tensors or requests.
 //
 // Two endpoints make a connection. Each end owns a *window*: memory that only its peer writes into.
 // A post copies bytes from local memory into the peer's window and then makes a 32-bit notification
-// visible there, after all bytes written before it on this endpoint. One-sided on fabrics that can
-// (shm, verbs, ucx), framed on those that cannot (tcp); the caller sees no difference.
+// visible there, after all bytes written before it on this endpoint. Fabrics that can write into
+// the peer's memory do so (shm, verbs, ucx); tcp sends frames that the peer copies. The caller sees
+// no difference.
 //
-// The caller drives everything: nothing makes progress outside Post and Poll, nobody blocks inside
-// them, and a caller that has nothing to do sleeps on the fabric's event_fd(). There are no
-// threads, locks or callbacks in here.
+// The caller drives everything: nothing makes progress outside Post and Poll, neither of them
+// blocks, and a caller that has nothing to do sleeps on the fabric's event_fd(). There are no
+// threads or callbacks behind this interface, and no locks but those of loopback.
+//
+//   Result<std::unique_ptr<Fabric>> fabric = OpenFabric("tcp");
+//   Result<std::unique_ptr<Endpoint>> peer = (*fabric)->Connect(address, options, deadline);
+//   (*peer)->Post(ops, /*notify=*/7, tag);
+//   while (size_t count = (*peer)->Poll(events)) ...   // kSent{tag}, kNotification{value}, ...
+//   Sleep(**fabric, {}, deadline);                     // nothing came: wait for the next event
 #pragma once
 
 #include <array>
@@ -27,9 +34,9 @@
 
 namespace lamina {
 
-// Memory from Fabric::Allocate: page-aligned, zeroed, registered with the fabric. Writes may take
-// their source from nowhere else on fabrics with Limits::registered_sources. Freed by the
-// destructor. REQUIRES at destruction: no uncompleted post reads from it.
+// Memory from Fabric::Allocate: page-aligned, zeroed and registered with the fabric. On fabrics
+// with Limits::registered_sources a write takes its source from here or from a window of the
+// fabric. Owns the memory. REQUIRES at destruction: no post that has not completed reads from it.
 class Buffer {
  public:
   virtual ~Buffer() = default;
@@ -40,19 +47,20 @@ class Buffer {
 struct WriteOp {
   std::span<const std::byte> source;
   uint64_t peer_offset = 0;
-  // Of the peer's device window instead; the source lies in this end's. Where
-  // Endpoint::posts_to_device.
+  // True: `peer_offset` counts in the peer's device window, and `source` lies in the device window
+  // of this end. REQUIRES then: Endpoint::posts_to_device().
   bool to_device = false;
 };
 
 // What Poll returns.
 struct Event {
   enum class Kind : uint8_t {
-    // The post `tag` is done with its source memory. `status` kOk, or kPeerLost: the post may not
+    // The post `tag` no longer reads its sources. `status` is kOk, or kPeerLost if the post may not
     // have arrived.
     kSent,
-    kNotification,  // the peer's post with notification `value` is visible in window()
-    // The peer is gone; said once, after the kSent of every outstanding post. Nothing follows.
+    // The bytes of the peer's post with notification `value` are visible in window().
+    kNotification,
+    // The peer is gone. Reported once, after the kSent of every outstanding post; no event follows.
     kPeerLost,
   };
   Kind kind = Kind::kSent;
@@ -61,73 +69,78 @@ struct Event {
   StatusCode status = StatusCode::kOk;
 };
 
-// Memory of a device, for the device of a peer. No host looks at it. Either it is handed over, by a
-// fabric that joins processes of one host, and the peer's device maps it; or NICs read and write
-// it, by posts (WriteOp::to_device).
+// A window in a device's memory, for the device of a peer; host code reads none of it. shm, which
+// joins processes of one host, hands over `descriptor`, and the peer's device maps the memory.
+// verbs registers the memory with the NIC, and posts with WriteOp::to_device write into it.
 struct DeviceWindow {
-  int descriptor = -1;  // for processes of this host to map; -1: they cannot
+  int descriptor = -1;  // which processes of this host can map; -1: none
   uint64_t bytes = 0;
-  std::array<std::byte, 16> device{};  // which device has it, the same in every process
-  // This end's, as its device sees it, for NICs of this host; null: they shall not reach it.
+  std::array<std::byte, 16> device{};  // identifies the device, the same in every process
+  // Where this end's device sees its own window, for NICs of this host; null: NICs do not reach it.
   std::byte* data = nullptr;
-  // A DMA-BUF of the memory at `data`; -1: `data` is what NICs are given.
+  // A DMA-BUF of the memory at `data`; -1: NICs are given the address `data` itself.
   int dma_buf = -1;
 };
 
-// One peer. Thread: owner (one thread for a fabric and everything made by it).
-// The destructor closes the connection; the peer sees kPeerLost. Sources of uncompleted posts may
-// be freed after it.
+// One connected peer. Thread: owner (one thread for a fabric and everything made by it).
+// The destructor closes the connection, and the peer sees kPeerLost. After it the sources of posts
+// that have not completed may be freed.
 class Endpoint {
  public:
   virtual ~Endpoint() = default;
 
-  // Writes `ops` in order into the peer's window, then delivers `notify` there. Borrows the sources
-  // until Event{kSent, tag}. Returns kTryAgain if the queue is full (nothing was posted: Poll and
-  // try again), kPeerLost if the peer is gone, kInvalidArgument if an op lies outside the peer's
-  // window (nothing was posted).
+  // Writes `ops` in order into the peer's window, then delivers `notify`, if there is one. Borrows
+  // the sources until Event{kSent, tag}. kTryAgain if the queue is full: Poll and try again.
+  // kInvalidArgument if there are more ops than Limits::max_ops, one lies outside the peer's window
+  // or, with verbs, a source is not registered or the post is too large for the NIC's queue. After
+  // either nothing was posted. kPeerLost if the peer is gone; then no kSent follows for this post.
+  // REQUIRES: the sources lie where Limits::registered_sources demands.
   virtual Status Post(std::span<const WriteOp> ops, std::optional<uint32_t> notify,
                       uint64_t tag) = 0;
 
-  // Makes progress, fills up to out.size() events in order, returns how many. Never blocks, never
-  // fails.
+  // Makes progress, fills `out` with up to out.size() events in order and returns how many. Never
+  // blocks and never fails.
   virtual size_t Poll(std::span<Event> out) = 0;
 
   virtual std::span<std::byte> window() = 0;  // local memory that the peer writes into
   virtual uint64_t peer_window_bytes() const = 0;
 
-  // The peer's window where this end can reach it, else empty. A WriteOp whose source is its own
-  // place in there is not copied: a message that is built in place costs nothing to post. The peer
-  // may read such bytes before the Post; only its notification says that they count.
+  // The peer's window where this end has it mapped, else empty. A WriteOp whose source already lies
+  // at its own place in there is not copied: a message that is built in place costs nothing to
+  // post. The peer can read such bytes before the Post, but only the notification makes them valid.
   virtual std::span<std::byte> peer_window() { return {}; }
 
-  // What the peer has handed over, if this fabric can; the descriptor is the endpoint's. Where
-  // posts reach it there is no descriptor.
+  // The device window that the peer offers, where this fabric carries one; else `bytes` is 0. The
+  // endpoint owns the descriptor. Where posts reach the window (posts_to_device) `descriptor` is
+  // -1.
   virtual DeviceWindow peer_device_window() const { return {}; }
 
-  // Whether both ends have device windows that posts go from and to.
+  // Whether both ends have device windows and WriteOp::to_device goes from one to the other.
   virtual bool posts_to_device() const { return false; }
 
-  virtual const std::string& peer_hello() const = 0;  // what the peer said at connect
-  virtual const std::string& peer_name() const = 0;   // address, for messages
-  virtual std::string last_error() const = 0;         // why the peer was lost, "" while it is not
+  virtual const std::string& peer_hello() const = 0;  // EndpointOptions::hello of the peer
+  virtual const std::string& peer_name() const = 0;   // its address, for messages
+  virtual std::string last_error() const = 0;         // why the peer was lost; "" while it is not
 
-  // What the fabric goes through to this peer where its name does not say so, for people: of ucx
-  // "tcp/eth0", "rc_verbs/mlx5_0:1".
+  // Names, for people, the transport below the fabric where the fabric's name does not say it. ucx
+  // returns what UCX chose, such as "rc_verbs/mlx5_0:1".
   virtual std::string through() const { return ""; }
 };
 
 inline constexpr size_t kMaxHelloBytes = 4096;
 
+// What one end offers to its peer.
 struct EndpointOptions {
   uint64_t window_bytes = 0;  // size of the window that this end offers
-  std::string hello;          // handed to the peer; at most kMaxHelloBytes
+  std::string hello;          // given to the peer; at most kMaxHelloBytes
 
-  // For Accept: whether a peer with this hello may join, asked before it is told anything (keys of
-  // memory, addresses, `hello`). One that may not is dropped, as one that breaks off its handshake.
-  // Null: every peer may.
+  // Used by Accept: whether a peer with this hello may join. It is asked before the peer is told
+  // anything (keys of memory, addresses, `hello`); a peer that may not is dropped. Null: every peer
+  // may join.
   std::function<bool(const std::string& peer_hello)> may_join = nullptr;
 
-  // The descriptors are borrowed until the peer is there, its memory as long as the endpoint.
+  // The window's descriptors are borrowed until the endpoint exists, its memory as long as the
+  // endpoint does.
   DeviceWindow device_window = {};
 };
 
@@ -136,23 +149,25 @@ class Listener {
  public:
   virtual ~Listener() = default;
 
-  // The next peer whose handshake is complete, or kTryAgain. A peer that breaks off its handshake,
-  // speaks another version or does not finish within the fabric's handshake deadline is dropped and
-  // logged, never returned. `options` is what this end offers.
+  // The next peer whose handshake is complete; `options` is what this end offers it. kTryAgain if
+  // there is none. A peer that breaks off its handshake, speaks another version or does not finish
+  // within the fabric's handshake deadline is dropped and logged, never returned. kInvalidArgument
+  // if `options` exceed the limits; kOutOfSpace if memory or descriptors run out.
   virtual Result<std::unique_ptr<Endpoint>> Accept(const EndpointOptions& options) = 0;
 
-  // As peers connect to it, with the port really bound.
+  // What peers pass to Fabric::Connect. A port 0 that was asked for is the bound one here.
   virtual const std::string& address() const = 0;
 };
 
-// Limits and costs that can be read, instead of virtuals that return kUnimplemented.
+// What a fabric can do. An optional ability is a field here, instead of a virtual function that
+// returns kUnimplemented.
 struct Limits {
   size_t max_ops = 0;          // per post
-  size_t max_outstanding = 0;  // posts per endpoint before kTryAgain is possible
+  size_t max_outstanding = 0;  // posts of an endpoint that may be outstanding at a time
   uint64_t max_window_bytes = 0;
   // Sources must lie in Buffers of this fabric, or in windows of its endpoints.
   bool registered_sources = false;
-  bool one_sided = false;  // no receiver CPU in a write
+  bool one_sided = false;  // a write needs no CPU of the receiver
 };
 
 // A transport opened on one machine. Thread: owner.
@@ -163,38 +178,46 @@ class Fabric {
   virtual std::string_view name() const = 0;  // "tcp" | "shm" | "loopback" | ...
   virtual const Limits& limits() const = 0;
 
+  // kOutOfSpace if the memory cannot be had, or cannot be registered.
   virtual Result<std::unique_ptr<Buffer>> Allocate(size_t bytes) = 0;
 
-  // Addresses: tcp "host:port" (port 0: any free one), verbs the same with a host that is the
-  // address of an RDMA port, shm "name" (a name in the abstract socket namespace, unique per host).
+  // The form of `address` depends on the fabric. tcp and ucx: "host:port" (port 0: any free one);
+  // verbs: the same, where the host is the address of an RDMA port; shm: a name in the abstract
+  // socket namespace, unique on the host; loopback: a name, unique in the process.
+  // kInvalidArgument for an address of another form; kNotFound if the host is unknown or, with
+  // verbs, no RDMA port has its address; kOutOfSpace if the address is in use.
   virtual Result<std::unique_ptr<Listener>> Listen(const std::string& address) = 0;
 
   // Blocks until connected or `deadline`. Retries while the peer is not there yet. kTimeout and
-  // kPeerLost name the address and the cause.
+  // kPeerLost name the address and the cause; kInvalidArgument if `options` exceed the limits or
+  // the address has another form; kNotFound if the fabric has no NIC on the way to the address;
+  // kOutOfSpace if memory or descriptors run out.
   virtual Result<std::unique_ptr<Endpoint>> Connect(const std::string& address,
                                                     const EndpointOptions& options,
                                                     Deadline deadline) = 0;
 
-  // Sleeping: if Arm() returns true, event_fd() becomes readable as soon as any endpoint or
+  // Prepares to sleep. If Arm() returns true, event_fd() becomes readable as soon as an endpoint or
   // listener of this fabric may have something to poll or accept, or has room again after a post
   // got kTryAgain. If it returns false something is there already: poll instead of sleeping. A
-  // wake-up may be spurious, never lost.
+  // wake-up may be spurious, but none is lost.
   virtual bool Arm() = 0;
   virtual int event_fd() const = 0;
 };
 
-// "tcp", "shm", "ucx" or "verbs" (or "loopback": both ends in this process). kInvalidArgument for
-// another kind, naming those that exist; kNotFound if this build or this machine lacks what the
-// kind needs, and what that is.
+// Opens the fabric `kind`: "tcp", "shm", "ucx", "verbs" or "loopback" (both ends in this process).
+// kInvalidArgument for another kind, naming those that exist; kNotFound if this build or this
+// machine lacks what the kind needs, naming it; kOutOfSpace if too few descriptors are left.
 Result<std::unique_ptr<Fabric>> OpenFabric(std::string_view kind);
 
-// Posts a message from this end's device window to the peer's, without a notification: its first
-// eight bytes say that it is there, and are written after the rest. Errors as Endpoint::Post.
+// Posts a message from this end's device window to the peer's, without a notification. The first
+// eight bytes are written after the rest, so a device that sees them change finds the whole message
+// there. Returns what Endpoint::Post returns. REQUIRES: endpoint.posts_to_device(), and at least
+// eight bytes.
 Status PostToDevice(Endpoint& endpoint, std::span<const std::byte> message, uint64_t peer_offset,
                     uint64_t tag);
 
-// Sleeps until `fabric` or one of `fds` has something, or `deadline`. Returns at once if Arm() says
-// so.
+// Sleeps until `fabric` or one of `fds` is readable, or `deadline`. Returns at once if Arm()
+// returns false.
 void Sleep(Fabric& fabric, std::span<const int> fds, Deadline deadline);
 
 }  // namespace lamina

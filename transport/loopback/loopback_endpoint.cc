@@ -41,8 +41,8 @@ Status LoopbackEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32
       return TryAgain();
     }
   }
-  // Without the lock, so that the peer can poll meanwhile: only this end adds notifications, so the
-  // room stays.
+  // Copies without the lock, so that the peer can poll meanwhile. The room that was found stays, as
+  // only this end adds notifications.
   for (const WriteOp& op : ops) {
     if (!op.source.empty())
       std::memcpy(theirs_.window.bytes().data() + op.peer_offset, op.source.data(),
@@ -88,7 +88,8 @@ std::string LoopbackEndpoint::last_error() const {
 bool LoopbackEndpoint::HasWork() {
   MutexLock lock(connection_->mutex);
   const bool has_room = mine_.wants_room && theirs_.notifications.size() < kLoopbackOutstanding;
-  if (has_room) mine_.wants_room = false;  // said once: the caller may have given up
+  // Reported once: a caller that has given up the post must be able to sleep.
+  if (has_room) mine_.wants_room = false;
   return !sent_.empty() || !mine_.notifications.empty() || has_room ||
          (theirs_.closed && !said_lost_);
 }

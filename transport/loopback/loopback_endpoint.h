@@ -1,4 +1,4 @@
-// One end of a connection inside the process.
+// The Endpoint of the loopback fabric: one end of a connection inside the process.
 #pragma once
 
 #include <memory>
@@ -11,9 +11,12 @@
 
 namespace lamina {
 
+// Posts copy into the peer's window at once; notifications go through a queue under a mutex.
+// Thread: owner of the fabric; the peer's may be another thread.
 class LoopbackEndpoint final : public Endpoint {
  public:
-  // `siblings` are the endpoints of the same fabric; this one enters itself and leaves again.
+  // This end is number `self` of the connection. `siblings` lists the endpoints of the same fabric;
+  // this one adds itself, and its destructor removes it.
   LoopbackEndpoint(std::shared_ptr<LoopbackConnection> connection, int self, std::string peer_name,
                    const Limits& limits, std::vector<LoopbackEndpoint*>& siblings);
   ~LoopbackEndpoint() override;
@@ -26,8 +29,8 @@ class LoopbackEndpoint final : public Endpoint {
   const std::string& peer_name() const override { return peer_name_; }
   std::string last_error() const override;
 
-  // Whether Poll would return something, or a post that got kTryAgain would be taken now. If not,
-  // the peer notifies.
+  // For Fabric::Arm: whether Poll would return an event, or a post that got kTryAgain would be
+  // taken now. If not, the peer notifies the waker when that changes.
   bool HasWork();
 
  private:
@@ -37,8 +40,8 @@ class LoopbackEndpoint final : public Endpoint {
   const std::string peer_name_;
   const Limits& limits_;
   std::vector<LoopbackEndpoint*>& siblings_;
-  BoundedQueue<uint64_t> sent_;  // tags not polled yet
-  bool said_lost_ = false;
+  BoundedQueue<uint64_t> sent_;  // tags whose kSent Poll has not returned
+  bool said_lost_ = false;       // Poll has returned kPeerLost
 };
 
 }  // namespace lamina

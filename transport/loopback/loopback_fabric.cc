@@ -21,19 +21,19 @@ constexpr Limits kLimits{.max_ops = 64,
 struct WaitingPeer {
   std::shared_ptr<LoopbackConnection> connection;  // shared: becomes that of the two endpoints
   bool accepted = false;
-  bool refused = false;  // it may not join, or the listener went away
+  bool refused = false;  // it may not join, or the listener was destroyed
 };
 
-// A place where peers queue up. Guarded by the directory's mutex.
+// A listener, as connecting peers see it: where they wait. Guarded by the directory's mutex.
 struct Port {
   std::deque<WaitingPeer*> waiting;
   std::shared_ptr<LoopbackWaker> waker;  // shared: see LoopbackEnd
 };
 
-// All listeners of this process.
+// All listeners of this process, by address.
 struct Directory {
   Mutex mutex;
-  CondVar changed;  // a peer was accepted or refused, a listener appeared
+  CondVar changed;  // a peer was accepted or refused, or a listener appeared
   std::map<std::string, Port*> ports GUARDED_BY(mutex);
 };
 
@@ -62,7 +62,7 @@ class LoopbackListener final : public Listener {
     directory.changed.NotifyAll();
   }
 
-  // False if the address is taken.
+  // Lets peers find this listener. False if the address is in use.
   bool Publish() {
     Directory& directory = TheDirectory();
     MutexLock lock(directory.mutex);
@@ -77,9 +77,11 @@ class LoopbackListener final : public Listener {
     LAMINA_ASSIGN_OR_RETURN(Mapping window, Mapping::Anonymous(options.window_bytes));
     Directory& directory = TheDirectory();
     MutexLock lock(directory.mutex);
-    if (port_.waiting.empty()) return TryAgain();  // it gave up meanwhile
+    // Asked again under the same lock as the rest: the peer may have given up meanwhile.
+    if (port_.waiting.empty()) return TryAgain();
     WaitingPeer* peer = port_.waiting.front();
     port_.waiting.pop_front();
+    // The peer waits in Connect, so it is told, and nothing is logged.
     if (!CheckMayJoin(options, peer->connection->ends[0].hello).ok()) {
       peer->refused = true;
       directory.changed.NotifyAll();
@@ -166,6 +168,8 @@ Result<std::unique_ptr<Endpoint>> LoopbackFabric::Connect(const std::string& add
   Port& port = *directory.ports.at(address);
   port.waiting.push_back(&peer);
   port.waker->Notify();
+  // `port` is not used below unless the listener still has this peer in its queue: a listener that
+  // goes refuses those in there.
   while (!peer.accepted && !peer.refused) {
     if (directory.changed.WaitUntil(lock, deadline.at())) continue;
     std::erase(port.waiting, &peer);

@@ -1,6 +1,6 @@
-// Both ends in this process: the reference of the conformance tests and the transport of the
-// single-process mode. Addresses are any text that is unique in the process. Fabrics may live on
-// different threads.
+// The fabric with both ends in this process: the reference that the other fabrics are compared with
+// by the conformance tests, and the transport of tests that run nodes in one process. Fabrics on
+// different threads may be connected.
 #pragma once
 
 #include <memory>
@@ -9,6 +9,7 @@
 
 namespace lamina {
 
+// Addresses are any text that is unique in the process.
 std::unique_ptr<Fabric> OpenLoopbackFabric();
 
 }  // namespace lamina

@@ -15,25 +15,27 @@
 namespace lamina {
 namespace {
 
-// A post's bytes on their way.
+// When the bytes of a post begin to leave the sender's NIC, and how many they are.
 struct Segment {
   int64_t departure_ns = 0;  // of CLOCK_MONOTONIC
   uint64_t bytes = 0;
 };
-// Of a notification: the posts since the one before, and its own. Of more than seven the last ones
-// count as one.
+// What a notification carries: the segments of its own post and of those since the notification
+// before. If they are more than seven the last ones count as one.
 struct Stamp {
   uint64_t num_segments = 0;
   std::array<Segment, 7> segments{};
   uint64_t unused = 0;
 };
 static_assert(sizeof(Stamp) == 128);
-constexpr size_t kStamps = 1024;  // more than any fabric lets notifications be under way
+// Stamps at the beginning of a window, used in turn: more than any fabric lets notifications be in
+// flight, so none is overwritten before it was read.
+constexpr size_t kStamps = 1024;
 constexpr size_t kStampBytes = kStamps * sizeof(Stamp);
 constexpr size_t kMaxOps = 64;
 constexpr size_t kBurst = 16;  // events taken from the inner endpoint at a time
-// A timer wakes a thread some tens of microseconds late; that much earlier the owner is told to
-// poll.
+// A timer wakes a thread some tens of microseconds late, so it is set so much earlier than the next
+// notification, and the owner polls until that is due.
 constexpr auto kWakeUp = microseconds(60);
 
 class ModelledEndpoint;
@@ -54,7 +56,9 @@ class ModelledFabric final : public Fabric {
   bool Arm() override;
   int event_fd() const override { return poll_set_.fd(); }
 
+  // Decorates an endpoint of `inner_`. kPeerLost if its peer has no room for stamps.
   Result<std::unique_ptr<Endpoint>> Wrap(std::unique_ptr<Endpoint> endpoint);
+  // `options` with room for the peer's stamps in front of the window.
   EndpointOptions WithStamps(EndpointOptions options) const {
     options.window_bytes += kStampBytes;
     return options;
@@ -66,8 +70,8 @@ class ModelledFabric final : public Fabric {
   const std::unique_ptr<Fabric> inner_;
   ModelledNic& nic_;
   Limits limits_;
-  PollSet poll_set_;  // the inner fabric's events, and the timer of what is still under way
-  UniqueFd timer_;
+  PollSet poll_set_;  // the inner fabric's events, and timer_
+  UniqueFd timer_;    // of the next notification that is held back; invalid if none could be made
   std::vector<ModelledEndpoint*> endpoints_;
 };
 
@@ -93,7 +97,7 @@ class ModelledEndpoint final : public Endpoint {
   std::string last_error() const override { return inner_->last_error(); }
   std::string through() const override { return inner_->through(); }
 
-  // When the next event is to be seen; max: none is known.
+  // When Poll may return the next event; max() if it holds none back.
   TimePoint next() const { return waiting_.empty() ? TimePoint::max() : waiting_.front().at; }
 
  private:
@@ -102,15 +106,18 @@ class ModelledEndpoint final : public Endpoint {
     Event event;
   };
 
+  // Adds a post of `bytes` bytes, the last of which leaves the NIC at `sent`.
   void Append(Stamp& stamp, TimePoint sent, uint64_t bytes) const;
+  // Queues an event of inner_ until it may be seen.
   void Take(const Event& event);
 
   ModelledFabric& fabric_;
-  const std::unique_ptr<Buffer> stamps_;  // of what was posted, before the endpoint that reads them
+  // The sources of the stamps. Outlives inner_, whose posts read them.
+  const std::unique_ptr<Buffer> stamps_;
   const std::unique_ptr<Endpoint> inner_;
-  Stamp stamp_;  // of what was posted since the last notification
-  size_t num_sent_ = 0, num_received_ = 0;
-  std::deque<Waiting> waiting_;  // in order
+  Stamp stamp_;                             // of what was posted since the last notification
+  size_t num_sent_ = 0, num_received_ = 0;  // notifications
+  std::deque<Waiting> waiting_;             // in the order of inner_'s events
 };
 
 class ModelledListener final : public Listener {
@@ -170,13 +177,14 @@ bool ModelledFabric::Arm() {
   itimerspec timer{};  // zero: off
   if (next != TimePoint::max()) {
     const TimePoint wake = next - kWakeUp;
+    // If the next notification is that near, or there is no timer, the owner polls until then.
     if (!timer_.valid() || wake <= Clock::now()) return false;
     const auto since_boot =
         std::chrono::duration_cast<std::chrono::nanoseconds>(wake.time_since_epoch());
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(since_boot);
     timer.it_value = {.tv_sec = seconds.count(), .tv_nsec = (since_boot - seconds).count()};
   }
-  // Also takes back what has expired.
+  // Setting the timer also makes it unreadable if it has expired.
   timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &timer, nullptr);
   return inner_->Arm();
 }
@@ -192,6 +200,7 @@ Status ModelledEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32
     bytes += op.source.size();
   }
   ModelledNic& nic = fabric_.nic_;
+  // Copies, which take effect only if the inner endpoint takes the post.
   DeviceTimeline egress = nic.egress;
   Stamp stamp = stamp_;
   Append(stamp, egress.Book(Clock::now(), nic.CostOf(bytes)), bytes);
@@ -222,6 +231,7 @@ size_t ModelledEndpoint::Poll(std::span<Event> out) {
   const size_t taken = inner_->Poll(events);
   size_t count = 0;
   for (size_t i = 0; i < taken; ++i) Take(events[i]);
+  // TimePoint{} is the time of events before the first notification: they are not held back.
   while (count < out.size() && !waiting_.empty() &&
          (waiting_.front().at == TimePoint{} || waiting_.front().at <= Clock::now())) {
     out[count++] = waiting_.front().event;
@@ -230,8 +240,10 @@ size_t ModelledEndpoint::Poll(std::span<Event> out) {
   return count;
 }
 
-// What a peer writes into a stamp can make its own messages late, no more.
+// The peer is not trusted. What it writes into a stamp changes only when messages are seen: its own
+// and, as all peers share the NIC, those of others.
 void ModelledEndpoint::Take(const Event& event) {
+  // Not before the event in front of it: events stay in order.
   Waiting waiting{waiting_.empty() ? TimePoint{} : waiting_.back().at, event};
   if (event.kind == Event::Kind::kNotification) {
     Stamp stamp;
@@ -251,7 +263,7 @@ void ModelledEndpoint::Take(const Event& event) {
 }  // namespace
 
 TimePoint IngressTimeline::Book(TimePoint ready, Clock::duration cost) {
-  // Longer than messages that contend differ in their times.
+  // How long a booking is remembered: longer than the times of messages that contend differ.
   constexpr auto kMemory = milliseconds(20);
   std::erase_if(busy_, [&](const Busy& busy) { return busy.end + kMemory < ready; });
   TimePoint begin = ready;

@@ -1,13 +1,14 @@
-// A network that is not here: what another fabric carries becomes visible only when a link of some
-// latency and bandwidth would have brought it. For modelled devices, whose nodes are all on one
-// machine.
+// Models a network that this machine does not have: what another fabric carries becomes visible
+// only when a link of some latency and bandwidth would have brought it. For clusters of modelled
+// devices (docs/modelled-devices.md), whose nodes are all on one machine.
 //
-// A notification carries a stamp: when a NIC that sends one thing after another would have begun
-// with each post's bytes, and how many they are. The receiver holds the notification back until its
-// own NIC, which takes in one thing at a time too, would have had them all:
+// Each notification carries a stamp: the time at which a NIC that sends one post after another
+// would have begun with each post's bytes, and how many bytes they are. The receiver holds the
+// notification back until its own NIC, which receives one post at a time too, would have received
+// them all:
 //   visible = max over posts of ingress.Book(departure + latency, bytes / bandwidth)
 // Stamps are times of CLOCK_MONOTONIC, which all processes of a machine share. The bytes themselves
-// may be there earlier; who waits for the notification, as transport.h demands, does not see that.
+// may be there earlier, which nobody sees who waits for the notification, as transport.h demands.
 #pragma once
 
 #include <cstdint>
@@ -20,28 +21,31 @@
 
 namespace lamina {
 
+// The network to model.
 struct ModelledLink {
-  // From the last byte sent to the notification seen, without the time of the bytes.
+  // The time from sending to the notification's arrival, without the time that the bytes take.
   Clock::duration latency{};
-  double bytes_per_s = 0;  // of each direction; 0: bytes take no time
+  double bytes_per_s = 0;  // bandwidth of each direction; 0: bytes take no time
 };
 
-// What comes in at a NIC when. Bytes of several peers are learnt of in any order, so a piece takes
-// the first gap that is long enough. Value type.
+// When a NIC is busy receiving. Posts of several peers are booked in any order, so each takes the
+// first gap that is long enough. Value type.
 class IngressTimeline {
  public:
-  // Books `cost` that can begin at `ready`; returns when it is done.
+  // Books the first free time of length `cost` that begins at `ready` or later, and returns its
+  // end.
   TimePoint Book(TimePoint ready, Clock::duration cost);
 
  private:
   struct Busy {
     TimePoint begin, end;
   };
-  std::vector<Busy> busy_;  // disjoint, ascending; old ones are dropped
+  std::vector<Busy> busy_;  // disjoint and ascending; old entries are dropped
 };
 
-// One node's: all its fabrics and endpoints share it. Thread: owner.
+// The modelled NIC of one node, which all its fabrics and endpoints share. Thread: owner.
 struct ModelledNic {
+  // The time that `bytes` bytes occupy one direction of the link.
   Clock::duration CostOf(uint64_t bytes) const {
     return link.bytes_per_s > 0 ? FromSeconds(static_cast<double>(bytes) / link.bytes_per_s)
                                 : Clock::duration::zero();
@@ -52,9 +56,10 @@ struct ModelledNic {
   IngressTimeline ingress;
 };
 
-// Decorates `inner`; both ends of a connection must be decorated. Borrows the NIC. Its limits are
-// those of `inner` less what the stamps need: one op of each post, and the first 128 KiB of each
-// window.
+// Decorates `inner`, which it owns; borrows `nic`. Both ends of a connection must be decorated,
+// else Connect or Accept returns kPeerLost. The limits are those of `inner` less what the stamps
+// need: one op of each post, and the first 128 KiB of each window. Device windows are not passed
+// on.
 std::unique_ptr<Fabric> MakeModelledFabric(std::unique_ptr<Fabric> inner, ModelledNic& nic);
 
 }  // namespace lamina

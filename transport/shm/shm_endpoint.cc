@@ -14,13 +14,13 @@
 namespace lamina {
 namespace {
 
-// A dead peer is noticed after this many polls by an owner that never sleeps: microseconds to a
-// millisecond.
+// An owner that never sleeps looks at the sockets after so many polls, which takes it some
+// microseconds to a millisecond; then it notices a dead peer.
 constexpr uint32_t kPollsPerCheck = 4096;
 
-// An owner that polls in vain lets the other half of its core, where the peer may run, have it
-// after this many polls in a row (about a microsecond): a reply to a small message has come by
-// then.
+// After so many empty polls in a row (about a microsecond) each further one executes a pause, which
+// leaves the core to its other hyperthread: the peer may run there. The reply to a small message
+// has come by then.
 constexpr uint32_t kPollsBeforePause = 256;
 
 void PauseCore() {
@@ -78,7 +78,7 @@ ShmEndpoint::ShmEndpoint(ShmContext& context, UniqueFd socket, Mapping own_segme
 
 ShmEndpoint::~ShmEndpoint() {
   std::erase(context_.endpoints, this);
-  if (!lost_) context_.poll_set.Remove(socket_.get());
+  if (!lost_) context_.poll_set.Remove(socket_.get());  // else Lose has removed it
 }
 
 Status ShmEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t> notify,
@@ -94,12 +94,13 @@ Status ShmEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t> n
   std::byte* window = peer_segment_.bytes().data() + kShmControlBytes;
   for (const WriteOp& op : ops) {
     std::byte* const place = window + op.peer_offset;
+    // A source at its own place was written through peer_window() and is there already.
     if (!op.source.empty() && op.source.data() != place)
       std::memcpy(place, op.source.data(), op.source.size());
   }
   if (notify.has_value()) {
     std::atomic<uint64_t>& slot = theirs_.ring[num_notified_ % kShmRingSlots];
-    // Publishes the window's bytes.
+    // Publishes the bytes in the window too: the peer's load of the slot acquires them.
     slot.store(SlotOf(++num_notified_, *notify), std::memory_order_seq_cst);
     WakePeerIf(theirs_.owner_sleeps);
     wants_room_ = false;
@@ -117,17 +118,19 @@ bool ShmEndpoint::RingIsFull() {
 }
 
 void ShmEndpoint::WakePeerIf(std::atomic<uint32_t>& announced) {
+  // The load first: an exchange would take the cache line away from the peer with every post.
   if (announced.load(std::memory_order_seq_cst) == 0 ||
       announced.exchange(0, std::memory_order_seq_cst) == 0)
     return;
   const uint64_t one = 1;
-  // EAGAIN: it is signalled already.
+  // EAGAIN means that the eventfd is signalled already.
   [[maybe_unused]] const ssize_t written = write(peer_.wake.get(), &one, sizeof(one));
 }
 
 size_t ShmEndpoint::Poll(std::span<Event> out) {
   if (announced_) {
     announced_ = false;
+    // Only spares the peer a needless wake-up, so the order does not matter.
     own_.owner_sleeps.store(0, std::memory_order_relaxed);
   }
   if (context_.may_have_slept || (!lost_ && ++polls_since_check_ >= kPollsPerCheck)) {
@@ -138,8 +141,9 @@ size_t ShmEndpoint::Poll(std::span<Event> out) {
   size_t count = 0;
   for (; count < out.size() && !sent_.empty(); sent_.Pop())
     out[count++] = {.kind = Event::Kind::kSent, .tag = sent_.front()};
-  // The ring is read after the socket was found closed: what a peer wrote before its end is not
-  // lost.
+  // If the socket was found closed above, the ring is read afterwards: what the peer wrote before
+  // its end still arrives. If the ring itself ends the connection, kPeerLost waits for the next
+  // Poll.
   const bool was_lost = lost_;
   count += TakeNotifications(out.subspan(count));
   if (was_lost && !said_lost_ && count < out.size()) {
@@ -172,7 +176,8 @@ bool ShmEndpoint::Rings() const {
          num_taken_ + 1;
 }
 
-// The next slot holds what was taken from it a round ago, or nothing yet.
+// An unused slot holds the notification that was taken from it one round ago, or 0 in the first
+// round. Anything else was not written by a correct peer.
 void ShmEndpoint::CheckUnused(uint64_t slot) {
   if (NumberIn(slot) == num_taken_ + 1 - kShmRingSlots || slot == 0) return;
   ring_broken_ = true;
@@ -180,8 +185,9 @@ void ShmEndpoint::CheckUnused(uint64_t slot) {
        " where " + std::to_string(num_taken_ + 1) + " belongs");
 }
 
-// A peer that waits for room has filled the ring since it was last told: there is enough left to
-// take until it is told again.
+// Tells the peer how far this end has read, and wakes it if it waits for that. Doing so once per
+// kShmTailInterval is enough: a peer that waits has filled the ring, so this end still has more
+// than an interval to read.
 void ShmEndpoint::TellTail() {
   told_tail_ = num_taken_;
   own_.tail.store(num_taken_, std::memory_order_seq_cst);
@@ -207,7 +213,8 @@ bool ShmEndpoint::HasWork() {
   if (said_lost_) return false;
   if (lost_ || !sent_.empty() || Rings()) return true;
   if (!wants_room_ || RingIsFull()) return false;
-  wants_room_ = false;  // said once: the caller may have given up
+  // Reported once: a caller that has given up the post must be able to sleep.
+  wants_room_ = false;
   return true;
 }
 

@@ -1,5 +1,6 @@
-// One peer on this machine: posts are copies into its window, notifications go through a ring in
-// shared memory. No system call per post or poll while neither end sleeps.
+// A peer on this machine: posts are copies into its window, and notifications go through a ring in
+// shared memory (shm_segment.h). While neither end sleeps a post or poll makes no system call, but
+// for a look at the sockets every few thousand polls.
 #pragma once
 
 #include <string>
@@ -22,23 +23,28 @@ inline constexpr Limits kShmLimits{.max_ops = 64,
 
 class ShmEndpoint;
 
-// What a fabric's endpoints and listeners share. Outlives them.
+// What the endpoints and listeners of a fabric share. Outlives them. Thread: owner of the fabric.
 struct ShmContext {
   ShmContext();
 
-  // Finds out which peers have gone.
+  // Finds out which peers are gone, and tells their endpoints.
   void CheckSockets();
 
   PollSet poll_set;
-  WakeFd wake;  // what peers signal
+  WakeFd wake;  // signalled by the peers of all endpoints
   std::vector<ShmEndpoint*> endpoints;
-  bool may_have_slept = false;  // the reason to wake may have been a socket
+  // Set by Arm: the owner may sleep, and a socket may be what wakes it, so the next Poll looks at
+  // the sockets.
+  bool may_have_slept = false;
 };
 
+// Owns both mappings and the socket. Adds itself to the context and leaves it in its destructor.
+// Thread: owner of the fabric.
 class ShmEndpoint final : public Endpoint {
  public:
-  // Maps the peer's segment. `segment` is this end's own, already handed to the peer. REQUIRES: the
-  // greetings have been exchanged on `socket`, which is not in the poll set.
+  // Maps the peer's segment. `segment` is this end's own, which the peer has been given. kPeerLost
+  // if the peer's segment cannot be mapped. REQUIRES: the greetings have been exchanged on
+  // `socket`, which is not in the poll set.
   static Result<std::unique_ptr<Endpoint>> Create(ShmContext& context, UniqueFd socket,
                                                   Mapping segment, ShmPeer peer);
   ~ShmEndpoint() override;
@@ -55,11 +61,11 @@ class ShmEndpoint final : public Endpoint {
   const std::string& peer_name() const override { return peer_.name; }
   std::string last_error() const override { return last_error_; }
 
-  // The socket has something: the peer's end, as nothing is ever sent there.
+  // Called when the socket is readable. The peer is lost then, as nothing is ever sent there.
   void OnSocket();
 
-  // For Fabric::Arm, in this order: say in shared memory that this end sleeps; look whether there
-  // is something after all.
+  // For Fabric::Arm, called in this order. AnnounceSleep says in shared memory that this end
+  // sleeps; HasWork then looks whether there is something to poll, or room for a post, after all.
   void AnnounceSleep();
   bool HasWork();
 
@@ -68,10 +74,12 @@ class ShmEndpoint final : public Endpoint {
               ShmPeer peer);
 
   size_t TakeNotifications(std::span<Event> out);
-  bool Rings() const;  // the next notification is in own_
+  bool Rings() const;  // whether the next notification is in own_
   void CheckUnused(uint64_t slot);
   void TellTail();
-  bool RingIsFull();  // also true when it is broken, which ends the connection
+  // Whether theirs_ has no room for a notification. True also if the peer has written an impossible
+  // tail, which ends the connection.
+  bool RingIsFull();
   void WakePeerIf(std::atomic<uint32_t>& announced);
   void Lose(const std::string& cause);
 
@@ -80,22 +88,23 @@ class ShmEndpoint final : public Endpoint {
   Mapping own_segment_;
   Mapping peer_segment_;
   const ShmPeer peer_;
-  ShmControl& own_;     // the peer writes its ring
-  ShmControl& theirs_;  // this end writes its ring
+  ShmControl& own_;     // in own_segment_: the peer writes its ring
+  ShmControl& theirs_;  // in peer_segment_: this end writes its ring
 
-  BoundedQueue<uint64_t> sent_;  // tags not polled yet
-  uint32_t num_notified_ = 0;    // in theirs_; these counters wrap
-  uint32_t known_tail_ = 0;      // of theirs_, as last read
-  uint32_t num_taken_ = 0;       // from own_
-  uint32_t told_tail_ = 0;       // of these, told the peer
-  bool announced_ = false;
-  bool wants_room_ = false;  // a post got kTryAgain
+  BoundedQueue<uint64_t> sent_;  // tags whose kSent Poll has not returned
+  // These four counters wrap, as the numbers in the ring do.
+  uint32_t num_notified_ = 0;  // notifications written to theirs_
+  uint32_t known_tail_ = 0;    // theirs_.tail, as last read
+  uint32_t num_taken_ = 0;     // notifications read from own_
+  uint32_t told_tail_ = 0;     // own_.tail, as last written
+  bool announced_ = false;     // own_.owner_sleeps was set
+  bool wants_room_ = false;    // a post got kTryAgain because the ring was full
   uint32_t polls_since_check_ = 0;
   uint32_t empty_polls_ = 0;  // in a row
 
   bool lost_ = false;
-  bool ring_broken_ = false;  // own_.ring holds nonsense
-  bool said_lost_ = false;
+  bool ring_broken_ = false;  // own_.ring has an impossible slot
+  bool said_lost_ = false;    // Poll has returned kPeerLost
   std::string last_error_;
 };
 

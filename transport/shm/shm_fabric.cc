@@ -17,12 +17,12 @@ namespace lamina {
 namespace {
 
 constexpr auto kShmHandshakeDeadline = std::chrono::seconds(5);
-// Strangers that say nothing hold no more sockets than this.
+// Peers that have not greeted hold at most so many sockets (strangers.h).
 constexpr size_t kMaxPendingOnShm = 64;
 
 RareWarning shm_full_warning;
 
-// This end's segment, mapped, and handed to the peer.
+// Makes this end's segment, hands it to the peer with the greeting, and returns its mapping.
 Result<Mapping> OfferSegment(int socket, const EndpointOptions& options, int wake) {
   LAMINA_ASSIGN_OR_RETURN(const UniqueFd segment, CreateShmSegment(options.window_bytes));
   LAMINA_ASSIGN_OR_RETURN(Mapping mapping,
@@ -51,7 +51,7 @@ class ShmListener final : public Listener {
   struct Pending {
     UniqueFd socket;
     int pid;
-    std::string origin;
+    std::string origin;  // the process id, for FindRoom
     TimePoint since;
   };
 
@@ -77,6 +77,7 @@ Status ShmListener::TakeNewPeers() {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       return OutOfSpace(ErrnoText("accept on shm " + name_));
     }
+    // Before another peer is dropped for it: no other user can take anybody's place.
     int pid = 0;
     if (const Status status = CheckShmCredentials(socket.get(), pid); !status.ok()) {
       LAMINA_LOG_WARN("shm {}: dropped a peer: {}", name_, status.message());
@@ -118,7 +119,8 @@ Result<std::unique_ptr<Endpoint>> ShmListener::Accept(const EndpointOptions& opt
       if (endpoint.ok() || endpoint.status().code() != StatusCode::kPeerLost) return endpoint;
       status = endpoint.status();
     } else if (!peer.ok()) {
-      // Tells a peer of another version what this end speaks; the connection ends anyway.
+      // An empty greeting tells a peer of another version which one this end speaks. It may not get
+      // through; the connection ends anyway.
       const ShmGreeting greeting;
       (void)send(pending.socket.get(), &greeting, sizeof(greeting), MSG_NOSIGNAL);
     }
@@ -153,7 +155,9 @@ class ShmFabric final : public Fabric {
                                             Deadline deadline) override;
 
   bool Arm() override {
-    context_.wake.Clear();  // before the announcements: a signal that comes after them counts
+    // Cleared before the announcements, so that a signal which answers one of them stays.
+    context_.wake.Clear();
+    // All announcements before the first look: see ShmControl.
     for (ShmEndpoint* endpoint : context_.endpoints) endpoint->AnnounceSleep();
     for (ShmEndpoint* endpoint : context_.endpoints) {
       if (endpoint->HasWork()) return false;
@@ -173,6 +177,7 @@ Result<std::unique_ptr<Endpoint>> ShmFabric::Connect(const std::string& address,
                                                      Deadline deadline) {
   LAMINA_RETURN_IF_ERROR(CheckOptions(options, kShmLimits));
   LAMINA_ASSIGN_OR_RETURN(UniqueFd socket, ConnectShm(address, deadline));
+  // Any user's process may listen at an abstract name, and this end hands over its memory.
   int pid = 0;
   Status status = CheckShmCredentials(socket.get(), pid);
   if (!status.ok()) return status.WithContext("shm " + address);

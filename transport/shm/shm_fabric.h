@@ -1,4 +1,5 @@
-// Shared memory between processes of one machine (and one user): one-sided, no copy by the kernel.
+// The fabric for processes of one machine and one user: shared memory that each end writes into
+// directly, without a copy by the kernel.
 #pragma once
 
 #include <memory>
@@ -7,6 +8,7 @@
 
 namespace lamina {
 
+// Addresses are names in the abstract socket namespace. Peers must belong to this user or to root.
 std::unique_ptr<Fabric> OpenShmFabric();
 
 }  // namespace lamina

@@ -1,14 +1,16 @@
-// What two processes share over the shm fabric: one segment per end, a sealed memfd that its owner
-// reads and its peer writes.
+// The formats of the shm fabric: the memory that two processes share, and the greeting by which
+// they exchange it. Each end has one segment, a sealed memfd that its owner reads and its peer
+// writes.
 //
-//   segment  := ShmControl window          window: from offset kShmControlBytes, as large as its
-//   owner has offered greeting := ShmGreeting hello          one SOCK_SEQPACKET message, with two
-//   descriptors: the sender's segment and its eventfd, and a
-//                                          third one if it has a device window; the accepting end
-//                                          answers the connecting end's greeting
+//   segment  := ShmControl window    window: from offset kShmControlBytes on, as large as the
+//                                    greeting of its owner says
+//   greeting := ShmGreeting hello    one SOCK_SEQPACKET message, which carries the descriptors of
+//                                    the sender's segment, its eventfd and, if it has one, its
+//                                    device window
 //
-// The socket stays open and silent: it closes when a process ends, however it ends. Names are in
-// the abstract socket namespace and memfds have none, so nothing is left behind.
+// The connecting end greets first, and the accepting end answers with its greeting. Then the socket
+// stays open and silent: it closes when a process ends, however it ends. Socket names are in the
+// abstract namespace and memfds have none, so nothing is left behind.
 #pragma once
 
 #include <array>
@@ -32,29 +34,31 @@ struct ShmGreeting {
   uint16_t hello_bytes = 0;               // 6   at most kMaxHelloBytes
   uint64_t window_bytes = 0;              // 8   of the sender's segment
   uint64_t device_window_bytes = 0;       // 16  0: there is none
-  std::array<std::byte, 16> device{};     // 24  that has it
+  std::array<std::byte, 16> device{};     // 24  DeviceWindow::device
 };
 static_assert(sizeof(ShmGreeting) == 40 && offsetof(ShmGreeting, device_window_bytes) == 16);
 
 inline constexpr uint32_t kShmRingSlots = 512;  // power of two, as the index wraps
-// The tail is written once per so many notifications.
+// The owner of a ring writes its tail once per so many notifications.
 inline constexpr uint32_t kShmTailInterval = kShmRingSlots / 4;
 
-// A slot says by itself whether its notification has come, so that one cache line goes to the peer
-// and back for a small message: no line that one end writes for each message is read by the other
-// for anything else. Neither side believes what the other writes: a slot or a tail that cannot be
-// ends the connection. Writers and readers of a flag use seq_cst operations on both the flag and
-// what it is about, so that "announce, then look" and "write, then look for an announcement" cannot
-// both miss.
+// The notifications for the owner of a segment, and the flags by which either end sleeps.
+//
+// A slot says by itself whether its notification has come, so no line that one end writes for every
+// message is read by the other for anything else: a small message costs one cache line's way to the
+// peer and back. Neither end trusts what the other writes: a slot or a tail with an impossible
+// value ends the connection. Both ends use seq_cst operations on a flag and on what it announces,
+// so that "announce, then look" at one end and "write, then look for an announcement" at the other
+// cannot both miss.
 struct ShmControl {
-  // 0   notifications read, as far as told; owner writes.
+  // 0   How many notifications the owner has read, as far as it has told. Owner writes.
   alignas(64) std::atomic<uint32_t> tail;
-  // 4   owner sleeps until a notification comes; owner sets, either clears.
+  // 4   1: the owner sleeps until a notification comes. Owner sets, either end clears.
   std::atomic<uint32_t> owner_sleeps;
-  // 8   peer sleeps until the tail moves; peer sets, owner clears.
+  // 8   1: the peer sleeps until the tail moves. Peer sets, owner clears.
   std::atomic<uint32_t> peer_wants_room;
-  // 64  notification i, from 0, is at i % kShmRingSlots: its value, and i + 1 in the upper 32 bits,
-  // where it wraps; peer writes.
+  // 64  Notification i, counted from 0, is in slot i % kShmRingSlots: its value in the lower 32
+  // bits and i + 1, which wraps, in the upper 32. Peer writes.
   alignas(64) std::atomic<uint64_t> ring[kShmRingSlots];
 };
 inline constexpr size_t kShmControlBytes = 8192;

@@ -14,9 +14,11 @@
 namespace lamina {
 namespace {
 
-// Keeps out of the way of other programs' abstract names.
+// Before every name, so that it meets no abstract name of another program.
 constexpr std::string_view kPrefix = "lamina-shm/";
+// Neither the size nor the seals of a segment can change any more.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+// Descriptors in a greeting: segment, eventfd and, if there is one, the device window.
 constexpr size_t kNumFds = 2, kNumFdsWithDevice = 3;
 
 struct UnixAddress {
@@ -26,7 +28,7 @@ struct UnixAddress {
 
 Result<UnixAddress> MakeAddress(const std::string& name) {
   UnixAddress result;
-  // The first byte is 0: an abstract name.
+  // The first byte is 0, which makes the name an abstract one.
   const size_t room = sizeof(result.address.sun_path) - 1 - kPrefix.size();
   if (name.empty() || name.size() > room) {
     return InvalidArgument("shm name \"" + name + "\" has " + std::to_string(name.size()) +
@@ -40,12 +42,13 @@ Result<UnixAddress> MakeAddress(const std::string& name) {
 }
 
 Result<UniqueFd> OpenSocket() {
+  // SEQPACKET keeps a greeting one message, which comes as a whole or not at all.
   UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return OutOfSpace(ErrnoText("socket"));
   return fd;
 }
 
-// Takes every descriptor that came with a message, so that none leaks.
+// Takes every descriptor that came with a message, also unexpected ones: they are closed then.
 std::vector<UniqueFd> TakeDescriptors(msghdr& message) {
   std::vector<UniqueFd> fds;
   for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
@@ -164,7 +167,8 @@ Result<ShmPeer> ReceiveShmGreeting(int socket) {
   ShmGreeting greeting;
   std::string hello(kMaxHelloBytes, '\0');
   iovec parts[2] = {{&greeting, sizeof(greeting)}, {hello.data(), hello.size()}};
-  // Room for more than expected, so that they can be closed.
+  // Room for more descriptors than are expected. The kernel closes those that do not fit and sets
+  // MSG_CTRUNC.
   alignas(cmsghdr) char control[CMSG_SPACE(8 * sizeof(int))];
   msghdr message{};
   message.msg_iov = parts;

@@ -1,5 +1,5 @@
-// The unix socket beside a shared memory connection: hands over descriptors at the beginning,
-// closes at the end.
+// The Unix socket beside a shared memory connection: it hands over the descriptors of the memory at
+// the beginning, and its end tells that the peer's process is gone.
 #pragma once
 
 #include <string>
@@ -14,36 +14,41 @@
 namespace lamina {
 
 // A listening, non-blocking socket at `name` in the abstract namespace. kInvalidArgument for an
-// empty or too long name, kOutOfSpace if it is in use.
+// empty or too long name; kOutOfSpace if the name is in use or no descriptor is left.
 Result<UniqueFd> ListenShm(const std::string& name);
 
-// A connected, non-blocking socket. Retries until `deadline` while nobody listens. kTimeout or
-// kInvalidArgument.
+// A connected, non-blocking socket to the listener at `name`. Retries until `deadline` while nobody
+// listens, then kTimeout; kInvalidArgument for an empty or too long name; kOutOfSpace if no
+// descriptor is left.
 Result<UniqueFd> ConnectShm(const std::string& name, Deadline deadline);
 
-// Memory that an end offers: sealed, so that it cannot shrink under the one who maps it.
+// A memfd for one end's segment with a window of `window_bytes`, zeroed. It is sealed, so that it
+// cannot shrink while the peer has it mapped. kOutOfSpace if there is no descriptor or no memory.
 Result<UniqueFd> CreateShmSegment(uint64_t window_bytes);
 
-// What a peer has said and handed over, checked: the segment is as large as it says and stays so,
-// the eventfd is one.
+// What a peer has said and handed over. It is checked that the segment is as large as the greeting
+// says and cannot shrink, and that `wake` is an eventfd. Owns the descriptors.
 struct ShmPeer {
   std::string name;
   std::string hello;
   uint64_t window_bytes = 0;
   UniqueFd segment;
-  UniqueFd wake;
-  // Its descriptor; not checked, as only the device's driver knows it.
+  UniqueFd wake;  // the eventfd that wakes the peer
+  // Not checked: only the device's driver can tell what it is. Invalid if there is none.
   UniqueFd device_window;
-  DeviceWindow described_window;  // the rest of it
+  DeviceWindow described_window;  // its `descriptor` is device_window's
 };
 
+// Sends this end's greeting with the descriptors `segment` and `wake`, which are borrowed.
+// kPeerLost if it cannot be sent. REQUIRES: CheckOptions of `options` was ok.
 Status SendShmGreeting(int socket, const EndpointOptions& options, int segment, int wake);
 
-// kTryAgain if nothing has come yet, kPeerLost with the cause if the peer is gone or none of ours.
+// The peer's greeting, without waiting. kTryAgain if nothing has come yet; kPeerLost with the cause
+// if the peer is gone, breaks the protocol or hands over unfit descriptors. `name` is left empty.
 Result<ShmPeer> ReceiveShmGreeting(int socket);
 
-// Ok if the process at the other end belongs to this user or to root, else kPeerLost: whoever
-// writes into a window is trusted with it. `peer_pid` is set to its process id.
+// Ok if the process at the other end belongs to this user or to root; else kPeerLost, as shared
+// memory gives the peer more than the protocol does. Sets `peer_pid` to its process id.
 Status CheckShmCredentials(int socket, int& peer_pid);
 
 }  // namespace lamina

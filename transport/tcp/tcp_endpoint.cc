@@ -14,11 +14,12 @@ namespace {
 using boost::system::error_code;
 namespace asio = boost::asio;
 
-// Many small frames per system call; a large payload bypasses it.
+// Room for many small frames per system call. The bulk of a large payload bypasses it.
 constexpr size_t kStagingBytes = size_t{64} << 10;
-// Buffers per system call: what Asio hands to the kernel at once.
+// Buffers per system call: as many as Asio hands to the kernel at once.
 constexpr size_t kMaxGather = 64;
-constexpr uint32_t kPollsPerRead = 8;  // at most, by an owner that posts all the time
+// At the latest every so many polls one reads the socket, however many events the others have.
+constexpr uint32_t kPollsPerRead = 8;
 
 }  // namespace
 
@@ -36,7 +37,7 @@ TcpEndpoint::TcpEndpoint(TcpContext& context, Tcp::socket socket, Mapping window
 
 TcpEndpoint::~TcpEndpoint() {
   std::erase(context_.endpoints, this);
-  if (!lost_) context_.poll_set.Remove(socket_.native_handle());
+  if (!lost_) context_.poll_set.Remove(socket_.native_handle());  // else Lose has removed it
 }
 
 void TcpEndpoint::Outgoing::Encode(std::span<const WriteOp> ops, std::optional<uint32_t> notify,
@@ -45,6 +46,7 @@ void TcpEndpoint::Outgoing::Encode(std::span<const WriteOp> ops, std::optional<u
   next_buffer = 0;
   num_buffers = 0;
   size_t num_frames = 0;
+  // The headers are members, as the socket may take them long after Post has returned.
   const auto add = [&](const WriteOp& op) {
     TcpFrame& frame = frames[num_frames++];
     frame = {.window_offset = op.peer_offset,
@@ -57,8 +59,8 @@ void TcpEndpoint::Outgoing::Encode(std::span<const WriteOp> ops, std::optional<u
     if (!op.source.empty()) add(op);
   }
   if (notify.has_value()) {
-    if (num_frames == 0) add({});
-    frames[num_frames - 1].has_notification = 1;  // rides on the last write
+    if (num_frames == 0) add({});                 // a frame without payload
+    frames[num_frames - 1].has_notification = 1;  // the last frame of the post carries it
     frames[num_frames - 1].notification = *notify;
   }
   for (size_t i = 0; i < num_frames; ++i) frames[i].checksum = frames[i].Checksum();
@@ -78,7 +80,7 @@ Status TcpEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t> n
   if (!write_error_.empty()) return PeerLost(peer_.name + ": " + write_error_);
   if (posts_.full()) return TryAgain();
   posts_.PushSlot().Encode(ops, notify, tag, next_sequence_);
-  // Nothing waits before it: most posts are written here.
+  // If no older post waits to be written, this one is written now, as most are.
   if (num_written_ + 1 == posts_.size()) Flush();
   return OkStatus();
 }
@@ -105,6 +107,7 @@ void TcpEndpoint::Flush() {
 
 size_t TcpEndpoint::Write(std::span<const asio::const_buffer> buffers, error_code& error) {
   const int flags = zero_copy_.FlagsFor(asio::buffer_size(buffers));
+  // A single buffer makes a cheaper system call (send instead of sendmsg).
   size_t written = buffers.size() == 1 ? socket_.send(buffers.front(), flags, error)
                                        : socket_.send(buffers, flags, error);
   if (flags != 0 && error == asio::error::no_buffer_space) {
@@ -126,16 +129,18 @@ void TcpEndpoint::Advance(size_t written_bytes) {
       written_bytes -= part;
       if (buffer.size() > 0) return;
     }
+    // Sends made so far may read this post's sources: it is done when all of them are.
     post.num_sends = zero_copy_.num_sent();
   }
 }
 
 size_t TcpEndpoint::Poll(std::span<Event> out) {
   if (!lost_ && num_written_ < posts_.size()) Flush();
-  // Of half-written posts too: what is not collected wakes whoever sleeps.
+  // Also while the post is only partly written: a report that stays in the socket's error queue
+  // would wake a sleeping owner again and again.
   if (!lost_) zero_copy_.Collect();
   size_t count = TakeSent(out);
-  // A poll that has something to say already needs no system call to find more.
+  // A poll that has events already does without the system call that looks for more.
   if (count > 0 && !lost_ && ++polls_since_read_ < kPollsPerRead) {
     stopped_early_ = true;
     return count;
@@ -158,6 +163,7 @@ size_t TcpEndpoint::TakeSent(std::span<Event> out) {
 }
 
 size_t TcpEndpoint::TakeLost(std::span<Event> out) {
+  // Written posts are reported as sent, then the others as lost.
   size_t count = TakeSent(out);
   for (; !posts_.empty() && count < out.size(); posts_.Pop()) {
     out[count++] = {
@@ -180,6 +186,8 @@ bool TcpEndpoint::PrepareSleep() {
     context_.poll_set.Modify(socket_.native_handle(), wants_writable ? EPOLLIN | EPOLLOUT : EPOLLIN,
                              this);
   }
+  // After a failed write the next Poll still reads what the peer sent before, and then ends the
+  // connection.
   return write_error_.empty();
 }
 

@@ -1,5 +1,5 @@
-// One peer over one TCP connection. Posts are written straight from their sources, payloads are
-// read straight into the window.
+// One peer over one TCP connection, in the format of tcp_wire.h. Posts are written to the socket
+// straight from their sources, and large payloads are read from it straight into the window.
 #pragma once
 
 #include <array>
@@ -27,13 +27,15 @@ inline constexpr Limits kTcpLimits{.max_ops = kTcpMaxOps,
 
 class TcpEndpoint;
 
-// What a fabric's endpoints and listeners share. Outlives them.
+// What the endpoints and listeners of a fabric share. Outlives them. Thread: owner of the fabric.
 struct TcpContext {
   boost::asio::io_context io;  // never run: the sockets are non-blocking and polled
   PollSet poll_set;
   std::vector<TcpEndpoint*> endpoints;
 };
 
+// Owns the socket and the window. Adds itself to the context and leaves it in its destructor.
+// Thread: owner of the fabric. Its receiving half is in tcp_receive.cc.
 class TcpEndpoint final : public Endpoint {
  public:
   struct Peer {
@@ -42,7 +44,7 @@ class TcpEndpoint final : public Endpoint {
     uint64_t window_bytes = 0;
   };
 
-  // REQUIRES: greetings have been exchanged on `socket`, which is not in the poll set.
+  // REQUIRES: the greetings have been exchanged on `socket`, which is not in the poll set.
   TcpEndpoint(TcpContext& context, Tcp::socket socket, Mapping window, Peer peer);
   ~TcpEndpoint() override;
 
@@ -54,21 +56,21 @@ class TcpEndpoint final : public Endpoint {
   const std::string& peer_name() const override { return peer_.name; }
   std::string last_error() const override { return last_error_; }
 
-  // For Fabric::Arm: sees to it that the poll set wakes for all that Poll waits for. False if Poll
-  // has something already.
+  // For Fabric::Arm: lets the poll set wake for everything that the next Poll could do, such as
+  // writing on when the socket takes more. False if Poll has something to do already.
   bool PrepareSleep();
 
  private:
-  // A post that Poll has not returned yet: its frames, interleaved with its sources, and how far
-  // they are written.
+  // A post whose kSent Poll has not returned: its frame headers and sources as buffers in the order
+  // of the wire, and how far they are written.
   struct Outgoing {
     void Encode(std::span<const WriteOp> ops, std::optional<uint32_t> notify, uint64_t post_tag,
                 uint32_t& next_sequence);
     void Append(boost::asio::const_buffer buffer) { buffers[num_buffers++] = buffer; }
 
     uint64_t tag = 0;
-    uint32_t num_sends = 0;  // once written: the zero-copy sends that must be done
-    size_t next_buffer = 0;
+    uint32_t num_sends = 0;  // of zero_copy_, when it was written: so many must be done
+    size_t next_buffer = 0;  // the first that is not written completely
     size_t num_buffers = 0;
     std::array<TcpFrame, kTcpMaxOps> frames;
     std::array<boost::asio::const_buffer, 2 * kTcpMaxOps> buffers;
@@ -76,9 +78,9 @@ class TcpEndpoint final : public Endpoint {
     std::array<std::byte, 1024> together;
   };
 
-  // The part of `posts_` that is not written.
+  // Writes what the socket takes of the posts that are not written yet.
   void Flush();
-  void Advance(size_t written_bytes);
+  void Advance(size_t written_bytes);  // accounts for bytes that the socket took
   size_t Write(std::span<const boost::asio::const_buffer> buffers,
                boost::system::error_code& error);
 
@@ -88,14 +90,15 @@ class TcpEndpoint final : public Endpoint {
   // Both return how many notifications they put into `out`.
   size_t Receive(std::span<Event> out);
   size_t ParseStaged(std::span<Event> out);
-  // False if the header is not there yet or the frame is bad, which ends the connection.
+  // Takes the next header from staging_. False if it is not there yet or is malformed, which ends
+  // the connection.
   bool BeginFrame();
-  // 0 if there is nothing to read or the peer is gone; `drained`: the socket had less than there
-  // was room for.
+  // Reads from the socket and returns the number of bytes; 0 if nothing is there or the peer is
+  // gone. Sets `drained` if the socket had less than there was room for.
   size_t Read(bool& drained);
-  void ConsumePayload();
+  void ConsumePayload();  // moves payload from staging_ into the window
 
-  void Lose(const std::string& cause);
+  void Lose(const std::string& cause);  // closes the socket
 
   TcpContext& context_;
   Tcp::socket socket_;
@@ -104,24 +107,26 @@ class TcpEndpoint final : public Endpoint {
 
   BoundedQueue<Outgoing> posts_;
   ZeroCopySends zero_copy_;
-  uint32_t next_sequence_ = 0;
-  // The oldest of posts_; done with their sources but for zero-copy sends.
+  uint32_t next_sequence_ = 0;  // of the next frame that is sent
+  // So many posts at the front of posts_ are written. They no longer need their sources, unless a
+  // zero-copy send still reads them.
   size_t num_written_ = 0;
-  std::string write_error_;  // writing failed; what the peer sent before is still read
-  bool wants_writable_ = false;
+  std::string write_error_;      // why writing failed; what the peer sent before is still read
+  bool wants_writable_ = false;  // the poll set waits for EPOLLOUT too
 
-  std::vector<std::byte> staging_;  // bytes read behind the current payload
+  // Bytes read behind the current payload: those in [staged_begin_, staged_end_).
+  std::vector<std::byte> staging_;
   size_t staged_begin_ = 0;
   size_t staged_end_ = 0;
-  uint32_t next_received_ = 0;
-  TcpFrame frame_;  // being received, while in_frame_; else the last one
+  uint32_t next_received_ = 0;  // the sequence number of the next frame
+  TcpFrame frame_;              // the frame being received if in_frame_, else the last one
   bool in_frame_ = false;
-  uint64_t payload_done_bytes_ = 0;
+  uint64_t payload_done_bytes_ = 0;  // how much of the frame's payload is in the window
   uint32_t polls_since_read_ = 0;
-  bool stopped_early_ = true;  // the last Poll may have left something
+  bool stopped_early_ = true;  // the last Poll may have left something to do
 
   bool lost_ = false;
-  bool said_lost_ = false;
+  bool said_lost_ = false;  // Poll has returned kPeerLost
   std::string last_error_;
 };
 

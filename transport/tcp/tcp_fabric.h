@@ -1,4 +1,5 @@
-// Framed writes over TCP: works everywhere, needs the receiver's CPU.
+// The fabric that works between any two machines: framed writes over TCP, which the receiver's CPU
+// copies into its window.
 #pragma once
 
 #include <memory>
@@ -7,7 +8,7 @@
 
 namespace lamina {
 
-// kOutOfSpace if the process is out of descriptors.
+// Addresses are "host:port". kOutOfSpace if the process is out of descriptors.
 Result<std::unique_ptr<Fabric>> OpenTcpFabric();
 
 }  // namespace lamina

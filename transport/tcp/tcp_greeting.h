@@ -10,15 +10,16 @@
 
 namespace lamina {
 
-// Sends this end's greeting at once: it always fits into a fresh socket's buffer. kPeerLost if it
-// did not.
+// Sends this end's greeting without waiting: it always fits into the buffer of a fresh socket.
+// kPeerLost if the socket did not take all of it. REQUIRES: CheckOptions of `options` was ok.
 Status SendTcpGreeting(Tcp::socket& socket, const EndpointOptions& options);
 
-// Reads the peer's greeting as it comes, and no byte more: frames may follow it. Thread: owner.
+// Reads the peer's greeting as it comes, and no byte beyond it, as frames may follow. Thread:
+// owner.
 class TcpGreetingReader {
  public:
-  // Ok when complete, kTryAgain when more must come, else why the peer is none of ours; call no
-  // more then.
+  // Ok once the greeting is complete; kTryAgain if more must come: call again. kPeerLost with the
+  // cause if the peer is gone or does not speak this version of the protocol.
   Status Advance(Tcp::socket& socket);
 
   // REQUIRES: Advance returned ok.
@@ -26,7 +27,8 @@ class TcpGreetingReader {
   const std::string& hello() const { return hello_; }
 
  private:
-  Status Fill(Tcp::socket& socket, char* into, size_t bytes);  // kTryAgain until all have come
+  // Reads on until `bytes` bytes are at `into`; kTryAgain until then.
+  Status Fill(Tcp::socket& socket, char* into, size_t bytes);
   Status Check() const;
 
   TcpGreeting greeting_;

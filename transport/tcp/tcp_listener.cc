@@ -14,7 +14,7 @@ using boost::system::error_code;
 namespace asio = boost::asio;
 
 constexpr auto kTcpHandshakeDeadline = std::chrono::seconds(5);
-// Strangers that say nothing hold no more sockets than this.
+// Peers that have not greeted hold at most so many sockets.
 constexpr size_t kMaxPendingOnTcp = 64;
 
 RareWarning tcp_full_warning;
@@ -45,7 +45,7 @@ Status TcpListener::TakeNewPeers() {
     if (error == asio::error::connection_aborted) continue;
     if (error) return OutOfSpace("accept on " + address_ + ": " + error.message());
     if (goes != pending_.end()) Drop(goes);
-    if (!TuneSocket(socket).ok()) continue;  // gone already
+    if (!TuneSocket(socket).ok()) continue;  // the peer is gone already
     context_.poll_set.Add(socket.native_handle(), EPOLLIN, nullptr);
     std::string name = AddressText(peer);
     std::string origin = OriginOf(name);
@@ -82,7 +82,8 @@ Result<std::unique_ptr<Endpoint>> TcpListener::Accept(const EndpointOptions& opt
       if (endpoint.ok() || endpoint.status().code() != StatusCode::kPeerLost) return endpoint;
       status = endpoint.status();
     } else if (!has_greeted) {
-      // Tells a peer of another version what this end speaks; the connection ends anyway.
+      // An empty greeting tells a peer of another version which one this end speaks. It may not get
+      // through; the connection ends anyway.
       (void)SendTcpGreeting(pending.socket, {});
     }
     LAMINA_LOG_WARN("tcp {}: dropped {} during its handshake: {}", address_, pending.name,

@@ -1,4 +1,5 @@
-// Accepts TCP peers and takes their greetings.
+// The listener of the tcp fabric: accepts connections and reads the peers' greetings. A peer must
+// greet within 5 s; peers that have not greeted hold at most 64 sockets (strangers.h).
 #pragma once
 
 #include <list>
@@ -10,6 +11,7 @@
 
 namespace lamina {
 
+// Owns the listening socket and those of peers that have not greeted. Thread: owner of the fabric.
 class TcpListener final : public Listener {
  public:
   TcpListener(TcpContext& context, Tcp::acceptor acceptor, std::string address);
@@ -19,7 +21,7 @@ class TcpListener final : public Listener {
   const std::string& address() const override { return address_; }
 
  private:
-  // A peer whose greeting has not come completely.
+  // A peer whose greeting is not complete.
   struct Pending {
     Tcp::socket socket;
     std::string name;

@@ -1,4 +1,5 @@
-// The receiving half of TcpEndpoint: nothing of what a peer sends is believed.
+// The receiving half of TcpEndpoint. The peer is not trusted: every header is checked before any
+// byte goes into the window.
 #include <boost/asio/buffer.hpp>
 #include <cstring>
 
@@ -11,8 +12,8 @@ using boost::system::error_code;
 namespace asio = boost::asio;
 using std::to_string;
 
-constexpr uint64_t kLargePayload = 16384;
-// So that one fast peer does not starve the others.
+constexpr uint64_t kLargePayload = 16384;  // bytes; see Read
+// Bytes after which Poll returns, so that one fast peer does not starve the others.
 constexpr size_t kMaxReadPerPoll = size_t{16} << 20;
 
 }  // namespace
@@ -36,6 +37,8 @@ size_t TcpEndpoint::ParseStaged(std::span<Event> out) {
     ConsumePayload();
     if (payload_done_bytes_ < frame_.payload_bytes) break;
     if (frame_.has_notification != 0) {
+      // No room for the notification: the frame stays the current one, and the next Poll goes on
+      // here.
       if (count == out.size()) break;
       out[count++] = {.kind = Event::Kind::kNotification, .value = frame_.notification};
     }
@@ -83,24 +86,24 @@ void TcpEndpoint::ConsumePayload() {
 }
 
 size_t TcpEndpoint::Read(bool& drained) {
-  // What is staged now is less than a header: anything more has been parsed.
+  // At most a part of a header is staged, so little is moved: the rest has been parsed.
   std::memmove(staging_.data(), staging_.data() + staged_begin_, staged_end_ - staged_begin_);
   staged_end_ -= staged_begin_;
   staged_begin_ = 0;
   const size_t direct_bytes = in_frame_ ? frame_.payload_bytes - payload_done_bytes_ : 0;
   std::array<asio::mutable_buffer, 2> into;
-  if (direct_bytes > 0) {  // straight into the window; then nothing is staged
+  if (direct_bytes > 0) {  // the rest of the payload goes straight into the window
     into[0] = asio::buffer(window_.bytes().data() + frame_.window_offset + payload_done_bytes_,
                            direct_bytes);
   }
-  // Behind a large payload another one is likely: its header alone is staged, so that it need not
-  // be copied.
+  // Behind a large payload another one is likely. Then only its header is staged, so that its
+  // payload too goes straight into the window with the next read.
   const size_t staged_end =
       frame_.payload_bytes >= kLargePayload ? sizeof(frame_) : staging_.size();
   into[1] = asio::buffer(staging_.data() + staged_end_, staged_end - staged_end_);
 
   error_code error;
-  // A single buffer is a cheaper system call.
+  // A single buffer makes a cheaper system call.
   const size_t got =
       direct_bytes > 0 ? socket_.read_some(into, error) : socket_.read_some(into[1], error);
   if (error == asio::error::would_block) {
@@ -113,7 +116,7 @@ size_t TcpEndpoint::Read(bool& drained) {
   }
   const size_t direct = std::min(got, direct_bytes);
   payload_done_bytes_ += direct;
-  drained = got < asio::buffer_size(into);  // another call would only say so
+  drained = got < asio::buffer_size(into);  // then another call would find nothing
   staged_end_ += got - direct;
   return got;
 }

@@ -1,12 +1,13 @@
-// What the tcp fabric says on the wire. Little-endian; one TCP connection per pair of endpoints,
-// nothing shared.
+// The wire format of the tcp fabric, little-endian. Each pair of endpoints has one TCP connection
+// of its own.
 //
-//   connection := greeting frame*          both ways; the accepting end answers the connecting
-//   end's greeting greeting   := TcpGreeting hello        hello: hello_bytes bytes frame      :=
-//   TcpFrame payload         payload: payload_bytes bytes, to be put at window_offset of the
-//   receiver's window;
-//                                          after it, if has_notification, the receiver is told
-//                                          `notification`
+//   connection := greeting frame*      in both directions
+//   greeting   := TcpGreeting hello    hello: hello_bytes bytes
+//   frame      := TcpFrame payload     payload: payload_bytes bytes
+//
+// The connecting end greets first, and the accepting end answers with its greeting. The receiver of
+// a frame copies the payload to window_offset of its window; then, if has_notification is 1, Poll
+// returns `notification`.
 #pragma once
 
 #include <array>
@@ -34,18 +35,19 @@ inline constexpr uint16_t kTcpFrameMagic = 0x574c;  // "LW"
 
 struct TcpFrame {
   uint16_t magic = kTcpFrameMagic;  // 0
-  uint16_t has_notification = 0;    // 2   0 or 1
+  uint16_t has_notification = 0;    // 2   0 or 1; anything else is malformed
   uint32_t notification = 0;        // 4
   uint64_t window_offset = 0;       // 8
   uint64_t payload_bytes = 0;       // 16
-  uint32_t sequence = 0;            // 24  0, 1, ... on one connection; wraps
-  // 28  so that payloads stay aligned to cache lines: the kernel copies 64 KiB a tenth faster.
+  uint32_t sequence = 0;            // 24  0, 1, ... in one direction of a connection; wraps
+  // 28  Fills up a cache line, which keeps payloads aligned to cache lines: the kernel copies 64
+  // KiB a tenth faster then.
   std::array<uint32_t, 8> zero{};
-  // 60  Checksum(): a damaged header must not write anywhere. Payloads are checked by those who use
-  // them.
+  // 60  Checksum(), so that a damaged header writes nowhere. There is none of the payload: who uses
+  // the bytes checks them.
   uint32_t checksum = 0;
 
-  uint32_t Checksum() const;  // XXH3 of the 60 bytes before, its lower half
+  uint32_t Checksum() const;  // the lower half of XXH3 of the 60 bytes before `checksum`
 };
 static_assert(sizeof(TcpFrame) == 64 && offsetof(TcpFrame, checksum) == 60);
 

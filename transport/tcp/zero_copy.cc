@@ -14,6 +14,7 @@
 namespace lamina {
 
 ZeroCopySends::ZeroCopySends(int socket) : socket_(socket) {
+  // Fails where the kernel has no MSG_ZEROCOPY (before Linux 4.14): then all sends copy.
   const int on = 1;
   is_on_ = setsockopt(socket_, SOL_SOCKET, SO_ZEROCOPY, &on, sizeof(on)) == 0;
 }
@@ -36,6 +37,7 @@ void ZeroCopySends::Collect() {
       sock_extended_err notice;
       std::memcpy(&notice, CMSG_DATA(part), sizeof(notice));
       if (notice.ee_origin != SO_EE_ORIGIN_ZEROCOPY || notice.ee_errno != 0) continue;
+      // ee_info and ee_data are the first and the last send of a range that is done.
       if ((notice.ee_code & SO_EE_CODE_ZEROCOPY_COPIED) != 0) was_copied = true;
       Take(notice.ee_info, notice.ee_data);
     }

@@ -1,5 +1,6 @@
-// Sends that the kernel reads from the caller's memory until it says that it is done
-// (MSG_ZEROCOPY), where that pays.
+// Keeps the books of sends with MSG_ZEROCOPY, which the kernel reads from the caller's memory until
+// it reports them done, and decides which sends are made that way. The kernel's side is described
+// in its Documentation/networking/msg_zerocopy.rst.
 #pragma once
 
 #include <cstddef>
@@ -9,33 +10,33 @@
 
 namespace lamina {
 
-// Pinning pages and collecting the kernel's word cost about as much as copying this many bytes.
+// Pinning pages and collecting the kernel's report cost about as much as copying so many bytes.
 inline constexpr size_t kMinZeroCopyBytes = size_t{32} << 10;
 
-// The zero-copy sends of one socket. The kernel says with each whether it had to copy after all, as
-// it does towards this machine and through devices that cannot gather; after the first time no more
-// are made. Thread: owner.
+// The zero-copy sends of one socket, which it borrows. With each report the kernel says whether it
+// copied after all, as it does towards this machine and through devices that cannot gather; after
+// the first such report no more zero-copy sends are made. Thread: owner.
 class ZeroCopySends {
  public:
   explicit ZeroCopySends(int socket);
 
-  // What to give to the next send of so many bytes: MSG_ZEROCOPY or 0.
+  // The flags for a send of `bytes` bytes: MSG_ZEROCOPY or 0.
   int FlagsFor(size_t bytes) const;
 
-  // A send with MSG_ZEROCOPY took some bytes.
+  // To be called after a send with MSG_ZEROCOPY that took any bytes: the kernel counts these.
   void CountSend() { ++num_sent_; }
 
-  // The kernel cannot pin more memory for this socket.
+  // From now on FlagsFor returns 0. For a kernel that cannot pin more memory for this socket.
   void Stop() { is_on_ = false; }
 
-  // Asks the kernel which sends are done; one system call if any is not.
+  // Takes the kernel's reports of sends that are done. No system call if all are.
   void Collect();
 
   bool is_on() const { return is_on_; }
-  uint32_t num_sent() const { return num_sent_; }
+  uint32_t num_sent() const { return num_sent_; }  // wraps
 
-  // The first `count` sends are done with their memory. `count` is an earlier num_sent(); the
-  // counters may wrap.
+  // Whether the kernel no longer reads the memory of the first `count` sends. REQUIRES: `count` is
+  // an earlier num_sent(), less than 2^31 sends ago.
   bool AreDone(uint32_t count) const { return static_cast<int32_t>(num_done_ - count) >= 0; }
 
  private:
@@ -44,8 +45,8 @@ class ZeroCopySends {
   const int socket_;
   bool is_on_ = false;
   uint32_t num_sent_ = 0;
-  uint32_t num_done_ = 0;  // all before are done
-  // [first, last] that are done while one before is not: rare.
+  uint32_t num_done_ = 0;  // all sends before this one are done; wraps
+  // Ranges [first, last] of sends that are done while one before them is not. Rarely any.
   std::vector<std::pair<uint32_t, uint32_t>> done_early_;
 };
 

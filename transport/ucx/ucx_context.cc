@@ -19,10 +19,11 @@
 namespace lamina {
 namespace {
 
-constexpr int kArmAttempts = 100;  // each lets UCX do what it says is left
+// How often Arm lets UCX make progress while UCX says that it is busy.
+constexpr int kArmAttempts = 100;
 
-// A peer's message is looked at before it is believed: anything but a notice for an end that exists
-// here is dropped.
+// Receives the active messages of all peers. The peers are not trusted: anything but a notice for
+// an end that exists here is dropped.
 ucs_status_t OnMessage(void* context, const void* header, size_t header_bytes, void* /*data*/,
                        size_t data_bytes, const ucp_am_recv_param_t* param) {
   UcxNotice notice;
@@ -36,7 +37,7 @@ ucs_status_t OnMessage(void* context, const void* header, size_t header_bytes, v
   return UCS_OK;
 }
 
-// What `print` writes to a FILE.
+// The text that `print` writes to a FILE.
 template <typename Print>
 std::string Printed(Print print) {
   char* text = nullptr;
@@ -50,9 +51,9 @@ std::string Printed(Print print) {
   return result;
 }
 
-// Two processes for which this is the same can map each other's memory and wake each other: the
-// same boot of the same machine, the same user, the same namespaces. "" if that cannot be found
-// out.
+// Text that is the same for two processes only if they can map each other's memory and wake each
+// other: the same boot of the same machine, the same user and the same namespaces. "" if that
+// cannot be found out.
 std::string HostIdentity() {
   std::string identity;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> identity;
@@ -67,23 +68,24 @@ std::string HostIdentity() {
 }
 
 // UCX trusts whoever can send to it. Over TCP and UD, and over what RC is connected with, that is
-// everybody on the network, and some of its messages name the memory that they are written to,
-// whatever features are asked for. What is left by itself is the memory that processes of one user
-// share; not System V's, which UCX opens to the user's group.
+// everybody on the network, and some of UCX's messages name the memory that they are written to,
+// whatever features are asked for. Without trusted devices that leaves the memory that processes of
+// one user share, and of that only POSIX memory: UCX opens System V memory to the user's group.
 constexpr std::string_view kLocalTransports = "posix,self";
 constexpr std::string_view kTrustedTransports = "posix,self,rc,dc";
 
-// For windows and sources. Not "huge": by that UCX means System V memory. Where RDMA is there, a
-// window that does not fit into shared memory can still be reached from other machines.
+// How UCX allocates windows and buffers, in order of preference. Not "huge", by which UCX means
+// System V memory. With RDMA a window that does not fit into shared memory may lie elsewhere, as
+// other machines can still reach it.
 constexpr const char* kLocalAllocations = "md:posix";
 constexpr const char* kTrustedAllocations = "md:posix,thp,md:*,mmap,heap";
 
-// What UCX may use is not left to the environment, in which a site's own UCX_TLS and
-// UCX_NET_DEVICES may stand for other programs.
+// Sets what UCX may use, over what the environment says: a site may have set UCX_TLS and
+// UCX_NET_DEVICES there for other programs.
 Status RestrictTransports(ucp_config_t* config) {
   const std::string devices = UcxTrustedDevices();
   const std::string transports(devices.empty() ? kLocalTransports : kTrustedTransports);
-  // Without transports for them it is none.
+  // "all" allows no device as long as kLocalTransports has no transport that uses one.
   const std::string networks = devices.empty() ? "all" : devices;
   const std::pair<const char*, const char*> settings[] = {
       {"TLS", transports.c_str()},
@@ -100,7 +102,8 @@ Status RestrictTransports(ucp_config_t* config) {
   return OkStatus();
 }
 
-// A library that never returns from its own set-up would take this process with it.
+// Checks what UCX needs of trusted devices before UCX is called: with too little locked memory it
+// would never return (kUcxLockedBytes).
 Status CheckDevices() {
   if (UcxTrustedDevices().empty()) return OkStatus();
   if (!HasRdmaDevice())
@@ -164,7 +167,8 @@ Status UcxContext::OpenContext() {
 Status UcxContext::OpenWorker() {
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
-  params.thread_mode = UCS_THREAD_MODE_SERIALIZED;  // an owner may hand all of it to another thread
+  // The fabric has one owner, but the owner may hand all of it to another thread.
+  params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
   ucs_status_t status = ucp_worker_create(context_, &params, &worker_);
   if (status != UCS_OK) return InternalError(UcxText("ucx: ucp_worker_create", status));
 
@@ -207,6 +211,7 @@ Result<uint64_t> UcxContext::NewId() const {
 }
 
 bool UcxContext::Arm() {
+  // UCX arms only when it has nothing left to do, and says busy otherwise.
   for (int i = 0; i < kArmAttempts; ++i) {
     const ucs_status_t status = ucp_worker_arm(worker_);
     if (status == UCS_OK) return true;
@@ -225,8 +230,8 @@ void UcxContext::CheckSockets() {
 }
 
 std::string UcxContext::Lanes(ucp_ep_h endpoint) {
-  // Of the lines only those like "#    lane[0]:  4:sysv/memory.0 md[3]  -> md[3]/sysv/sysdev[255]
-  // am am_bw#0 rma_bw#0"
+  // Keeps the lines such as "#    lane[0]:  4:sysv/memory.0 md[3]  -> md[3]/sysv/sysdev[255] am
+  // am_bw#0 rma_bw#0".
   const std::string all = Printed([&](FILE* stream) { ucp_ep_print_info(endpoint, stream); });
   std::string lanes;
   for (size_t at = all.find("lane["); at != std::string::npos; at = all.find("lane[", at)) {

@@ -1,5 +1,5 @@
-// What a ucx fabric's endpoints, listeners and buffers share: UCX's context, its one worker, memory
-// that it has registered.
+// What the endpoints, listeners and buffers of a ucx fabric share: UCX's context and its one
+// worker; and the memory that UCX allocates for windows and buffers.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -19,15 +19,16 @@ namespace lamina {
 
 class UcxEndpoint;
 
-// "ucp_put_nbx: Endpoint timeout"
+// The text of an error of UCX: "ucp_put_nbx: Endpoint timeout".
 std::string UcxText(std::string_view call, ucs_status_t status);
 
-// Thread: owner. Outlives all that is made with it.
+// Owns UCX's context and worker. Outlives everything that is made with it. Thread: owner.
 class UcxContext {
  public:
-  // kInternal with UCX's reason; kNotFound: UcxTrustedDevices names some where there are none;
-  // kOutOfSpace: too little memory, or too little of it may be locked. Which transports UCX may use
-  // is decided in here; the rest of its configuration comes from the environment.
+  // Which transports UCX may use is decided here (kLocalTransports in ucx_context.cc); the rest of
+  // UCX's configuration comes from the environment. kNotFound if UcxTrustedDevices names devices
+  // and this machine has none; kOutOfSpace if this process may lock too little memory for them;
+  // kInternal with UCX's reason if UCX does not start.
   static Result<std::unique_ptr<UcxContext>> Create();
   ~UcxContext();
   UcxContext(const UcxContext&) = delete;
@@ -37,34 +38,36 @@ class UcxContext {
   ucp_worker_h worker() const { return worker_; }
   const std::string& worker_address() const { return worker_address_; }
 
-  // Which machine this is, as UcxOffer says it.
+  // Identifies this machine for UcxOffer::host.
   const UcxHost& host() const { return host_; }
 
-  // Lets UCX receive and go on with what is under way; callbacks run in here. False if there was
-  // nothing to do.
+  // Lets UCX receive, and continue what is in flight. Runs the callbacks of endpoints. Returns
+  // false if there was nothing to do.
   bool Progress() { return ucp_worker_progress(worker_) != 0; }
 
-  // True if poll_set wakes when UCX has something; false if it has something now.
+  // True if poll_set becomes readable as soon as UCX has something to do; false if it has something
+  // now.
   bool Arm();
 
-  // Finds out which peers have gone.
+  // Finds out which peers are gone, and tells their endpoints.
   void CheckSockets();
 
-  // For an end. Nobody can guess it whom that end has not told.
+  // A random id for a new endpoint. Who has not been told it cannot send notices to that endpoint.
+  // kInternal if the system has no random bytes.
   Result<uint64_t> NewId() const;
 
-  // What UCX uses to reach the peer of `endpoint`, in its own words: "lane[0]: 1:tcp/eth0.0 ...;
-  // lane[1]: ...".
+  // The lanes by which UCX reaches the peer of `endpoint`, in UCX's words: "lane[0]: 1:tcp/eth0.0
+  // ...; lane[1]: ...".
   static std::string Lanes(ucp_ep_h endpoint);
 
-  // The first time: at level info.
+  // Logs the path and lanes of the first connection at level info; later calls do nothing.
   void LogOnce(std::string_view how, const std::string& lanes);
 
-  PollSet poll_set;
-  // Never run: the sockets are non-blocking and polled.
-  boost::asio::io_context io;
+  PollSet poll_set;                                      // UCX's events and the rendezvous sockets
+  boost::asio::io_context io;                            // never run: the sockets are polled
   std::unordered_map<uint64_t, UcxEndpoint*> endpoints;  // by id; only read in the steady state
-  // The reason to wake may have been a socket.
+  // Set by Arm: the owner may sleep, and a socket may be what wakes it, so the next Poll looks at
+  // the sockets.
   bool may_have_slept = false;
 
  private:
@@ -77,19 +80,21 @@ class UcxContext {
   ucp_worker_h worker_ = nullptr;
   std::string worker_address_;
   UcxHost host_{};
-  bool logged_ = false;
+  bool logged_ = false;  // LogOnce was called
 };
 
-// Page-aligned, zeroed, registered; allocated by UCX, so that processes of one machine can map it.
+// Memory for a region or a buffer: page-aligned, zeroed and registered. UCX allocates it, so that
+// other processes of the machine can map it. Owns the memory. Thread: owner of the context.
 class UcxMemory {
  public:
-  // kOutOfSpace.
+  // kOutOfSpace if UCX cannot allocate it, kInternal if what UCX allocates cannot be used.
   static Result<std::unique_ptr<UcxMemory>> Create(UcxContext& context, size_t bytes);
   ~UcxMemory();
 
   std::span<std::byte> bytes() const { return bytes_; }
 
-  // What a peer needs to write here; "" if there are no bytes.
+  // The packed key with which a peer can write here; "" if there are no bytes. kInternal with UCX's
+  // reason.
   Result<std::string> PackKey() const;
 
  private:

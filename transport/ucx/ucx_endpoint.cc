@@ -12,12 +12,12 @@
 namespace lamina {
 namespace {
 
-// A dead peer is noticed after this many polls by an owner that never sleeps: microseconds to a
-// millisecond.
+// An owner that never sleeps looks at the sockets after so many polls, which takes it some
+// microseconds to a millisecond; then it notices a dead peer.
 constexpr uint32_t kPollsPerUcxCheck = 4096;
-constexpr uint32_t kMappedPollsPerProgress = 16;
+constexpr uint32_t kMappedPollsPerProgress = 16;  // see NeedsProgress
 
-// The transports in `lanes`, as of UcxContext::Lanes, each once: "tcp/lo" of "lane[0]:  1:tcp/lo.0
+// The transports in `lanes` (UcxContext::Lanes), each once: "tcp/lo" for "lane[0]:  1:tcp/lo.0
 // md[1] -> ...".
 std::vector<std::string> TransportsOf(std::string_view lanes) {
   constexpr std::string_view kBegin = "]:";
@@ -29,7 +29,7 @@ std::vector<std::string> TransportsOf(std::string_view lanes) {
     const size_t colon = lanes.find(':', begin + kBegin.size());
     if (colon == std::string_view::npos) break;
     const std::string_view name = lanes.substr(colon + 1, lanes.find(' ', colon) - colon - 1);
-    std::string transport(name.substr(0, name.rfind('.')));  // without the number of its path
+    std::string transport(name.substr(0, name.rfind('.')));  // without the path's number
     if (std::find(names.begin(), names.end(), transport) == names.end())
       names.push_back(std::move(transport));
   }
@@ -86,7 +86,7 @@ Status UcxEndpoint::Join(const RendezvousPeer& peer) {
   if (!is_local_ && UcxTrustedDevices().empty()) return PeerLost(UcxLocalOnly());
   LAMINA_RETURN_IF_ERROR(Reach());
   LAMINA_RETURN_IF_ERROR(ChoosePath());
-  Wake();  // makes UCX connect, and tells the peer that it has
+  Wake();  // the first message makes UCX connect, and tells the peer that it did
   return OkStatus();
 }
 
@@ -95,8 +95,8 @@ Status UcxEndpoint::Reach() {
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                       UCP_EP_PARAM_FIELD_ERR_HANDLER;
   params.address = reinterpret_cast<const ucp_address_t*>(peer_address_.data());
-  // UCX uses no shared memory where it has to notice failures; on one machine the link is enough
-  // for that.
+  // UCX does not use shared memory for endpoints that shall notice failures. On one machine the
+  // rendezvous socket notices them.
   params.err_mode = is_local_ ? UCP_ERR_HANDLING_MODE_NONE : UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler = {OnError, this};
   ucs_status_t status = ucp_ep_create(context_.worker(), &params, &ep_);
@@ -114,7 +114,7 @@ Status UcxEndpoint::ChoosePath() {
   if (is_local_) {
     void* mapped = nullptr;
     const ucs_status_t status = ucp_rkey_ptr(key_, peer_.region_address, &mapped);
-    // Writes over what is left then would be messages that name an address.
+    // If UCX cannot map the region it could only emulate writes by messages that name an address.
     if (status != UCS_OK)
       return PeerLost(UcxText("ucp_rkey_ptr", status) +
                       "; the peer's window must lie in shared memory");
@@ -143,6 +143,7 @@ void UcxEndpoint::Start(RendezvousLink link) {
 size_t UcxEndpoint::Poll(std::span<Event> out) {
   if (announced_) {
     announced_ = false;
+    // Only spares the peer a needless wake-up, so the order does not matter.
     own().owner_sleeps.store(0, std::memory_order_relaxed);
   }
   if (context_.may_have_slept || (!is_broken_ && ++polls_since_check_ >= kPollsPerUcxCheck)) {
@@ -154,8 +155,8 @@ size_t UcxEndpoint::Poll(std::span<Event> out) {
   if (!lost_) {
     const bool progressed = NeedsProgress() && context_.Progress();
     if (num_sent_on_ < posts_->size()) SendReadyNotices();
-    // What the peer sent before its end is here before its socket closed: once UCX finds nothing
-    // more, that was all.
+    // What the peer sent before its end arrived here before its socket closed. So the connection
+    // was broken before this poll, and once UCX finds nothing more, all of it has been delivered.
     if (was_broken && !progressed && notifications_.empty() && !Rings()) Lose();
   }
   size_t count = TakeSent(out);
@@ -164,8 +165,8 @@ size_t UcxEndpoint::Poll(std::span<Event> out) {
   return count;
 }
 
-// Between ends that are mapped UCX only carries credits and what wakes; looking for these costs as
-// much as a small message.
+// Between mapped ends UCX carries only credits and wake-ups. Looking for these costs as much as a
+// small message, so not every poll does.
 bool UcxEndpoint::NeedsProgress() {
   return path_ != UcxPath::kMapped || is_broken_ || wants_room_ ||
          ++polls_since_progress_ % kMappedPollsPerProgress == 0;
@@ -187,6 +188,7 @@ size_t UcxEndpoint::TakeSent(std::span<Event> out) {
   return count;
 }
 
+// Called after TakeSent: the posts that are left have not completed, or failed.
 size_t UcxEndpoint::TakeLost(std::span<Event> out) {
   size_t count = 0;
   for (; !posts_->empty() && count < out.size(); posts_->Pop()) {
@@ -215,7 +217,7 @@ size_t UcxEndpoint::TakeNotifications(std::span<Event> out) {
   return count;
 }
 
-// A peer that writes what is not expected only loses its own notifications.
+// An unexpected slot counts as empty: a peer that writes one only loses its own notifications.
 bool UcxEndpoint::Rings() {
   return own().ring[num_rung_ % kUcxNotices].load(std::memory_order_seq_cst) >> 32 ==
          uint32_t{num_rung_ + 1};
@@ -226,6 +228,7 @@ void UcxEndpoint::OnNotice(const UcxNotice& notice) {
   was_heard_ = true;
   if (notice.kind == UcxNotice::kWake) return;
   if (notice.kind == UcxNotice::kCredits) {
+    // The differences are right although the counters wrap.
     if (notice.value - num_credited_ > num_notified_ - num_credited_) {
       return Break(
           "the peer breaks the rules: it claims to have polled more notifications than were sent");
@@ -252,13 +255,15 @@ void UcxEndpoint::AnnounceSleep() {
 bool UcxEndpoint::HasWork() {
   if (said_lost_) return false;
   if (is_broken_ || !notifications_.empty() || Rings()) return true;
+  // During the handshake: wakes the listener once, for Accept to find that this end has settled.
   if (!link_) return is_settled() && !std::exchange(said_settled_, true);
   if (num_sent_on_ > 0 && posts_->front().message.num_pending == 0) return true;
-  // Its notice can go.
+  // The bytes of a post have arrived, and its notice can be sent.
   if (num_sent_on_ < posts_->size() && (*posts_)[num_sent_on_].message.num_pending == 0)
     return true;
   if (!wants_room_ || num_notified_ - num_credited_ == kUcxNotices) return false;
-  wants_room_ = false;  // said once: the caller may have given up
+  // Reported once: a caller that has given up the post must be able to sleep.
+  wants_room_ = false;
   return true;
 }
 
@@ -284,7 +289,7 @@ void UcxEndpoint::Unwatch() {
 
 void UcxEndpoint::Lose() {
   lost_ = true;
-  Close();  // from here on UCX touches none of the sources
+  Close();  // UCX reads no source of a post afterwards, so Poll can return the posts
   LAMINA_LOG_DEBUG("ucx: {}", last_error_);
 }
 

@@ -1,4 +1,5 @@
-// One peer over UCX. How posts get to it is chosen when it is reached: see UcxPath and ucx_wire.h.
+// One peer over UCX. How posts get to it is chosen when it is connected: see UcxPath and
+// ucx_wire.h.
 #pragma once
 
 #include <memory>
@@ -14,34 +15,42 @@
 
 namespace lamina {
 
-// UCX finds the registration of a source by its address and makes one where there is none. That
-// costs time, so sources must be Buffers.
+// registered_sources: UCX finds the registration of a source by its address, and makes one where
+// there is none. That costs time, so sources must lie in Buffers; Post does not check it.
 inline constexpr Limits kUcxLimits{.max_ops = 64,
                                    .max_outstanding = 64,
                                    .max_window_bytes = uint64_t{1} << 40,
                                    .registered_sources = true,
                                    .one_sided = true};
 
-// How bytes and notifications get to a peer: on one machine kMapped, between machines kPuts. With
-// "puts" in the environment variable LAMINA_UCX_PATH it is that on one machine too, for tests and
-// to compare.
+// How bytes and notifications get to a peer: kMapped on one machine, kPuts between machines. With
+// LAMINA_UCX_PATH=puts in the environment kPuts is used on one machine too, for tests and for
+// comparison.
 enum class UcxPath : uint8_t { kMapped, kPuts };
 
-// Why two ends are not joined. REQUIRES: UcxTrustedDevices names none.
+// The reason, for messages, why two ends on different machines are not joined. REQUIRES:
+// UcxTrustedDevices names no devices.
 std::string UcxLocalOnly();
 
+// Owns this end's region and the connection. Adds itself to the context and leaves it in its
+// destructor, which waits up to 100 ms for posts to leave. Thread: owner of the fabric. Its sending
+// half is in ucx_send.cc.
 class UcxEndpoint final : public Endpoint {
  public:
-  // Which begins with UcxControl.
+  // `region` has a UcxControl and, behind it, the window. `id` is from UcxContext::NewId.
   UcxEndpoint(UcxContext& context, uint64_t id, std::unique_ptr<UcxMemory> region);
   ~UcxEndpoint() override;
 
-  // In this order, for the rendezvous: what the peer must know; take what the peer says; has it
-  // been heard over UCX; from here on it can be posted to.
+  // The steps of the rendezvous, in this order (RendezvousEnd).
+  // What the peer must know to reach this end. kInternal with UCX's reason, or if it is too long.
   Result<std::string> Offer() const;
-  // kPeerLost if it is malformed, UCX makes nothing of it, or nothing safe joins the two.
+  // Connects to the peer. kPeerLost if its offer is malformed, UCX cannot use it, or no transport
+  // that is safe joins the two.
   Status Join(const RendezvousPeer& peer);
-  Status Settle();  // kTryAgain, or kPeerLost if UCX cannot get through
+  // Ok once the peer has been heard over UCX; kTryAgain until then; kPeerLost if UCX does not get
+  // through.
+  Status Settle();
+  // From here on Post and Poll may be called.
   void Start(RendezvousLink link);
 
   Status Post(std::span<const WriteOp> ops, std::optional<uint32_t> notify, uint64_t tag) override;
@@ -53,26 +62,28 @@ class UcxEndpoint final : public Endpoint {
   std::string last_error() const override { return last_error_; }
   std::string through() const override { return through_; }
 
-  // From UcxContext: a notice came; the socket has something, which is the peer's end, as nothing
-  // is ever sent there.
+  // Called by UcxContext when a notice for this end has come.
   void OnNotice(const UcxNotice& notice);
+  // Called by UcxContext when the rendezvous socket is readable. The peer is lost then, as nothing
+  // is ever sent there.
   void OnSocket();
 
-  // For Fabric::Arm, in this order: say in shared memory that this end sleeps; look whether there
-  // is something, or room again, after all.
+  // For Fabric::Arm, called in this order. AnnounceSleep says in shared memory that this end
+  // sleeps; HasWork then looks whether there is something to poll or accept, or room again, after
+  // all.
   void AnnounceSleep();
   bool HasWork();
 
  private:
-  // What UCX does for one post, to return credits or to wake. UCX reads and OnDone writes it until
-  // num_pending is 0.
+  // The requests to UCX that one post makes, or that return credits or wake the peer. UCX reads it
+  // and OnDone writes it until num_pending is 0.
   struct Message {
     UcxNotice notice;
-    int num_pending = 0;  // requests of UCX under way: writes, flush, messages
+    int num_pending = 0;  // requests in flight: writes, a flush, active messages
     ucs_status_t status = UCS_OK;
   };
 
-  // A post that Poll has not returned yet.
+  // A post whose kSent Poll has not returned.
   struct Posted {
     uint64_t tag = 0;
     bool notifies = false;
@@ -82,7 +93,7 @@ class UcxEndpoint final : public Endpoint {
   Status Reach();  // makes ep_ and key_
   Status ChoosePath();
 
-  // Sending: ucx_send.cc.
+  // The sending half, in ucx_send.cc.
   static void OnDone(void* request, ucs_status_t status, void* message);
   void Count(ucs_status_ptr_t request, std::string_view call, Message& message);
   ucp_request_param_t Param(Message& message) const;
@@ -91,76 +102,83 @@ class UcxEndpoint final : public Endpoint {
   void Put(const WriteOp& op, Message& message);
   void Flush(Message& message);
   void Send(const UcxNotice& notice, Message& message);
-  void Wake();
-  void SendReadyNotices();  // of posts whose bytes have arrived, in order
+  void Wake();              // sends a notice that only wakes the peer
+  void SendReadyNotices();  // sends the notices of posts whose bytes have arrived, in order
   void ReturnCredits();
   bool IsUnderWay(ucs_status_ptr_t request) const;
-  int NumPending();
+  int NumPending();  // requests in flight, of all messages
   void WaitUntilSent();
-  void Close();          // from here on UCX touches no source
-  void LeaveRequests();  // those that UCX does not give back keep their memory
+  void Close();          // closes UCX's endpoint; UCX reads no source afterwards
+  void LeaveRequests();  // gives up the memory of requests that UCX does not complete
 
   // All return how many events they put into `out`.
   size_t TakeSent(std::span<Event> out);
   size_t TakeLost(std::span<Event> out);
   size_t TakeNotifications(std::span<Event> out);
 
-  static void OnError(void* endpoint, ucp_ep_h ep, ucs_status_t status);
-  void Break(const std::string& cause);  // no more posts; what has come is still delivered
-  void Lose();                           // the rest is given up
+  static void OnError(void* endpoint, ucp_ep_h ep, ucs_status_t status);  // called by UCX
+  // Takes no more posts. What the peer has sent is still delivered.
+  void Break(const std::string& cause);
+  // Closes UCX's endpoint and gives up the posts that have not completed.
+  void Lose();
   void Unwatch();
 
   UcxControl& own() { return *reinterpret_cast<UcxControl*>(region_->bytes().data()); }
   bool NeedsProgress();
+  // Both directions work: the peer's first notice has come, and this end's has left.
   bool is_settled() const { return was_heard_ && wake_->num_pending == 0; }
-  bool Rings();  // a notification is in the ring
+  bool Rings();  // whether the next notification is in the ring
 
   UcxContext& context_;
   const uint64_t id_;
   std::unique_ptr<UcxMemory> region_;
-  std::optional<RendezvousLink> link_;  // always, once started
+  std::optional<RendezvousLink> link_;  // empty until Start
 
-  ucp_ep_h ep_ = nullptr;  // null once lost
+  ucp_ep_h ep_ = nullptr;  // null until Join and once lost
   ucp_rkey_h key_ = nullptr;
   UcxOffer peer_;
-  std::string peer_address_;  // of its worker; with the key only until Join
+  // From the peer's offer, used by Join only.
+  std::string peer_address_;  // of its worker
   std::string peer_key_;
-  bool is_local_ = false;  // reached through shared memory
-  bool was_heard_ = false;
-  bool said_settled_ = false;
+  bool is_local_ = false;      // the peer is on this machine
+  bool was_heard_ = false;     // a notice of the peer has come
+  bool said_settled_ = false;  // HasWork has reported is_settled()
   UcxPath path_ = UcxPath::kPuts;
-  std::byte* mapped_ = nullptr;  // of kMapped: the peer's region
+  std::byte* mapped_ = nullptr;  // the peer's region, if path_ is kMapped
 
-  // On the heap, as UCX may hold on to them longer than this end lives: see Close.
+  // On the heap, as UCX may use them longer than this end lives: see LeaveRequests.
   std::unique_ptr<BoundedQueue<Posted>> posts_ =
       std::make_unique<BoundedQueue<Posted>>(kUcxLimits.max_outstanding);
   std::unique_ptr<Message> credits_ = std::make_unique<Message>();
   std::unique_ptr<Message> wake_ = std::make_unique<Message>();
-  size_t num_sent_on_ = 0;      // the oldest of posts_, whose notices are under way or done
-  bool has_unflushed_ = false;  // bytes were written behind the last flush
-  uint64_t unflushed_low_ = 0;  // where: [low, high) of the peer's window
+  // So many posts at the front of posts_ have had their notice sent, if they have one.
+  size_t num_sent_on_ = 0;
+  // Bytes were written that no flush is known to have completed.
+  bool has_unflushed_ = false;
+  uint64_t unflushed_low_ = 0;  // they lie in [low, high) of the peer's window
   uint64_t unflushed_high_ = 0;
 
-  uint32_t num_notified_ = 0;  // posted notifications; these counters wrap
-  uint32_t num_credited_ = 0;  // of these, polled by the peer
-  uint32_t num_numbered_ = 0;  // notices sent with a sequence
+  // All counters below wrap.
+  uint32_t num_notified_ = 0;  // notifications posted
+  uint32_t num_credited_ = 0;  // how many of them the peer has polled, as far as it has told
+  uint32_t num_numbered_ = 0;  // notices with a sequence number made
   bool wants_room_ = false;    // a post got kTryAgain for want of credits
 
-  BoundedQueue<uint32_t> notifications_{kUcxNotices};  // come in notices, not polled
-  uint32_t num_received_ = 0;                          // notices with a sequence
+  BoundedQueue<uint32_t> notifications_{kUcxNotices};  // came in notices, not polled yet
+  uint32_t num_received_ = 0;                          // notices with a sequence number received
   uint32_t num_rung_ = 0;                              // notifications taken from the ring
-  uint32_t num_polled_ = 0;                            // notifications
-  uint32_t num_returned_ = 0;                          // of these, told the peer
+  uint32_t num_polled_ = 0;                            // notifications that Poll has returned
+  uint32_t num_returned_ = 0;                          // num_polled_, as last told the peer
 
   uint32_t polls_since_check_ = 0;
   uint32_t polls_since_progress_ = 0;
-  bool announced_ = false;
+  bool announced_ = false;   // own().owner_sleeps was set
   bool is_watched_ = false;  // link_ is in the poll set
   bool is_broken_ = false;
   bool lost_ = false;
-  bool said_lost_ = false;
+  bool said_lost_ = false;  // Poll has returned kPeerLost
   std::string last_error_;
-  std::string through_;  // UCX's transports, as they were when it reached the peer
+  std::string through_;  // UCX's transports when this end had joined the peer
 };
 
 }  // namespace lamina

@@ -58,8 +58,8 @@ class UcxFabric final : public Fabric, private RendezvousHost {
                                             Deadline deadline) override {
     Result<std::unique_ptr<Endpoint>> endpoint =
         ConnectRendezvous(*this, address, options, deadline);
-    // The accepting end looks first whether anything joins the two, and if not it says nothing
-    // more.
+    // An accepting end that nothing safe joins with this one drops the connection without saying
+    // why, so the likely reason is added here.
     if (endpoint.status().code() != StatusCode::kPeerLost || !UcxTrustedDevices().empty())
       return endpoint;
     return PeerLost(endpoint.status().message() + " (" + UcxLocalOnly() + ")");
@@ -68,7 +68,7 @@ class UcxFabric final : public Fabric, private RendezvousHost {
   bool Arm() override {
     for (const auto& [id, endpoint] : context_->endpoints) endpoint->AnnounceSleep();
     if (!context_->Arm()) return false;
-    // After UCX: arming may have received something.
+    // Looked at after arming UCX, which may have received something meanwhile.
     for (const auto& [id, endpoint] : context_->endpoints) {
       if (endpoint->HasWork()) return false;
     }
@@ -81,7 +81,7 @@ class UcxFabric final : public Fabric, private RendezvousHost {
  private:
   PollSet& poll_set() override { return context_->poll_set; }
   boost::asio::io_context& io() override { return context_->io; }
-  // What UCX may use is chosen once.
+  // Every address will do: UcxContext has chosen what UCX may use.
   Status CheckAddress(const boost::asio::ip::address&) override { return OkStatus(); }
 
   Result<std::unique_ptr<RendezvousEnd>> NewEnd(const boost::asio::ip::address&,

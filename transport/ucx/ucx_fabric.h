@@ -1,10 +1,10 @@
-// UCX: one-sided writes in memory that two processes of one machine and one user share and, over
-// RDMA devices whose network is trusted (UcxTrustedDevices), between machines.
+// The fabric over UCX: one-sided writes into memory that two processes of one machine and one user
+// share and, over RDMA devices whose network is trusted (UcxTrustedDevices), between machines.
 //
-// UCX itself knows no strangers. Its transports for TCP and UD copy what a message holds to the
-// address that the message names, and what it calls an id in messages over any transport may be an
-// address in its own process. So it gets only transports by which no stranger can send: the files
-// behind its shared memory are its user's alone.
+// UCX does not protect a process from strangers. Its transports for TCP and UD copy the content of
+// a message to the address that the message names, and ids in messages over any transport may be
+// addresses in the receiving process. So lamina lets UCX use only transports over which no stranger
+// can send. The files behind UCX's shared memory can be opened by its user only.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,9 @@
 
 namespace lamina {
 
-// kInternal with UCX's reason if it does not start, kOutOfSpace if the process is out of
-// descriptors.
+// Addresses are "host:port", at which the rendezvous listens. kNotFound if UcxTrustedDevices names
+// devices and this machine has none; kOutOfSpace if the process is out of descriptors or may lock
+// too little memory for the devices; kInternal with UCX's reason if UCX does not start.
 Result<std::unique_ptr<Fabric>> OpenUcxFabric();
 
 }  // namespace lamina

@@ -24,7 +24,7 @@ ucs_log_func_rc_t OnUcxMessage(const char* /*file*/, unsigned /*line*/, const ch
     LAMINA_LOG_ERROR("ucx: {}", text.data());
   } else if (level == UCS_LOG_LEVEL_WARN) {
     LAMINA_LOG_WARN("ucx: {}", text.data());
-  } else {  // whoever set UCX_LOG_LEVEL wants to see it
+  } else {  // what UCX_LOG_LEVEL asks for
     LAMINA_LOG_INFO("ucx: {}", text.data());
   }
   return UCS_LOG_FUNC_RC_STOP;

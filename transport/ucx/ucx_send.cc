@@ -1,4 +1,4 @@
-// The sending half of UcxEndpoint.
+// The sending half of UcxEndpoint: posts, notices, credits, and closing.
 #include <algorithm>
 #include <cstring>
 
@@ -10,13 +10,15 @@
 namespace lamina {
 namespace {
 
-constexpr uint32_t kCreditBatch = kUcxNotices / 4;  // the peer never runs dry while this end polls
+// Credits are returned so many at a time: the peer never runs out of them while this end polls.
+constexpr uint32_t kCreditBatch = kUcxNotices / 4;
 
-// How long an end that goes waits for what it has posted to leave: the peer may not be polling.
+// How long an end that closes waits for its posts to leave, as the peer may not be polling.
 constexpr auto kFarewell = milliseconds(100);
 
-// By force UCX needs no peer; without, a post that waits for a place in the queue of a dead peer
-// never ends.
+// How long UCX has to complete the requests of an endpoint that is closed by force, for which it
+// needs no peer. Without force there is no point in waiting so long: a post that waits for a place
+// in the queue of a dead peer never completes.
 constexpr auto kForceDeadline = std::chrono::seconds(5);
 
 }  // namespace
@@ -36,7 +38,8 @@ ucp_request_param_t UcxEndpoint::Param(Message& message) const {
   return param;
 }
 
-// What UCX returned: done already, failed, or under way until OnDone.
+// Accounts for what a call of UCX returned: null if the request is done already, an error, or a
+// request that is in flight until OnDone.
 void UcxEndpoint::Count(ucs_status_ptr_t request, std::string_view call, Message& message) {
   if (request == nullptr) return;
   if (!UCS_PTR_IS_ERR(request)) {
@@ -54,7 +57,8 @@ Status UcxEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t> n
   if (posts_->full()) return TryAgain();
   wants_room_ = notify.has_value() && num_notified_ - num_credited_ == kUcxNotices;
   if (wants_room_) return TryAgain();
-  if (path_ == UcxPath::kMapped) PostMapped(ops, notify);  // before the books are kept
+  // Mapped posts are written first: the peer need not wait for this end's bookkeeping.
+  if (path_ == UcxPath::kMapped) PostMapped(ops, notify);
   Posted& post = posts_->PushSlot();
   post.tag = tag;
   post.notifies = notify.has_value();
@@ -79,8 +83,9 @@ void UcxEndpoint::PostMapped(std::span<const WriteOp> ops, std::optional<uint32_
   auto& theirs = *reinterpret_cast<UcxControl*>(mapped_);
   std::atomic<uint64_t>& slot = theirs.ring[num_notified_ % kUcxNotices];
   ++num_notified_;
-  // Publishes the window's bytes.
+  // Publishes the bytes in the window too: the peer's load of the slot acquires them.
   slot.store(uint64_t{num_notified_} << 32 | *notify, std::memory_order_seq_cst);
+  // The load first: an exchange would take the cache line away from the peer with every post.
   if (theirs.owner_sleeps.load(std::memory_order_seq_cst) == 0) return;
   if (theirs.owner_sleeps.exchange(0, std::memory_order_seq_cst) != 0) Wake();
 }
@@ -102,7 +107,7 @@ void UcxEndpoint::PostPuts(std::span<const WriteOp> ops, std::optional<uint32_t>
 void UcxEndpoint::Put(const WriteOp& op, Message& message) {
   const uint64_t end = op.peer_offset + op.source.size();
   if (!has_unflushed_) unflushed_low_ = unflushed_high_ = op.peer_offset;
-  // UCX keeps no order among writes; that matters only where they overlap.
+  // UCX keeps no order among writes, which matters only where they overlap: then a fence does.
   if (op.peer_offset < unflushed_high_ && end > unflushed_low_) ucp_worker_fence(context_.worker());
   unflushed_low_ = std::min(unflushed_low_, op.peer_offset);
   unflushed_high_ = std::max(unflushed_high_, end);
@@ -116,7 +121,8 @@ void UcxEndpoint::Put(const WriteOp& op, Message& message) {
 void UcxEndpoint::Flush(Message& message) {
   const ucp_request_param_t param = Param(message);
   const ucs_status_ptr_t request = ucp_ep_flush_nbx(ep_, &param);
-  has_unflushed_ = request != nullptr;  // else the next write must be kept behind these
+  // While the flush is in flight, so are the writes before it: Put keeps their range for its fence.
+  has_unflushed_ = request != nullptr;
   Count(request, "ucp_ep_flush_nbx", message);
 }
 
@@ -124,7 +130,7 @@ void UcxEndpoint::SendReadyNotices() {
   for (; num_sent_on_ < posts_->size() && !is_broken_; ++num_sent_on_) {
     Posted& post = (*posts_)[num_sent_on_];
     if (!post.notifies) continue;
-    if (post.message.num_pending > 0) return;
+    if (post.message.num_pending > 0) return;  // notices keep the order of the posts
     if (post.message.status == UCS_OK) Send(post.message.notice, post.message);
   }
 }
@@ -134,7 +140,8 @@ void UcxEndpoint::Send(const UcxNotice& notice, Message& message) {
   param.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
   param.flags = UCP_AM_SEND_FLAG_EAGER;
   if (!was_heard_ && path_ != UcxPath::kMapped)
-    // UCX connects both ways now, not with the first large message.
+    // With this flag UCX makes the connection of the other direction too, now and not with the
+    // first large message.
     param.flags |= UCP_AM_SEND_FLAG_REPLY;
   Count(ucp_am_send_nbx(ep_, kUcxMessageId, &notice, sizeof(notice), nullptr, 0, &param),
         "ucp_am_send_nbx", message);
@@ -148,7 +155,7 @@ void UcxEndpoint::ReturnCredits() {
 }
 
 void UcxEndpoint::Wake() {
-  if (wake_->num_pending > 0) return;  // that one arrives later than now
+  if (wake_->num_pending > 0) return;  // the one in flight arrives after what it is to announce
   wake_->notice = {.id = peer_.id, .kind = UcxNotice::kWake};
   Send(wake_->notice, *wake_);
 }
@@ -163,7 +170,8 @@ bool UcxEndpoint::IsUnderWay(ucs_status_ptr_t request) const {
   return UCS_PTR_IS_PTR(request) && ucp_request_check_status(request) == UCS_INPROGRESS;
 }
 
-// What was given back as sent may still be in UCX's own queues, and closing by force would drop it.
+// Waits for what has been posted to leave. A post that Poll has returned as sent may still be in
+// UCX's own queues, and closing by force would drop it.
 void UcxEndpoint::WaitUntilSent() {
   ucp_request_param_t param{};
   const ucs_status_ptr_t flush = ucp_ep_flush_nbx(ep_, &param);
@@ -180,13 +188,13 @@ void UcxEndpoint::Close() {
   if (!is_broken_) WaitUntilSent();
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-  // UCX takes no force where it notices no failures.
+  // UCX closes by force only endpoints that notice failures, which local ones do not (Reach).
   param.flags = is_local_ ? 0 : UCP_EP_CLOSE_FLAG_FORCE;
   const ucs_status_ptr_t close = ucp_ep_close_nbx(ep_, &param);
   const Deadline deadline =
       is_local_ ? Deadline::After(kFarewell) : Deadline::After(kForceDeadline);
-  // Without force UCX may wait for a peer that is gone; once nothing of this end is under way it
-  // can do so by itself.
+  // Without force UCX may wait for a peer that is gone. It may go on waiting by itself once no
+  // request of this end is in flight.
   while ((NumPending() > 0 || (!is_local_ && IsUnderWay(close))) && !deadline.Passed())
     context_.Progress();
   if (UCS_PTR_IS_PTR(close)) ucp_request_free(close);
@@ -196,6 +204,7 @@ void UcxEndpoint::Close() {
   key_ = nullptr;
 }
 
+// UCX still refers to the messages in flight, so they are leaked, and the posts continue in copies.
 void UcxEndpoint::LeaveRequests() {
   LAMINA_LOG_ERROR("ucx {}: UCX does not give {} requests back; their memory is left to it",
                    last_error_, NumPending());

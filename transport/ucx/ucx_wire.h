@@ -1,27 +1,28 @@
 // What two ends of the ucx fabric tell each other. Little-endian.
 //
-//   offer   := UcxOffer worker_address key    through the rendezvous; worker_address and key are
-//   UCX's own and opaque. The key opens the
-//                                             sender's region
-//   region  := UcxControl window              window: from offset kUcxControlBytes, as large as its
-//   owner has offered message := UcxNotice                      an active message with id
-//   kUcxMessageId, whose header is the notice
+//   offer   := UcxOffer worker_address key    sent through the rendezvous. worker_address and key
+//                                             are opaque, UCX's own; the key opens the region of
+//                                             the sender
+//   region  := UcxControl window              window: from offset kUcxControlBytes on, as large as
+//                                             the greeting of its owner says
+//   message := UcxNotice                      an active message with id kUcxMessageId, whose header
+//                                             is the notice
 //
-// A sender reaches the peer's window in one of two ways; the receiver need not know which. Of each,
-// a notification comes when all bytes written before it are in the window:
+// A sender reaches the peer's window in one of two ways (UcxPath), and the receiver need not know
+// which. Either way a notification arrives after all bytes written before it are in the window.
 //
-//   kMapped    by the processor, into the region as it lies in this process too (ucp_rkey_ptr).
-//   Then the notification goes into the ring.
-//              An owner that sleeps does not see it there and says so in owner_sleeps; the sender
-//              wakes it with a notice.
-//   kPuts      by the NIC (ucp_put_nbx), flushed; then a notice, as UCX promises no order between
-//   writes and messages, which may travel
-//              over different transports. Only where keys protect the memory, never where UCX would
-//              make writes out of messages.
+//   kMapped    The CPU writes into the peer's region, which this process has mapped
+//              (ucp_rkey_ptr), and then puts the notification into the ring. An owner that sleeps
+//              would not see it there and says so in owner_sleeps; then the sender wakes it with a
+//              notice.
+//   kPuts      The NIC writes (ucp_put_nbx), and the writes are flushed. Then the notification goes
+//              in a notice, as UCX promises no order between writes and messages, which may take
+//              different transports. Used only where keys protect the memory, never where UCX would
+//              emulate writes by messages.
 //
-// The receiver holds kUcxNotices notifications that were not polled. So each end may send that
-// many, and the receiver returns credits: a notice whose `value` is the number of notifications
-// that its owner has polled since the beginning.
+// The receiver has room for kUcxNotices notifications that were not polled, so a sender may have
+// that many there. The receiver returns credits by a notice whose `value` is the number of
+// notifications that its owner has polled since the beginning.
 #pragma once
 
 #include <array>
@@ -38,12 +39,13 @@ static_assert(std::endian::native == std::endian::little,
 inline constexpr unsigned kUcxMessageId = 1;
 inline constexpr uint32_t kUcxNotices = 128;  // power of two, as the index into the ring wraps
 
-// The same for processes that can share memory, zero-padded; empty: it could not be found out.
+// Text, zero-padded, that is the same for processes which can share memory. All zero if it could
+// not be found out.
 using UcxHost = std::array<char, 96>;
 
 struct UcxOffer {
-  uint64_t id = 0;              // 0   of the sender's end: notices to it carry this. Random
-  uint64_t region_address = 0;  // 8
+  uint64_t id = 0;              // 0   random; notices to the sender's end carry it
+  uint64_t region_address = 0;  // 8   in the sender's address space
   uint32_t address_bytes = 0;   // 16
   uint32_t key_bytes = 0;       // 20
   UcxHost host{};               // 24
@@ -53,13 +55,14 @@ static_assert(sizeof(UcxOffer) == 120 && offsetof(UcxOffer, host) == 24);
 struct UcxNotice {
   static constexpr uint32_t kNotification = 1;
   static constexpr uint32_t kCredits = 2;
-  // Says nothing; the first thing that an end sends, when it is connected.
+  // Only wakes its receiver. It is also the first notice of an end, by which the peer learns that
+  // this end gets through.
   static constexpr uint32_t kWake = 3;
 
-  uint64_t id = 0;     // 0   the receiving end's
+  uint64_t id = 0;     // 0   UcxOffer::id of the receiving end
   uint32_t kind = 0;   // 8
-  uint32_t value = 0;  // 12
-  // 16  of kNotification, from 0, wraps: they arrive in the order in which they were sent.
+  uint32_t value = 0;  // 12  of kNotification and kCredits
+  // 16  Numbers the notices with kNotification from 0, and wraps: they must arrive in order.
   uint32_t sequence = 0;
   uint32_t reserved = 0;  // 20
 };
@@ -68,13 +71,14 @@ static_assert(sizeof(UcxNotice) == 24 && offsetof(UcxNotice, sequence) == 16);
 static_assert(std::atomic<uint64_t>::is_always_lock_free &&
               std::atomic<uint32_t>::is_always_lock_free);
 
-// Writers and readers of the ring and of the flag use seq_cst operations on both, so that
-// "announce, then look" and "write, then look for an announcement" cannot both miss.
+// The beginning of a region. Both ends use seq_cst operations on the ring and on the flag, so that
+// "announce, then look" at one end and "write, then look for an announcement" at the other cannot
+// both miss.
 struct UcxControl {
-  // 0    owner sleeps until something is in the ring; owner sets, either clears.
+  // 0   1: the owner sleeps until something is in the ring. Owner sets, either end clears.
   alignas(64) std::atomic<uint32_t> owner_sleeps;
-  // 64   notification i, from 0, is at i % kUcxNotices: its value, and i + 1 in the upper 32 bits,
-  // where it wraps; peer writes.
+  // 64  Notification i, counted from 0, is in slot i % kUcxNotices: its value in the lower 32 bits
+  // and i + 1, which wraps, in the upper 32. Peer writes.
   alignas(64) std::atomic<uint64_t> ring[kUcxNotices];
 };
 inline constexpr size_t kUcxControlBytes = 4096;

@@ -21,15 +21,16 @@ namespace {
 namespace ip = boost::asio::ip;
 
 constexpr char kDeviceVariable[] = "LAMINA_VERBS_DEVICE";
-constexpr size_t kMaxGids = 256;  // of one device; a port has one per address and type
+constexpr size_t kMaxGids = 256;  // per device; a port has one for each address and type
 
+// The IP address that a RoCE v2 GID stands for; IPv4 addresses are mapped into IPv6 there.
 ip::address GidAddress(const ibv_gid& gid) {
   ip::address_v6::bytes_type bytes;
   std::memcpy(bytes.data(), gid.raw, bytes.size());
   return Unwrapped(ip::address_v6(bytes));
 }
 
-// IPv6 addresses of a link carry a scope, which a GID has not.
+// `address` without the scope of an IPv6 link-local address, which a GID does not have.
 ip::address WithoutScope(const ip::address& address) {
   return address.is_v6() ? ip::address_v6(address.to_v6().to_bytes()) : address;
 }
@@ -80,7 +81,8 @@ bool IsActive(ibv_context* context, uint32_t port, ibv_port_attr& attributes) {
          attributes.state == IBV_PORT_ACTIVE;
 }
 
-// Lower is better: an address that routers know before one of the link.
+// Orders the GIDs of a RoCE port, lower is better: addresses that are routed before link-local
+// ones.
 int Rank(const ibv_gid_entry& entry) {
   const ip::address address = GidAddress(entry.gid);
   if (address.is_v4()) return 0;
@@ -104,6 +106,7 @@ Result<std::unique_ptr<VerbsDevice>> VerbsDevice::Open(ibv_device* device, size_
   opened->channel_.reset(ibv_create_comp_channel(opened->context()));
   if (!opened->domain_ || !opened->channel_)
     return NotFound(name + ": " + ErrnoText("ibv_alloc_pd, ibv_create_comp_channel"));
+  // VerbsQueuePair::TakeEvents reads until there is no event left.
   const int fd = opened->channel_->fd;
   if (fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) != 0)
     return NotFound(name + ": " + ErrnoText("fcntl"));
@@ -117,6 +120,8 @@ std::optional<VerbsPort> VerbsDevice::FindPort(const std::optional<ip::address>&
     ibv_port_attr port;
     if (!IsActive(context(), entry.port_num, port)) continue;
     const bool is_infiniband = port.link_layer == IBV_LINK_LAYER_INFINIBAND;
+    // An InfiniBand port always has a GID 0. On RoCE a port has GIDs of both versions for each
+    // address; only those of v2 can be routed.
     if (is_infiniband ? entry.gid_index != 0 : entry.gid_type != IBV_GID_TYPE_ROCE_V2) continue;
     const auto number = static_cast<uint8_t>(entry.port_num);
     if (local.has_value() && !(is_infiniband ? CarriesIpoib(*local, name(), number)
@@ -166,7 +171,7 @@ Result<VerbsDevices> VerbsDevices::OpenAll() {
         VerbsDevice::Open(list.get()[i], devices.devices_.size());
     if (device.ok()) {
       devices.devices_.push_back(std::move(device).value());
-    } else {
+    } else {  // passed over; the reason is told only if there is no other
       seen += " [" + device.status().message() + "]";
     }
   }

@@ -8,8 +8,8 @@
 namespace lamina {
 namespace {
 
-// A dead peer is noticed after this many polls by an owner that never sleeps: microseconds to a
-// millisecond.
+// An owner that never sleeps looks at the sockets after so many polls, which takes it some
+// microseconds to a millisecond; then it notices a dead peer.
 constexpr uint32_t kVerbsPollsPerCheck = 4096;
 
 }  // namespace
@@ -38,7 +38,7 @@ VerbsEndpoint::VerbsEndpoint(VerbsContext& context, std::unique_ptr<VerbsRegions
 
 VerbsEndpoint::~VerbsEndpoint() {
   std::erase(context_.endpoints, this);
-  if (!is_broken_) context_.poll_set.Remove(link_.fd());
+  if (!is_broken_) context_.poll_set.Remove(link_.fd());  // else Break has removed it
 }
 
 size_t VerbsEndpoint::Poll(std::span<Event> out) {
@@ -50,10 +50,11 @@ size_t VerbsEndpoint::Poll(std::span<Event> out) {
   size_t count = TakeSent(out);
   if (!lost_) {
     count += Receive(out.subspan(count));
-    count += TakeSent(out.subspan(count));  // those that were found done just now
+    count += TakeSent(out.subspan(count));  // those that Receive has found done
     if (!is_broken_) Replenish();
     if (!is_broken_) ReturnCredits();
-    // What the peer sent before its end has completed here before its socket closed.
+    // What the peer sent before its end had completed here before its socket closed, so an empty
+    // completion queue means that all of it was delivered.
     if (is_broken_ && completions_begin_ == completions_end_ && !FillCompletions()) Lose();
   }
   if (lost_) count += TakeLost(out.subspan(count));
@@ -100,6 +101,7 @@ bool VerbsEndpoint::FillCompletions() {
 
 void VerbsEndpoint::Take(const ibv_wc& completion, std::span<Event> out, size_t& count) {
   if (completion.status != IBV_WC_SUCCESS) return TakeFailure(completion);
+  // A send that is done leaves room for a work request, and returned credits for a notification.
   if (wants_room_ && completion.opcode != IBV_WC_RECV_RDMA_WITH_IMM) has_room_ = true;
   switch (completion.opcode) {
     case IBV_WC_RECV_RDMA_WITH_IMM:
@@ -108,13 +110,14 @@ void VerbsEndpoint::Take(const ibv_wc& completion, std::span<Event> out, size_t&
       out[count++] = {.kind = Event::Kind::kNotification, .value = ntohl(completion.imm_data)};
       return;
     case IBV_WC_RECV: ++num_used_receives_; return TakeCredits(ntohl(completion.imm_data));
+    // A send: wr_id is the value of num_requested_ that it had, and sends complete in order.
     default: num_done_ = completion.wr_id;
   }
 }
 
 void VerbsEndpoint::TakeFailure(const ibv_wc& completion) {
-  // When a connection breaks all its requests complete as flushed, in any order with the one that
-  // broke it.
+  // When a connection breaks all its requests complete as flushed, before or after the one that
+  // broke it. Only the latter has the cause, so it replaces that of a flushed one.
   const bool is_flushed = completion.status == IBV_WC_WR_FLUSH_ERR;
   if (is_broken_ && (is_flushed || !is_flushed_)) return;
   is_flushed_ = is_flushed;
@@ -124,6 +127,7 @@ void VerbsEndpoint::TakeFailure(const ibv_wc& completion) {
 }
 
 void VerbsEndpoint::TakeCredits(uint32_t returned) {
+  // The differences are right although the counters wrap.
   if (returned - num_credited_ > num_notified_ - num_credited_) {
     return Break("the peer breaks the rules: it returns credits for " +
                  std::to_string(returned - num_credited_) + " notifications of " +
@@ -137,8 +141,8 @@ void VerbsEndpoint::Replenish() {
     if (const Status status = pair_->PostReceives(kReplenishBatch); !status.ok())
       return Break(status.message());
     num_used_receives_ -= kReplenishBatch;
-    // Which receives are posted again does not matter, only that there are as many as the credits
-    // that are out.
+    // All receives are alike. What matters is that there are as many as credits that the peer has
+    // or is about to get.
     const uint32_t returned = std::min(num_used_notifications_, kReplenishBatch);
     num_used_notifications_ -= returned;
     num_received_ += returned;
@@ -154,7 +158,7 @@ bool VerbsEndpoint::PrepareSleep() {
     return false;
   }
   if (const Status status = pair_->RequestEvent(); !status.ok()) Break(status.message());
-  // After the request: what completes later brings an event.
+  // Looked at after the request: what completes later than this brings an event.
   return !is_broken_ && !FillCompletions();
 }
 

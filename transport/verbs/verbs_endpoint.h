@@ -1,9 +1,10 @@
-// One peer over RDMA: posts are writes by the NIC into the peer's window; the last one carries the
-// notification as immediate data.
+// One peer over RDMA: a post becomes writes by the NIC into the peer's window, the last of which
+// carries the notification as immediate data.
 //
-// A notification uses up a receive at the peer, so this end holds *credits*, one per receive posted
-// there. The peer returns them many at a time with an empty message that carries the number
-// returned since the beginning. A post without credit gets kTryAgain.
+// A notification uses up a receive that was posted at the peer, so this end holds *credits*, one
+// for each receive posted there for notifications. The peer returns many credits at a time with a
+// message without payload, whose immediate data is the number returned since the beginning. A post
+// with a notification gets kTryAgain while there is no credit.
 #pragma once
 
 #include <array>
@@ -27,26 +28,30 @@ inline constexpr size_t kVerbsMaxPosts = 256;
 
 class VerbsEndpoint;
 
-// What a fabric's endpoints and listeners share. Outlives them.
+// What the endpoints and listeners of a fabric share. Outlives them. Thread: owner of the fabric.
 struct VerbsContext {
   explicit VerbsContext(VerbsDevices opened) : devices(std::move(opened)) {}
 
-  // Finds out which peers have gone.
+  // Finds out which peers are gone, and tells their endpoints.
   void CheckSockets();
 
   VerbsDevices devices;
   VerbsDepths depths;
   Limits limits;
   VerbsRegions regions;
-  boost::asio::io_context io;
-  PollSet poll_set;
+  boost::asio::io_context io;  // never run: the sockets are non-blocking and polled
+  PollSet poll_set;            // the devices' completion channels and the rendezvous sockets
   std::vector<VerbsEndpoint*> endpoints;
-  bool may_have_slept = false;  // the reason to wake may have been a socket
+  // Set by Arm: the owner may sleep, and a socket may be what wakes it, so the next Poll looks at
+  // the sockets.
+  bool may_have_slept = false;
 };
 
+// Owns the queue pair, the windows and the rendezvous socket. Adds itself to the context and leaves
+// it in its destructor. Thread: owner of the fabric.
 class VerbsEndpoint final : public Endpoint {
  public:
-  // REQUIRES: `pair` is connected, and the peer's is too.
+  // `device_window` may be null. REQUIRES: `pair` is connected, and so is the peer's.
   VerbsEndpoint(VerbsContext& context, std::unique_ptr<VerbsRegions::Memory> window,
                 std::unique_ptr<VerbsDeviceWindow> device_window,
                 std::unique_ptr<VerbsQueuePair> pair, VerbsOffer peer_offer, RendezvousLink link);
@@ -66,43 +71,47 @@ class VerbsEndpoint final : public Endpoint {
   const std::string& peer_name() const override { return link_.peer().name; }
   std::string last_error() const override { return last_error_; }
 
-  // The socket has something: the peer's end, as nothing is ever sent there.
+  // Called when the rendezvous socket is readable. The peer is lost then, as nothing is ever sent
+  // there.
   void OnSocket();
 
-  // For Fabric::Arm: asks for an event with the next completion. False if Poll has something
+  // For Fabric::Arm: asks for an event with the next completion. False if Poll has something to do
   // already.
   bool PrepareSleep();
 
  private:
   struct Posted {
     uint64_t tag = 0;
-    uint64_t end = 0;  // done when that many work requests are
+    uint64_t end = 0;  // the post is done when num_done_ has reached this
   };
 
-  // Sending: verbs_send.cc.
-  // Fills keys_; returns the number of work requests that the ops need.
+  // The sending half, in verbs_send.cc.
+  // Puts the local keys of the sources into keys_ and returns how many work requests the ops need.
+  // kInvalidArgument if a source is not registered.
   Result<uint64_t> FindKeys(std::span<const WriteOp> ops);
-  // And hands to the device.
+  // Builds the work requests of a post and hands them to the device.
   Status Build(std::span<const WriteOp> ops, std::optional<uint32_t> notify);
   Status AppendWrite(const WriteOp& op, uint32_t key);
-  Status Ring();  // hands what is built to the device
+  Status Ring();  // hands the built work requests to the device with one doorbell
   size_t max_write_bytes() const;
-  Status PushBack();  // kTryAgain
+  Status PushBack();  // remembers that a post found no room; returns kTryAgain
   void ReturnCredits();
   uint64_t num_under_way() const { return num_requested_ - num_done_; }
 
-  // Both return how many events they put into `out`.
+  // All return how many events they put into `out`.
   size_t TakeSent(std::span<Event> out);
   size_t TakeLost(std::span<Event> out);
   size_t Receive(std::span<Event> out);
 
-  bool FillCompletions();  // false if there are none
+  bool FillCompletions();  // false if the device has none
   void Take(const ibv_wc& completion, std::span<Event> out, size_t& count);
   void TakeFailure(const ibv_wc& completion);
   void TakeCredits(uint32_t returned);
-  void Replenish();
-  void Break(const std::string& cause);  // no more posts; what has come is still delivered
-  void Lose();                           // the rest is given up
+  void Replenish();  // posts the receives again that were used
+  // Takes no more posts. What the peer has sent is still delivered.
+  void Break(const std::string& cause);
+  // Destroys the queue pair and gives up the posts that have not completed.
+  void Lose();
 
   VerbsContext& context_;
   RendezvousLink link_;
@@ -112,32 +121,36 @@ class VerbsEndpoint final : public Endpoint {
   const VerbsOffer peer_;
 
   BoundedQueue<Posted> posts_{kVerbsMaxPosts};
-  uint64_t num_requested_ = 0;  // work requests since the beginning
-  uint64_t num_done_ = 0;       // of these
-  uint32_t num_notified_ = 0;   // wraps, as do the three below
-  uint32_t num_credited_ = 0;   // of these, returned by the peer
-  uint32_t num_received_ = 0;   // notifications of the peer whose receives are posted again
-  uint32_t num_returned_ = 0;   // of these, told the peer
+  uint64_t num_requested_ = 0;  // work requests handed to the device since the beginning
+  uint64_t num_done_ = 0;       // how many of them have completed
+  // These four counters wrap.
+  uint32_t num_notified_ = 0;  // notifications posted
+  uint32_t num_credited_ = 0;  // how many of them the peer has returned credits for
+  uint32_t num_received_ = 0;  // notifications received whose receives are posted again
+  uint32_t num_returned_ = 0;  // how many of them the peer has been returned credits for
 
-  std::array<ibv_send_wr, kVerbsMaxOps> requests_ = {};  // being built by Post, each with its piece
+  // The work requests that Post builds: the first num_built_ of requests_, each with its piece.
+  std::array<ibv_send_wr, kVerbsMaxOps> requests_ = {};
   std::array<ibv_sge, kVerbsMaxOps> pieces_ = {};
-  std::array<uint32_t, kVerbsMaxOps> keys_ = {};  // of the ops being posted
+  std::array<uint32_t, kVerbsMaxOps> keys_ = {};  // local keys of the ops being posted
   size_t num_built_ = 0;
 
-  // Taken from the device, not handled yet: [completions_begin_, completions_end_).
+  // Completions taken from the device and not handled yet: those in [completions_begin_,
+  // completions_end_).
   std::array<ibv_wc, 16> completions_;
   size_t completions_begin_ = 0;
   size_t completions_end_ = 0;
   uint32_t num_used_receives_ = 0;       // to be posted again
-  uint32_t num_used_notifications_ = 0;  // of these, by notifications
+  uint32_t num_used_notifications_ = 0;  // how many of them notifications used
 
   uint32_t polls_since_check_ = 0;
   bool wants_room_ = false;  // a post got kTryAgain
-  bool has_room_ = false;    // and Poll has found room since, which is no event: Arm says it, once
+  // Poll has found room since. That is no event, so Arm reports it, once.
+  bool has_room_ = false;
   bool is_broken_ = false;
-  bool is_flushed_ = false;  // broken, and the real cause has not been seen yet
+  bool is_flushed_ = false;  // last_error_ is that of a flushed request, which is not the cause
   bool lost_ = false;
-  bool said_lost_ = false;
+  bool said_lost_ = false;  // Poll has returned kPeerLost
   std::string last_error_;
 };
 

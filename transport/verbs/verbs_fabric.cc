@@ -57,7 +57,7 @@ class VerbsEnd final : public RendezvousEnd {
   VerbsContext& context_;
   std::unique_ptr<VerbsRegions::Memory> window_;
   std::unique_ptr<VerbsDeviceWindow> device_window_;  // null: there is none
-  std::unique_ptr<VerbsQueuePair> pair_;              // goes before the windows, which it writes
+  std::unique_ptr<VerbsQueuePair> pair_;  // destroyed before the windows, which its NIC writes into
   VerbsOffer peer_offer_;
 };
 
@@ -79,8 +79,8 @@ class VerbsFabric final : public Fabric, private RendezvousHost {
     LAMINA_ASSIGN_OR_RETURN(VerbsDevices devices, VerbsDevices::OpenAll());
     LAMINA_ASSIGN_OR_RETURN(const VerbsDepths depths, ChooseDepths(devices));
     std::unique_ptr<VerbsFabric> fabric(new VerbsFabric(std::move(devices), depths));
-    // With one device it is clear where buffers go; else they are registered with those that
-    // connections go through.
+    // A single device is used in any case, so buffers are registered with it when they are made.
+    // With several devices NewEnd registers them with those that connections use.
     const auto& all = fabric->context_.devices.all();
     if (all.size() == 1) LAMINA_RETURN_IF_ERROR(fabric->context_.regions.Use(*all.front()));
     return std::unique_ptr<Fabric>(std::move(fabric));
@@ -105,6 +105,7 @@ class VerbsFabric final : public Fabric, private RendezvousHost {
   }
 
   bool Arm() override {
+    // Old events first: the requests that PrepareSleep makes bring new ones.
     for (const auto& device : context_.devices.all()) VerbsQueuePair::TakeEvents(*device);
     bool may_sleep = true;
     for (VerbsEndpoint* endpoint : context_.endpoints)
@@ -148,7 +149,8 @@ class VerbsFabric final : public Fabric, private RendezvousHost {
 }  // namespace
 
 Result<std::unique_ptr<Fabric>> OpenVerbsFabric() {
-  // Kernels before 5.12 would move registered pages away from the device when the process forks.
+  // Before Linux 5.12 a fork makes registered pages copy-on-write, and this process may get copies
+  // that the device does not write into (ibv_fork_init(3)).
   if (const int error = ibv_fork_init(); error != 0)
     return InternalError("ibv_fork_init failed with " + std::to_string(error));
   try {

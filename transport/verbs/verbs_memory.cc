@@ -38,7 +38,9 @@ std::unique_ptr<VerbsDeviceWindow> VerbsDeviceWindow::Register(const VerbsDevice
                                          kWindowAccess));
     if (!registration) why = ErrnoText("ibv_reg_dmabuf_mr", errno) + "; ";
   }
-  if (!registration) {  // by its address, which a module of the kernel knows
+  // Without a DMA-BUF the address itself must do. A kernel module (nvidia_peermem) can tell the
+  // RDMA driver which memory of a GPU it stands for.
+  if (!registration) {
     registration.reset(ibv_reg_mr(device.domain(), window.data, window.bytes, kWindowAccess));
     if (!registration) why += ErrnoText("ibv_reg_mr", errno) + "; is nvidia_peermem loaded?";
   }
@@ -80,6 +82,7 @@ Result<std::unique_ptr<VerbsRegions::Memory>> VerbsRegions::NewMemory(
   LAMINA_ASSIGN_OR_RETURN(Mapping mapping, Mapping::Anonymous(bytes));
   std::unique_ptr<Memory> memory(new Memory(*this, std::move(mapping)));
   memory->access_ = access;
+  // Entered before it is registered: if that fails the destructor takes it out again.
   if (bytes > 0) memory_[memory->bytes().data() + bytes] = memory.get();
   for (const VerbsDevice* device : devices) LAMINA_RETURN_IF_ERROR(memory->Register(*device));
   return memory;
@@ -106,7 +109,7 @@ Status VerbsRegions::Use(const VerbsDevice& device) {
 
 std::optional<uint32_t> VerbsRegions::FindKey(std::span<const std::byte> source,
                                               const VerbsDevice& device) const {
-  // The first piece that ends behind the source's first byte.
+  // The first piece that ends behind the source's first byte is the only one that can hold it.
   const auto found = memory_.upper_bound(source.data());
   if (found == memory_.end()) return std::nullopt;
   const Memory& memory = *found->second;

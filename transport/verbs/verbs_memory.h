@@ -1,4 +1,5 @@
-// Memory that the RDMA devices may access: where it is registered, and under which keys.
+// Memory that RDMA devices may access: windows and buffers, with which devices they are registered,
+// and the keys of these registrations.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -19,16 +20,18 @@ namespace lamina {
 
 using VerbsRegistration = std::unique_ptr<ibv_mr, VerbsFree<ibv_dereg_mr>>;
 
-// Lets `device` read and write `bytes`, and peers write them if `access` says so. kOutOfSpace; if
-// the limit on locked memory is the cause, names it and the fix.
+// Registers `bytes` with `device`, which pins them. `access` has the IBV_ACCESS_ flags: whether the
+// device may write the bytes for this end and for peers. kOutOfSpace if the device refuses; if the
+// limit on locked memory is the cause, the message says how to raise it.
 Result<VerbsRegistration> RegisterWith(const VerbsDevice& device, std::span<std::byte> bytes,
                                        int access);
 
-// A device's window for one connection: what the peer writes into through `device`, and the source
-// of posts to the peer's.
+// The device window (DeviceWindow) of one connection, registered with the NIC `device`: the peer
+// writes into it, and it is the source of posts to the peer's device window. Thread: owner.
 class VerbsDeviceWindow {
  public:
-  // Null if there is none that NICs shall reach, or the NIC cannot: then the log says why.
+  // Null if `window` has no address for NICs, or if the NIC cannot reach it, which is logged with
+  // the cause. Borrows the memory; the DMA-BUF may be closed afterwards.
   static std::unique_ptr<VerbsDeviceWindow> Register(const VerbsDevice& device,
                                                      const DeviceWindow& window);
 
@@ -37,7 +40,7 @@ class VerbsDeviceWindow {
   uint64_t address() const { return reinterpret_cast<uintptr_t>(window_.data); }
   uint32_t remote_key() const { return registration_->rkey; }
 
-  // The local key of `source`, if all of it lies in the window.
+  // The local key for reading `source`, if all of it lies in the window.
   std::optional<uint32_t> FindKey(std::span<const std::byte> source) const;
 
  private:
@@ -48,17 +51,20 @@ class VerbsDeviceWindow {
   const VerbsRegistration registration_;
 };
 
-// All registered memory of a fabric. Lookups do not allocate. Thread: owner.
+// Finds the keys of all registered host memory of a fabric. Does not own the memory, and outlives
+// it. Thread: owner.
 class VerbsRegions {
  public:
-  // Memory registered with some devices: mapped, zeroed, page-aligned. The destructor takes it out
-  // of the regions.
+  // A piece of memory, zeroed and page-aligned, that is registered with some of the devices. Owns
+  // the mapping and the registrations. The destructor takes it out of the regions.
   class Memory {
    public:
     ~Memory();
 
     std::span<std::byte> bytes() const { return mapping_.bytes(); }
-    uint32_t remote_key(const VerbsDevice& device) const;  // 0 if it is empty
+    // The key by which a peer writes here through `device`; 0 if the memory is empty or not
+    // registered with it.
+    uint32_t remote_key(const VerbsDevice& device) const;
 
    private:
     friend class VerbsRegions;
@@ -68,22 +74,24 @@ class VerbsRegions {
 
     VerbsRegions& regions_;
     const Mapping mapping_;
-    int access_ = 0;
-    // By index of the device; null where there is none.
+    int access_ = 0;  // IBV_ACCESS_ flags
+    // By VerbsDevice::index; null for a device with which it is not registered.
     std::vector<VerbsRegistration> registrations_;
   };
 
-  // A source for posts over any device in use, now or later.
+  // Memory that is a source for posts through any device for which Use was or will be called.
+  // kOutOfSpace.
   Result<std::unique_ptr<Memory>> NewBuffer(size_t bytes);
 
-  // What a peer writes into through `device`; also a source for posts through it.
+  // Memory that a peer writes into through `device`, and a source for posts through it.
+  // kOutOfSpace.
   Result<std::unique_ptr<Memory>> NewWindow(const VerbsDevice& device, size_t bytes);
 
-  // From now on all buffers are registered with `device` too.
+  // Registers all buffers, present and future, with `device`. kOutOfSpace if that fails.
   Status Use(const VerbsDevice& device);
 
-  // The local key of `source` on a device, if all of it lies in one piece of registered memory.
-  // REQUIRES: !source.empty().
+  // The local key for reading `source` through `device`, if all of it lies in one piece of memory
+  // that is registered with it. Does not allocate. REQUIRES: !source.empty().
   std::optional<uint32_t> FindKey(std::span<const std::byte> source,
                                   const VerbsDevice& device) const;
 
@@ -91,8 +99,8 @@ class VerbsRegions {
   Result<std::unique_ptr<Memory>> NewMemory(size_t bytes, int access,
                                             std::span<const VerbsDevice* const> devices);
 
-  std::map<const std::byte*, Memory*> memory_;  // by its end; pieces do not overlap
-  std::vector<const VerbsDevice*> in_use_;
+  std::map<const std::byte*, Memory*> memory_;  // by the end of each piece; pieces do not overlap
+  std::vector<const VerbsDevice*> in_use_;      // Use was called for these
 };
 
 }  // namespace lamina

@@ -16,23 +16,25 @@ using std::to_string;
 constexpr uint32_t kMaxSends = 4096;   // 64 posts of 64 writes
 constexpr uint32_t kMaxCredits = 512;  // notifications in flight
 constexpr uint32_t kMinCredits = 64;
-constexpr uint32_t kMaxOfferedCredits = 1u << 20;  // far below where sequence numbers get ambiguous
-// A small message travels in its work request; more makes every request larger.
+constexpr uint32_t kMaxOfferedCredits = 1u << 20;  // far below the wrap of the 32-bit counters
+// A message of up to so many bytes lies in its work request, and the NIC need not fetch it. A
+// larger limit would make every work request larger.
 constexpr uint32_t kInlineBytes = 64;
 constexpr uint32_t k24Bits = 0xffffff;
 
-// Beside the credits: messages that return this end's own credits (at most 4 are unread, as each
-// stands for a quarter of them), and receives that were used but not posted again yet.
+// Receives beside those for credits: for messages by which the peer returns this end's credits (at
+// most 4 are unread, as each stands for a quarter of them), and for receives that were used and not
+// posted again yet.
 constexpr uint32_t kExtraReceives = kReplenishBatch + 8;
 
-// 4.096 us * 2^18 = 1.07 s until a packet is sent again when no answer came, and 7 times: a switch
-// may take seconds to find another way, and a peer whose process ended is noticed on the rendezvous
-// socket anyway.
+// A packet that is not acknowledged within 4.096 us * 2^18 = 1.07 s is sent again, up to 7 times
+// (ibv_modify_qp(3): timeout, retry_cnt). That is long, as a switch may take seconds to find
+// another way, and a peer whose process has ended is noticed on the rendezvous socket anyway.
 constexpr uint8_t kTimeout = 18;
 constexpr uint8_t kRetries = 7;
 
-// Receives are posted before the peer may use them: a peer that finds none has broken the rules, or
-// this end has.
+// No retries: receives are posted before the peer has the credits to use them, so an end that finds
+// none means that one of the two has broken the protocol.
 constexpr uint8_t kReceiverNotReadyRetries = 0;
 
 constexpr uint8_t kHopLimit = 64;  // RoCE v2 may be routed
@@ -52,6 +54,7 @@ Result<VerbsDepths> ChooseDepths(const VerbsDevices& devices) {
     const auto completions = static_cast<uint32_t>(std::max(device->attributes().max_cqe, 0));
     if (requests < kExtraReceives + kMinCredits || completions < 2 * (kExtraReceives + kMinCredits))
       return CannotHold(*device);
+    // One completion queue serves sends and receives: half of its entries are for each.
     depths.sends =
         std::min({depths.sends, requests - kCreditSends, completions / 2 - kCreditSends});
     depths.credits =
@@ -87,7 +90,8 @@ Result<std::unique_ptr<VerbsQueuePair>> VerbsQueuePair::Create(VerbsDevices::Pla
 }
 
 Status VerbsQueuePair::Open() {
-  // When the connection breaks every request completes, also those that asked for no completion.
+  // One entry per work request, as every one completes when the connection breaks, also those that
+  // asked for no completion.
   const uint32_t num_completions = depths_.sends + kCreditSends + depths_.receives;
   completions_.reset(ibv_create_cq(device().context(), static_cast<int>(num_completions), this,
                                    device().channel(), 0));
@@ -101,13 +105,14 @@ Status VerbsQueuePair::Open() {
   wanted.qp_type = IBV_QPT_RC;
   pair_.reset(ibv_create_qp(device().domain(), &wanted));
   if (!pair_) {
-    // For a device without inline data.
+    // The device may not support inline data.
     wanted.cap = {depths_.sends + kCreditSends, depths_.receives, 1, 1, 0};
     pair_.reset(ibv_create_qp(device().domain(), &wanted));
   }
   if (!pair_) return OutOfSpace(ErrnoText("ibv_create_qp"));
   max_inline_bytes_ = wanted.cap.max_inline_data;
-  // Random, so that late packets of an earlier connection are not taken for this one's.
+  // The sequence numbers begin at random, so that late packets of an earlier connection are not
+  // taken for this one's.
   if (getrandom(&first_packet_, sizeof(first_packet_), 0) != sizeof(first_packet_))
     return OutOfSpace(ErrnoText("getrandom"));
   first_packet_ &= k24Bits;
@@ -162,11 +167,12 @@ Status VerbsQueuePair::Connect(const VerbsOffer& peer) {
                          IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
                              IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
                          "RTR");
-  // The peer's address comes from the peer: whatever is wrong with it ends that peer only.
+  // Connecting uses what the peer has offered. An error ends this peer, not the listener.
   if (!status.ok())
     return PeerLost(device().name() + ": " + status.message() +
                     ": is there a way to the peer's GID?");
 
+  // The limits on RDMA reads and atomics stay 0 at both steps: lamina uses neither.
   attributes = {};
   attributes.qp_state = IBV_QPS_RTS;
   attributes.sq_psn = first_packet_;
@@ -181,6 +187,7 @@ Status VerbsQueuePair::Connect(const VerbsOffer& peer) {
 }
 
 Status VerbsQueuePair::PostReceives(uint32_t count) {
+  // Cuts the list behind the `count`-th receive for this call.
   ibv_recv_wr* const last = &receives_[count - 1];
   ibv_recv_wr* const next = last->next;
   last->next = nullptr;
@@ -201,6 +208,7 @@ void VerbsQueuePair::TakeEvents(const VerbsDevice& device) {
   ibv_cq* completions = nullptr;
   void* pair = nullptr;
   while (ibv_get_cq_event(device.channel(), &completions, &pair) == 0) {
+    // Destroying a completion queue waits until all its events are acknowledged.
     ibv_ack_cq_events(completions, 1);
     static_cast<VerbsQueuePair*>(pair)->is_event_requested_ = false;
   }

@@ -1,4 +1,4 @@
-// The sending half of VerbsEndpoint. Nothing here allocates or locks.
+// The sending half of VerbsEndpoint. Posting neither allocates nor locks, unless it fails.
 #include <arpa/inet.h>
 
 #include <algorithm>
@@ -12,7 +12,8 @@ namespace {
 
 using std::to_string;
 
-constexpr size_t kMaxWriteBytes = size_t{1} << 30;  // a power of two below the 2^31 of one message
+// Longer writes are split. InfiniBand allows 2^31 bytes in one message.
+constexpr size_t kMaxWriteBytes = size_t{1} << 30;
 
 uint64_t NumWrites(size_t bytes, size_t max_bytes) { return (bytes + max_bytes - 1) / max_bytes; }
 
@@ -82,6 +83,7 @@ Status VerbsEndpoint::Build(std::span<const WriteOp> ops, std::optional<uint32_t
     }
   }
   if (notify.has_value()) {
+    // Without ops an empty write carries the notification.
     if (num_built_ == 0) LAMINA_RETURN_IF_ERROR(AppendWrite({}, 0));
     ibv_send_wr& last = requests_[num_built_ - 1];
     last.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
@@ -89,13 +91,13 @@ Status VerbsEndpoint::Build(std::span<const WriteOp> ops, std::optional<uint32_t
     ++num_notified_;
   }
   if (num_built_ == 0) return OkStatus();
-  // Tells that those before it are done too.
+  // One completion per post: the requests before the last are done when that is.
   requests_[num_built_ - 1].send_flags |= IBV_SEND_SIGNALED;
   return Ring();
 }
 
 Status VerbsEndpoint::AppendWrite(const WriteOp& op, uint32_t key) {
-  // Only when writes were split.
+  // A post has at most kVerbsMaxOps writes, so this happens only when one was split.
   if (num_built_ == requests_.size()) LAMINA_RETURN_IF_ERROR(Ring());
   ibv_sge& piece = pieces_[num_built_];
   ibv_send_wr& request = requests_[num_built_++];
@@ -106,7 +108,7 @@ Status VerbsEndpoint::AppendWrite(const WriteOp& op, uint32_t key) {
   request.sg_list = &piece;
   request.num_sge = op.source.empty() ? 0 : 1;
   request.opcode = IBV_WR_RDMA_WRITE;
-  // Inline data is read by this CPU, which does not see a device's memory.
+  // Inline data is copied by this CPU, which cannot read a device's memory.
   request.send_flags =
       op.source.size() <= pair_->max_inline_bytes() && !op.source.empty() && !op.to_device
           ? IBV_SEND_INLINE
@@ -127,7 +129,7 @@ Status VerbsEndpoint::Ring() {
 
 void VerbsEndpoint::ReturnCredits() {
   if (num_received_ - num_returned_ < CreditsPerReturn(pair_->depths().credits)) return;
-  // Again when a send completes.
+  // No room in the send queue: Poll tries again once a send has completed.
   if (num_under_way() >= pair_->depths().sends + kCreditSends) return;
   ibv_send_wr request = {};
   request.wr_id = ++num_requested_;
