@@ -1,4 +1,5 @@
-// lamina-bench: what `lamina bench ...` runs. Composition root.
+// lamina-bench, the program that `lamina bench ...`, `lamina plan` and `lamina simulate` become
+// (cli/bench.cc). The composition root: it registers every command and owns nothing else.
 #include <csignal>
 
 #include <CLI/CLI.hpp>
