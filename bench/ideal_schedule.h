@@ -27,9 +27,10 @@ struct IdealSchedule {
   // stages.
   bool evenly = false;
   double slices = 0;
-  // On the slowest memory node in each layer.
+  // The attention of a step on the slowest memory node in each layer.
   double attention = 0;
-  // Attention, mean over the memory nodes. No order of batches keeps all of them busy for less.
+  // The attention of a step as the mean over the memory nodes. No order of batches keeps all of
+  // them busy for less.
   double memory_busy = 0;
 };
 

@@ -35,7 +35,8 @@ inline ClusterConfig InOneProcess(ClusterConfig config) {
   return config;
 }
 
-// A StepExecutor whose only node is this process. Owns the device, the model and the thread.
+// A StepExecutor whose only node is this process. Owns the device, the model and the thread that
+// runs steps.
 class InProcessExecutor : public StepExecutor {
  public:
   // Loads the weights. Returns the errors of the device and of the model's files.

@@ -53,9 +53,10 @@ struct ModelledOptions {
 };
 
 constexpr int kWarmUpSteps = 4;  // of each batch
-// Of each batch, until the pipeline "auto" has tried what it wants to try.
+// Steps of each batch until the pipeline "auto" has tried what it wants to try.
 constexpr int kAutoWarmUpSteps = 60;
-// Of each sequence: for the warm-up, and what the scheduler keeps free for it to grow into.
+// Tokens of each sequence for the warm-up, and for what the scheduler keeps free for it to grow
+// into.
 constexpr int kSpareTokens = 24;
 constexpr auto kCaseDeadline = std::chrono::minutes(5);
 
@@ -232,9 +233,10 @@ int64_t TokensOf(const ModelledOptions& options, const ClusterConfig& config) {
   return options.context + steps + kSpareTokens;
 }
 
-// Of all batches together, where `round` gives the seconds from one step of a batch to its next.
-// Each batch counts with its own rate, as compute nodes may have different numbers of batches. With
-// the pipeline "auto" batches come and go, and all sequences get a token in each round.
+// The rate of all batches together, where `round` gives the seconds from one step of a batch to its
+// next. Each batch counts with its own rate, as compute nodes may have different numbers of
+// batches. With the pipeline "auto" batches come and go, and all sequences get a token in each
+// round.
 double TokensPerSecond(const ModelledCluster& cluster, const std::vector<StepTimes>& steps,
                        int batch, const std::function<double(const StepTimes&)>& round) {
   if (cluster.config.pipeline == "auto") return batch / MedianOf(steps, round);

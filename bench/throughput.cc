@@ -52,11 +52,11 @@ struct Options {
   bool json = false;
 };
 
-// As for the daemons. A system refuses to start some tens of thousands.
+// The limit is that of the daemons. A system refuses to start some tens of thousands.
 constexpr int kMostThreads = 1024;
 constexpr int kMostSequences = 1 << 16, kLengthLimit = 1 << 20;
 constexpr int64_t kLeastMemoryBytes = int64_t{512} << 20;
-// For each memory node: sequences go where attention is fast, and not evenly to all nodes.
+// Memory nodes get more than an even share: sequences go where attention is fast.
 constexpr double kSpareMemory = 1.25;
 constexpr auto kRunDeadline = std::chrono::minutes(30);
 

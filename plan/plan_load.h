@@ -9,18 +9,18 @@ namespace lamina {
 
 // Token counts are means over requests unless said otherwise.
 struct PlanLoad {
-  // For people: which workload this is.
+  // What the workload is, for people.
   std::string source;
-  // Of a prompt.
+  // Tokens of a prompt.
   double input_tokens = 0;
-  // Of an answer.
+  // Tokens of an answer.
   double output_tokens = 0;
   // Tokens that a decoding sequence attends to: the mean over all decode steps, so that long
   // answers count for more than short ones.
   double context = 0;
   // The standard deviation of `context`, over the same steps.
   double context_deviation = 0;
-  // Of a prompt: the number of pairs of a query and a token that it attends to.
+  // The number of pairs of a query and a token that it attends to, in a prompt.
   double prefill_pairs = 0;
   // Tokens of the longest request, prompt and answer.
   double longest = 0;

@@ -32,7 +32,7 @@ struct Context {
   const ModelConfig& config;
   const PlanLoad& load;
   const PlanOptions& options;
-  // By number of ranks, without those that do not divide the model.
+  // Keyed by the number of ranks. Numbers that do not divide the model are missing.
   std::map<int, RankModel> models;
 };
 
@@ -122,7 +122,7 @@ Bottleneck FindBottleneck(const Context& context, const Prediction& prediction,
   return limit;
 }
 
-// For equal value the cheaper one.
+// More tokens per dollar, or as many for a lower price.
 bool Better(const Prediction& a, const Prediction& b) {
   if (a.tokens_per_dollar != b.tokens_per_dollar) return a.tokens_per_dollar > b.tokens_per_dollar;
   return a.price_per_hour < b.price_per_hour;

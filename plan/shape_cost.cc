@@ -161,8 +161,8 @@ double ComputeSide::LinearSeconds(int64_t rows) {
 }
 
 double ComputeSide::PrefillSeconds(const PlanLoad& load) {
-  // Of one step full of rows of prompts. The head runs only for a prompt's last token, and is left
-  // out.
+  // The linear layers of one step that is full of rows of prompts. The head runs only for a
+  // prompt's last token, and is left out.
   double linear = 0;
   for (const RankModel::Group& group : model_->groups)
     linear += group.count * SliceSeconds(device_, model_->sliced, group.slice, model_->config.dtype,
@@ -218,7 +218,7 @@ ShapeCost::ShapeCost(const ClusterShape& shape, ComputeSide& compute, const Devi
 struct ShapeCost::Parts {
   double linear = 0, attention = 0, network = 0;  // of a step
   double prompts = 0, prompt_copies = 0;          // of a round, on each replica
-  // Of a round: the busiest direction of the busiest NIC.
+  // What a round takes in the busiest direction of the busiest NIC.
   double nics = 0;
   double round = 0;
 };

@@ -199,9 +199,9 @@ class ShapeCost {
   const PlanLoad& load_;
   const PlanOptions& options_;
   const Scale scale_;
-  // Of one token in all layers.
+  // K and V of one token in all layers.
   double kv_bytes_ = 0;
-  // Of one row in all layers.
+  // What one row sends and gets in all layers.
   RowBytes row_bytes_;
   // What goes from slice to slice for one row, in all layers.
   double context_bytes_ = 0;

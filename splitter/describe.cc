@@ -155,6 +155,7 @@ std::string DescribeSlices(const SlicedModel& model, const ModelConfig& config) 
                   model.attentions.size(), model.slices.size());
   for (size_t i = 0; i < model.slices.size();) {
     text += SliceText(model, model.slices[i], columns);
+    // Consecutive slices of one fingerprint are printed once.
     const std::string fingerprint = Fingerprint(model, model.slices[i]);
     size_t end = i + 1;
     while (end < model.slices.size() && Fingerprint(model, model.slices[end]) == fingerprint) ++end;

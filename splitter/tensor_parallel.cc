@@ -153,6 +153,7 @@ class RankGraph {
 
   void Add(Op op) {
     const ValueId output = op.output;
+    // A row-parallel linear: its weight has the columns of this rank's inputs.
     const bool reduces = op.kind == OpKind::kLinear && sharded(op.inputs[0]);
     if (op.kind == OpKind::kLinear && sharded(output)) {
       for (WeightRef& weight : op.weights) Shard(weight, 0, num_ranks_, rank_);

@@ -18,7 +18,7 @@ struct DollarReport {
   // In the order of PointsOf, up to where the sweep was ended early or still goes on.
   std::vector<PointResult> points;
   size_t num_not_measured = 0;  // points after these
-  // Of the measurement.
+  // When, with what and where was measured.
   std::string date, commit, version, machine, command;
   double seconds = 0;  // that the measurement took
 };
@@ -43,7 +43,8 @@ struct ReportGroup {
   // Whether any series has a price.
   bool has_prices(const DollarReport& report) const;
 };
-// In the order in which the points were measured. Points that failed are in no group.
+// Groups and their series come in the order in which points were measured. Points that failed are
+// in no group.
 std::vector<ReportGroup> GroupsOf(const DollarReport& report);
 
 // Index of the point of the series that gives the most tokens per dollar, or per second if there is

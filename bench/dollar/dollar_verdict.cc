@@ -16,7 +16,7 @@ struct Contender {
   Spread spread;
 };
 
-// Of all series, the one with the most first.
+// The best points of all series, the one with the most first.
 std::vector<Contender> ContendersOf(const DollarReport& report, const ReportGroup& group,
                                     bool per_dollar) {
   std::vector<Contender> contenders;

@@ -33,7 +33,7 @@ class ExpectedTime {
   Result<double> Estimate(const SweepPoint& point);
 
   const Sweep& sweep_;
-  // By path.
+  // Models that have been loaded, by path.
   std::map<std::string, std::unique_ptr<const Model>> models_;
   // This machine, once it was measured.
   std::optional<DeviceSpec> machine_;

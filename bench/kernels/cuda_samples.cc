@@ -12,7 +12,7 @@
 namespace lamina {
 namespace {
 
-// Of a sample, so that a launch and the wait at its end are lost in it.
+// A sample is so long that a launch and the wait at its end are lost in it.
 constexpr double kSampleSeconds = 0.02;
 
 }  // namespace

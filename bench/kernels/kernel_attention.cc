@@ -47,8 +47,8 @@ class Step {
     return shape_.head_dim * static_cast<int64_t>(ElementSize(kv_.dtype));
   }
   int64_t kv_bytes() const { return num_tokens_ * 2 * shape_.num_kv_heads * row_bytes(); }
-  // Of a sequence.
-  double mean_tokens() const {  // of a sequence
+  // The mean length of a sequence.
+  double mean_tokens() const {
     return static_cast<double>(num_tokens_) / static_cast<double>(tables_.size());
   }
   // A multiply-add counts as two operations, for q k and for the weighted sum of v.

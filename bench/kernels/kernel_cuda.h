@@ -26,7 +26,7 @@ struct CudaCases {
   std::vector<Matrix> matrices;
   // Folders with a config.json.
   std::vector<std::string> models;
-  // Of all sequences of an attention case together: more than the device caches.
+  // Tokens of all sequences of an attention case together: more than the device caches.
   int64_t tokens = 1 << 16;
   int repeats = 7;
   RoundTripCase round_trip;  // at each of `contexts`

@@ -14,7 +14,7 @@
 namespace lamina {
 namespace {
 
-// At least, so that a sample is longer than a time slice.
+// A sample has at least so many, to be longer than a time slice.
 constexpr double kSampleOperations = 4e9;
 // A prime, so that rows begin at different weights and outputs differ.
 constexpr int64_t kRandomWeights = 65521;

@@ -43,7 +43,7 @@ class LinearBench {
   std::vector<std::vector<float>> peer_copies_;  // fp32
   // [rows, in_features], [rows, out_features] of the rows that are being measured.
   std::vector<float> x_, y_, peer_y_;
-  size_t next_ = 0, next_peer_ = 0;  // the copy whose turn it is
+  size_t next_ = 0, next_peer_ = 0;  // the copy that is read next
   double seconds_ = 0;               // of the last Run
 };
 

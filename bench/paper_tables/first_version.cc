@@ -13,7 +13,7 @@ namespace lamina {
 namespace {
 
 constexpr double kGb = 1e9;
-// From Table 1, for 80 GB; taken for 40 GB too.
+// Table 1's price of 80 GB, taken for 40 GB too.
 constexpr double kA100Price = 17500;
 
 double PerGb(const DeviceSpec& device) {

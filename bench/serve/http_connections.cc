@@ -15,7 +15,7 @@ using boost::system::error_code;
 
 namespace {
 
-// Of an answer that is no stream, kept for the error message.
+// How much of an answer that is no stream is kept for the error message.
 constexpr size_t kMaxErrorBodyBytes = 64 << 10;
 
 }  // namespace

@@ -65,7 +65,7 @@ struct LoadOptions {
   std::string api_key;
   // At most so many requests are in flight; others wait in their order. 0: any number.
   int64_t max_concurrency = 0;
-  // For one request, from sending it to the end of its answer.
+  // How long one request may take, from sending it to the end of its answer.
   Clock::duration timeout = std::chrono::minutes(10);
   // Called every 200 ms and at the end. May be empty.
   std::function<void(const LoadProgress&)> on_progress;

@@ -77,7 +77,7 @@ class ProgressLine {
 
 constexpr int64_t kMaxWarmups = 10000;
 
-// Of all prompts together: as texts they take 2 to 3 GB.
+// Tokens of all prompts together: as texts they take 2 to 3 GB.
 constexpr int64_t kMaxPromptTokens = 500'000'000;
 
 // All bodies are made before the clock starts, and are held in memory until the end.

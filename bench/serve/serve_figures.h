@@ -40,14 +40,14 @@ struct ServeFigures {
   int64_t shorter_than_wanted = 0;
   // Completed requests whose tokens the server has not counted.
   int64_t counted_by_events = 0;
-  // Of completed requests.
+  // Tokens of completed requests.
   int64_t total_input_tokens = 0, total_output_tokens = 0;
   double request_throughput = 0, output_throughput = 0, total_token_throughput = 0;  // per second
   // Requests per second that keep the service level; none if there is no level.
   std::optional<double> request_goodput;
   // Over completed requests; tpot over those with two tokens or more.
   TimeFigures ttft, tpot, itl, e2el;
-  // By StreamEnd::error_kind.
+  // Failed requests by StreamEnd::error_kind.
   std::map<std::string, ErrorKind> errors;
 };
 

@@ -23,7 +23,7 @@ struct Prices {
   std::vector<NodePrice> nodes;
   std::string table;  // where the prices come from
 
-  // Of all nodes together, USD.
+  // The price of all nodes together, USD.
   double per_hour() const;
 };
 

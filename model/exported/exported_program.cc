@@ -16,7 +16,7 @@ using nlohmann::json;
 
 constexpr std::string_view kFormat = "lamina graph";
 constexpr int64_t kVersion = 1;
-// Of one axis, and of the elements of a tensor: far beyond any model.
+// The size of an axis, and the number of elements of a tensor: far beyond any model.
 constexpr IntRange kSizes = {0, int64_t{1} << 40};
 constexpr size_t kMaxDimensions = 16;
 // Resolve recurses into lists of arguments, and a file must not be able to exhaust the stack.

@@ -243,7 +243,7 @@ Result<Symbol> Importer::WithNumber(const std::string& op, Symbol a, double numb
   if (op == "div") number = 1 / number;
   const bool adds = op == "add" || op == "sub";
   if (!std::isfinite(number)) return InvalidArgument("a division by 0");
-  // Nothing changes.
+  // Adding 0 and multiplying by 1 need no operator.
   if (number == (adds ? 0 : 1)) return a;
   switch (a.kind) {
     case Symbol::Kind::kPositions:

@@ -1,4 +1,6 @@
-// What a node of an exported program has become, while the program is being imported.
+// What a node of an exported program has become, while the program is being imported: tokens, a
+// weight, a tensor that is a view of a term, and so on. Handlers of operators make symbols of
+// symbols (importer.h).
 #pragma once
 
 #include <cstdint>
@@ -9,7 +11,9 @@
 
 namespace lamina {
 
-// A value, cheap to copy but for `several`. `node` is the program's node where a kind names it.
+// The meaning of the other members depends on `kind`, which names those that it uses. `layout` is
+// there unless the kind is kUnused or kSeveral: it says how the axes of a weight or constant lie in
+// its elements, and those of a tensor in the term's row. A value, cheap to copy but for `several`.
 struct Symbol {
   enum class Kind {
     kUnused,     // nothing that can be computed from

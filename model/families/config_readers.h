@@ -14,7 +14,7 @@ namespace lamina {
 
 // Beyond any published model, and small enough that products of two fit in 64 bits.
 inline constexpr IntRange kWidthRange = {1, 1 << 20};
-// For numbers that something is divided by or multiplied with.
+// The range of numbers that something is divided by or multiplied with.
 inline constexpr RealRange kPositiveRange = {1e-12, 1e12};
 
 // Reads vocab_size, hidden_size, num_hidden_layers, the numbers of heads, head_dim and

@@ -19,9 +19,9 @@ namespace lamina {
 // What is asked for on the command line in place of what the cluster file says. The defaults change
 // nothing.
 struct ClusterChanges {
-  // So many memory nodes: the file's, in turn, as often as needed.
+  // The number of memory nodes: the file's, in turn, as often as needed.
   int num_memory_nodes = 0;
-  // So many compute nodes: copies of the file's first one.
+  // The number of compute nodes: copies of the file's first one.
   int num_compute_nodes = 0;
   int num_batches = 0;
   int max_num_seqs = 0, max_num_batched_tokens = 0;
@@ -29,7 +29,7 @@ struct ClusterChanges {
   double gb_per_s = -1;
   // The device of the catalog that nodes whose device is cpu are taken for.
   std::string cpu_device;
-  // In place of the file's.
+  // The catalog in place of the file's.
   std::string device_catalog;
 };
 

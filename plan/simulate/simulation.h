@@ -26,10 +26,10 @@ struct NodeChange {
   // kSlow: from then on all that the node does takes that many times as long as at first. It does
   // not add up with earlier changes.
   double factor = 1;
-  // In virtual time.
+  // When it happens, in virtual time.
   double at_s = 0;
 
-  // From "m0:2.5@10s" a kSlow, from "m0@10s" a kFail. A time without a unit is in seconds.
+  // Makes a kSlow of "m0:2.5@10s" and a kFail of "m0@10s". A time without a unit is in seconds.
   // kInvalidArgument says what was expected.
   static Result<NodeChange> ParseSlow(const std::string& text);
   static Result<NodeChange> ParseFail(const std::string& text);

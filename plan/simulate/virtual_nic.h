@@ -12,7 +12,7 @@
 
 namespace lamina {
 
-// The network between any two nodes.
+// The network between any two nodes: a message takes the time of its bytes plus the latency.
 struct VirtualLink {
   Clock::duration latency{};
   double bytes_per_s = 0;  // 0: bytes take no time
@@ -31,15 +31,18 @@ class BurstTimeline {
  public:
   // Takes in a message that arrives at `ready` and needs `cost`. Returns when it has been taken in.
   TimePoint Book(TimePoint ready, Clock::duration cost) {
-    constexpr auto kMemory = milliseconds(20);  // pieces that ended longer ago are dropped
+    constexpr auto kMemory = milliseconds(20);
     const auto ended = [](TimePoint at) {
       return [at](const Busy& busy) { return busy.end < at; };
     };
+    // The times of messages that contend differ by less than that, so older pieces are in nobody's
+    // way.
     if (!busy_.empty() && busy_.front().end < ready - kMemory)
       busy_.erase(busy_.begin(),
                   std::partition_point(busy_.begin(), busy_.end(), ended(ready - kMemory)));
     TimePoint begin = ready;
     auto next = std::partition_point(busy_.begin(), busy_.end(), ended(ready));
+    // Skips busy pieces until the gap before the next one is long enough.
     for (; next != busy_.end() && next->begin < begin + cost; ++next)
       begin = std::max(begin, next->end);
     const TimePoint end = begin + cost;
@@ -80,8 +83,10 @@ struct VirtualNic {
 // When a message of `bytes` that is posted at `now` is seen at the other end.
 inline TimePoint Carry(const VirtualLink& link, VirtualNic& from, VirtualNic& to, TimePoint now,
                        int64_t bytes) {
+  // Bytes take no time, so no NIC is ever busy.
   if (link.bytes_per_s <= 0) return now + link.latency;
   const Clock::duration cost = link.CostOf(bytes);
+  // The receiver takes in the first byte while the last ones are still being sent.
   const TimePoint departure = from.egress.Book(now, cost) - cost;
   return to.ingress.Book(departure + link.latency, cost);
 }

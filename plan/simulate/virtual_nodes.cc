@@ -270,6 +270,8 @@ void VirtualNodes::RunPart(int number, TimePoint now) {
     events_.Push(end, VirtualEvent::Kind::kAdvance, batch.node, generation_);
     return EndStep(number, end);
   }
+  // The host gathers q, k and v when the slice is done; with overlap q is posted before, as soon as
+  // it is complete.
   const Clock::duration gathering =
       FromMicroseconds(host_.layer_us + host_.layer_row_us * static_cast<double>(batch.rows));
   const Clock::duration posting = gathering + PostingTime(batch);
@@ -370,6 +372,8 @@ void VirtualNodes::PostRows(int number, TimePoint now) {
     const double seconds =
         SecondsOf(times.whole + times.first + times.more + times.rest) * memory.slow;
     const WireShape& shape = memory.model->wire;
+    // The part of the wait that is not attention is the network's, and queues'. The manager chooses
+    // the pipeline by these costs.
     longest = std::max(longest, seconds);
     wire = std::max(wire, SecondsOf(answered - now) - seconds);
     sent += static_cast<double>(asked.rows) * static_cast<double>(shape.q_row_bytes()) +
@@ -382,12 +386,14 @@ void VirtualNodes::PostRows(int number, TimePoint now) {
   for (const Pushed& pushed : batch.pushed)
     sent += 2 * static_cast<double>(pushed.tokens) *
             static_cast<double>(memory_[pushed.memory].model->wire.kv_row_bytes());
+  // All ranks send as much, so one of them stands for the node.
   if (link_.bytes_per_s > 0) {
     const double seconds = sent / link_.bytes_per_s / static_cast<double>(from.nics.size());
     from.network_s += seconds;
     const TimePoint sent_all = from.nics.front().egress.free_at();
     usage_.AddBusy(&UsageTimeline::Piece::network_s, sent_all - FromSeconds(seconds), sent_all);
   }
+  // The compute node attends for prompts itself, after it has posted.
   if (const Clock::duration prefill = Scaled(batch.prefill[window], from.slow);
       prefill > Clock::duration::zero()) {
     end = from.device.Book(end, prefill);
@@ -397,6 +403,7 @@ void VirtualNodes::PostRows(int number, TimePoint now) {
   // The next slice runs elsewhere: the context goes there, when K and V of prompts are stored.
   if (next != batch.node) {
     end = std::max(end, batch.pushes_done);
+    // The attention output of prompts was computed here, and goes along with the context.
     int64_t elements =
         batch.prefill_rows * int64_t{cluster_.heads.num_heads} * cluster_.heads.head_dim;
     for (const ValueId value : cluster_.sliced.slices[static_cast<size_t>(batch.slice)].context_out)

@@ -15,7 +15,7 @@ constexpr uint64_t kArrivalStream = 1;  // streams 2 and 3: workload.cc
 constexpr double kLeastBurstiness = 1e-3;
 
 Status CheckArrivals(const ArrivalOptions& options) {
-  // Negated, so that a NaN is refused; likewise below.
+  // Conditions are negated so that a NaN is refused, here and below.
   if (!(options.burstiness >= kLeastBurstiness))
     return InvalidArgument(
         fmt::format("a burstiness of {} is less than {}; expected about 1, or inf",

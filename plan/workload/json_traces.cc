@@ -13,7 +13,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kMooncakeBlockTokens = 512;
-// Of all requests together, 8 bytes each.
+// Blocks of all requests together, 8 bytes each.
 constexpr int64_t kMaxBlocks = 200'000'000;
 // ShareGPT has 0.7 GB, and takes several times as much memory when it is parsed.
 constexpr size_t kMaxListBytes = size_t{1} << 30;

@@ -32,7 +32,7 @@ struct WorkloadOptions {
   std::string request_rate = "inf";
   // For the trace's own times: 2 is twice the load.
   double rate_scale = 1;
-  // Of the gaps' gamma distribution (ArrivalOptions); infinity: constant gaps.
+  // The shape of the gaps' gamma distribution (ArrivalOptions); infinity: constant gaps.
   double burstiness = 1;
   std::string ramp = "none";  // none | linear | exponential
   double ramp_start = 0, ramp_end = 0;
