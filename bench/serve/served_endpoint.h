@@ -21,9 +21,10 @@ struct ServedEndpoint {
   int64_t max_model_len = 0;
 };
 
-// Asks for /v1/models. If `model` is "" it is the first one there. A server without that list is
-// taken at the caller's word if `model` is given. kInvalidArgument for a URL that is none;
-// kPeerLost if there is no answer, or an error and no `model`.
+// Asks for /v1/models. If `model` is "" it is the first one there. A server that answers with an
+// error is taken at the caller's word if `model` is given. kInvalidArgument for a URL that is none,
+// kUnimplemented for https; kPeerLost or kTimeout if there is no answer, kCorrupt if the answer is
+// no HTTP; kPeerLost if the server names no model and none is given.
 Result<ServedEndpoint> FindEndpoint(const std::string& base_url, const std::string& api_key,
                                     const std::string& model);
 

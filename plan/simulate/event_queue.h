@@ -41,8 +41,8 @@ struct VirtualEvent {
   TimePoint at;
   Kind kind = Kind::kArrival;
   int index = 0;
-  // How often a compute node was lost before. What was under way when one is lost never happens,
-  // and is known by an older generation.
+  // Of the compute nodes' events: grows whenever a compute node is lost. What was under way then
+  // never happens, and is known by its older generation.
   uint64_t generation = 0;
 };
 

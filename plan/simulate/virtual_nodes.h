@@ -40,7 +40,7 @@
 namespace lamina {
 
 // All nodes of a cluster. Puts events into the queue and has them handed back by Handle when their
-// time comes. Thread: owner. Borrows everything that it is given.
+// time comes. Thread: owner. Borrows the cluster, the queue and the usage.
 class VirtualNodes {
  public:
   // With `prompts_appear` prefill work takes no time (StepPlan::dummy_prefill).
