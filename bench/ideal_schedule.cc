@@ -5,8 +5,8 @@
 namespace lamina {
 namespace {
 
-// The shortest round r such that batches whose own is shorter take r, and all attention fits: sum
-// of busy / max(own, r) is 1 at most.
+// The shortest round r such that batches whose own round is shorter take r, and the attention of
+// all fits: the sum of busy / max(own, r) over the batches is at most 1.
 double ShortestRound(std::vector<double> own, double busy) {
   std::sort(own.begin(), own.end());
   double rest = 1;  // share of the memory nodes' time that slower batches leave
@@ -23,7 +23,7 @@ double ShortestRound(std::vector<double> own, double busy) {
 std::vector<double> IdealRounds(const IdealSchedule& schedule) {
   std::vector<double> rounds;
   for (int batch = 0; batch < schedule.num_batches; ++batch) {
-    // It is one of them.
+    // How many batches are on this batch's node, itself among them.
     const int on_node =
         (schedule.num_batches - 1 - batch % schedule.num_compute) / schedule.num_compute + 1;
     const double share = schedule.evenly

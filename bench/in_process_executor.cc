@@ -49,7 +49,8 @@ void InProcessExecutor::Loop() {
     if (polls[1].revents != 0) return;
     while (std::optional<control::ComputeOrder> order = orders_.TryPop()) {
       std::vector<control::StepResult> results;
-      if (!runner_->Begin(*order).ok()) std::abort();  // orders of this process
+      // Orders come from this process, so one that is refused is a bug.
+      if (!runner_->Begin(*order).ok()) std::abort();
       while (results.empty()) runner_->Advance(results);
       AddTimes(results.front());
       ExecutorEvent event;

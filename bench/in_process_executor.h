@@ -1,6 +1,6 @@
-// The same engine without any other process: one thread carries out the orders, attention stays
-// with it. The baseline that disaggregation is held against, and the simplest set-up that the
-// golden continuations are checked in.
+// The engine without any other process: one thread carries out the orders, and attention runs in it
+// too. It is the baseline that disaggregation is held against, and the simplest set-up in which the
+// golden continuations are checked.
 #pragma once
 
 #include <memory>
@@ -17,24 +17,29 @@
 
 namespace lamina {
 
+// What a compute node with attention of its own needs.
 struct InProcessOptions {
   WeightOptions weights;
   control::Limits limits;
   std::string kv_dtype = "bfloat16";  // float32 | bfloat16 | float16 | fp8
-  int64_t kv_tokens = 0;
-  int num_threads = 0;
-  NodeDevice device;  // the CPU unless another is named
+  int64_t kv_tokens = 0;              // token slots
+  int num_threads = 0;                // 0: all cores
+  NodeDevice device;                  // the CPU unless another is named
 };
 
-// `config` for an engine on an InProcessExecutor: one batch, as there is nothing to overlap with.
+// The config for an engine on an InProcessExecutor: one batch, as there is nothing to overlap it
+// with.
 inline ClusterConfig InOneProcess(ClusterConfig config) {
   config.pipeline = "none";
   config.num_batches = 1;
   return config;
 }
 
+// A StepExecutor whose only node is this process. Owns the device, the model and the thread that
+// runs steps.
 class InProcessExecutor : public StepExecutor {
  public:
+  // Loads the weights. Returns the errors of the device and of the model's files.
   static Result<std::unique_ptr<InProcessExecutor>> Create(const InProcessOptions& options);
   ~InProcessExecutor() override;
 
@@ -57,7 +62,7 @@ class InProcessExecutor : public StepExecutor {
   std::unique_ptr<ComputeDevice> device_;
   const int64_t kv_tokens_;
   std::unique_ptr<LoadedModel> model_;
-  std::unique_ptr<StepRunner> runner_;  // thread_ only, once started
+  std::unique_ptr<StepRunner> runner_;  // used by thread_ alone once it runs
   Inbox<control::ComputeOrder> orders_;
   std::function<void(ExecutorEvent)> on_event_;
   Mutex mutex_;

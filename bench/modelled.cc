@@ -39,26 +39,30 @@ struct ModelledOptions {
   std::vector<int> batches = {16, 32, 64, 128, 256, 512};
   int context = 200;
   int steps = 40;
-  int num_batches = 0;    // 0: the cluster file's, or as many as the pipeline takes by default
-  int compute_nodes = 0;  // copies of the cluster file's first one; 0: those of the file
-  // "": the cluster file's; if that is auto: none, or with num_batches fixed.
+  // 0: the cluster file's, or as many as the pipeline takes by default.
+  int num_batches = 0;
+  // So many copies of the cluster file's first compute node. 0: the file's compute nodes.
+  int compute_nodes = 0;
+  // "": the cluster file's; if that is auto, none, or fixed if num_batches is given.
   std::string pipeline;
   std::string transport;
   std::string trace_out;
-  std::string overlap;  // "": the cluster file's
-  std::string latency;  // likewise
-  double gb_per_s = -1;
+  std::string overlap;   // "": the cluster file's
+  std::string latency;   // "": the cluster file's
+  double gb_per_s = -1;  // below 0: the cluster file's
   bool json = false;
 };
 
-constexpr int kWarmUpSteps = 4;
-constexpr int kAutoWarmUpSteps = 60;  // of each batch, until auto has tried what it wants to try
-// Of each sequence: warm-up, and what the scheduler keeps free for it to grow into.
+constexpr int kWarmUpSteps = 4;  // of each batch
+// Steps of each batch until the pipeline "auto" has tried what it wants to try.
+constexpr int kAutoWarmUpSteps = 60;
+// Tokens of each sequence for the warm-up, and for what the scheduler keeps free for it to grow
+// into.
 constexpr int kSpareTokens = 24;
 constexpr auto kCaseDeadline = std::chrono::minutes(5);
 
-// The cluster file's devices, by node id as the executor numbers them, and what the cost model
-// needs to know.
+// The devices of the cluster file, by node id as the executor numbers the nodes, and what the cost
+// model needs to know.
 struct ModelledCluster {
   ClusterConfig config;
   ModelConfig model;
@@ -69,7 +73,7 @@ struct ModelledCluster {
   int num_compute = 0;
 };
 
-// So many copies of the first compute node instead of those that are there.
+// Replaces the compute nodes by `count` copies of the first one. 0: leaves them.
 void UseComputeNodes(int count, std::vector<NodeConfig>& nodes) {
   const auto first = std::ranges::find(nodes, NodeRole::kCompute, &NodeConfig::role);
   if (count == 0 || first == nodes.end()) return;
@@ -117,6 +121,7 @@ Result<ModelledCluster> LoadCluster(const ModelledOptions& options) {
       LAMINA_RETURN_IF_ERROR(FitProfile(*device, cluster.model, device->tensor_parallel));
     cluster.devices.emplace(id, *device);
     if (node.role != NodeRole::kCompute) continue;
+    // IdealSchedule knows one time for all compute nodes.
     if (std::exchange(compute_device, node.device) != node.device && cluster.num_compute > 0) {
       return InvalidArgument(options.cluster + ": node '" + node.name + "' is " + node.device +
                              ": the ideal is that of compute nodes with one and the same device");
@@ -133,7 +138,8 @@ Result<ModelledCluster> LoadCluster(const ModelledOptions& options) {
 double CpuSeconds(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string stat((std::istreambuf_iterator<char>(file)), {});
-  // The name may hold spaces.
+  // The name of the process, in parentheses, may hold spaces. Behind it, words 11 and 12 are utime
+  // and stime (proc(5)).
   std::istringstream fields(stat.substr(std::min(stat.size(), stat.rfind(')') + 1)));
   std::vector<std::string> words;
   for (std::string word; fields >> word;) words.push_back(word);
@@ -148,26 +154,30 @@ std::map<std::string, double> CpuByProcess(LocalCluster& daemons) {
   return seconds;
 }
 
-// Seconds, of one step or the median of several.
+// Times of one step, in seconds.
 struct StepTimes {
   int batch = 0, rows = 0;
-  double total = 0;        // from its orders to the next one's
-  double linear = 0;       // the cost model's, of the compute node's device
-  double attention = 0;    // likewise, of the slowest memory node in each layer
-  double memory_busy = 0;  // likewise, mean over the memory nodes
+  double total = 0;  // from its orders to the orders of the batch's next step
+  // The cost model's time on the compute node's device.
+  double linear = 0;
+  // The cost model's time on the slowest memory node in each layer.
+  double attention = 0;
+  // The cost model's attention, mean over the memory nodes.
+  double memory_busy = 0;
+  // As the compute node saw it: its wait for attention, and the whole step.
   double attention_wait = 0;
-  double compute_node = 0;  // the whole step as that node saw it
-  // When nothing but the devices takes time and they are as busy as the pipeline can keep them.
+  double compute_node = 0;
+  // If nothing but the devices took time, and they were as busy as the pipeline can keep them.
   double ideal = 0;
 };
 
-// Of the batch whose step it was, while `num_batches` are in flight.
+// The ideal of the step's batch, while `num_batches` are in flight.
 double IdealSeconds(const ModelledCluster& cluster, const StepTimes& step, int num_batches) {
   const bool stages = cluster.config.shares_model();
   const std::string& pipeline = cluster.config.pipeline;
   const IdealSchedule schedule = {
       stages ? cluster.config.pipeline_parallel_size : cluster.num_compute, num_batches,
-      // Auto may rotate.
+      // The pipeline "auto" may rotate.
       stages || pipeline == "rotational" || pipeline == "auto", step.linear, step.attention,
       step.memory_busy};
   return IdealRounds(schedule)[static_cast<size_t>(std::min(step.batch, num_batches - 1))];
@@ -190,6 +200,7 @@ StepTimes TimesOf(const ModelledCluster& cluster, const PrefilledExecutor::Step&
   }
   times.attention_wait = std::chrono::duration<double>(step.attention_wait).count();
   times.compute_node = std::chrono::duration<double>(step.compute_node).count();
+  // With the pipeline "auto" the number of batches follows from how many sequences are in this one.
   times.ideal =
       IdealSeconds(cluster, times, std::max(1, (batch + step.num_rows / 2) / step.num_rows));
   return times;
@@ -214,7 +225,8 @@ double MedianOf(const std::vector<StepTimes>& steps,
   return Percentile(values, 0.5);
 }
 
-// Of a sequence, at the end. With auto all batches may be one, which then makes every step.
+// Tokens of a sequence at the end. With the pipeline "auto" all sequences may be in one batch,
+// which then takes every step.
 int64_t TokensOf(const ModelledOptions& options, const ClusterConfig& config) {
   const int64_t steps = config.pipeline == "auto"
                             ? int64_t{config.num_batches} * (kAutoWarmUpSteps + options.steps)
@@ -222,9 +234,10 @@ int64_t TokensOf(const ModelledOptions& options, const ClusterConfig& config) {
   return options.context + steps + kSpareTokens;
 }
 
-// Of all batches together, by the seconds from one step of a batch to its next: compute nodes that
-// have different numbers of batches give each its own rate. With auto batches come and go, and all
-// sequences get a token in each round.
+// The rate of all batches together, where `round` gives the seconds from one step of a batch to its
+// next. Each batch counts with its own rate, as compute nodes may have different numbers of
+// batches. With the pipeline "auto" batches come and go, and all sequences get a token in each
+// round.
 double TokensPerSecond(const ModelledCluster& cluster, const std::vector<StepTimes>& steps,
                        int batch, const std::function<double(const StepTimes&)>& round) {
   if (cluster.config.pipeline == "auto") return batch / MedianOf(steps, round);
@@ -250,6 +263,7 @@ Status SubmitAll(Engine& engine, const ModelledOptions& options, int batch, int6
     request.prompt.assign(static_cast<size_t>(options.context), 0);
     request.max_new_tokens = max_new_tokens;
     request.ignore_eos = true;
+    // No log-probabilities.
     request.sampling.set_num_logprobs(-1);
     LAMINA_RETURN_IF_ERROR(engine
                                .Submit(std::move(request),
@@ -264,6 +278,7 @@ Status SubmitAll(Engine& engine, const ModelledOptions& options, int batch, int6
 Result<CaseResult> RunCase(const ModelledOptions& options, ModelledCluster cluster,
                            LocalCluster& daemons, int batch, TraceFile* trace) {
   cluster.config.max_num_seqs = cluster.config.max_num_batched_tokens = batch;
+  // All prompts are the same, and would share their slots.
   cluster.config.prefix_caching = false;
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ClusterExecutor> nodes,
                           ClusterExecutor::Connect(cluster.config, cluster.model, {}));
@@ -278,7 +293,8 @@ Result<CaseResult> RunCase(const ModelledOptions& options, ModelledCluster clust
   PrefilledExecutor& recorder = *executor;
   std::atomic<bool> failed{false};
   ServingEngineOptions engine_options = ServingEngineOptions::Of(cluster.config, cluster.model);
-  engine_options.scheduler.max_num_batched_tokens = 1 << 20;  // prompts cost nothing
+  // Prompts cost nothing, so all of them may appear in one step.
+  engine_options.scheduler.max_num_batched_tokens = 1 << 20;
   engine_options.scheduler.max_queued = batch;
   engine_options.eos_tokens.clear();
   ServingEngine engine(engine_options, std::move(executor));
@@ -304,6 +320,7 @@ Result<CaseResult> RunCase(const ModelledOptions& options, ModelledCluster clust
       if (const auto before = previous.extract(step.batch);
           before && start != TimePoint{} && before.mapped().submitted > start)
         result.steps.push_back(TimesOf(cluster, before.mapped(), step.submitted, batch));
+      // Only steps of full batches count: not those at which prompts appear.
       if (!step.decodes_only || step.num_rows == 0 ||
           (!is_auto && step.num_rows != batch / num_batches))
         continue;
@@ -313,7 +330,8 @@ Result<CaseResult> RunCase(const ModelledOptions& options, ModelledCluster clust
       }
       previous.insert_or_assign(step.batch, std::move(step));
     }
-    // Between two looks at what the engine's thread writes down.
+    // The engine's thread records the steps; this one only looks from time to time, to use little
+    // CPU.
     std::this_thread::sleep_for(milliseconds(20));
   }
   const double seconds = SecondsSince(start);
@@ -385,7 +403,7 @@ void PrintHeader() {
                "over: manager  compute  memory   CPU\n";
 }
 
-// Behind a row, when there is a modelled network.
+// A second line of a row, if there is a modelled network.
 std::string NetworkText(const Measurement& m) {
   if (!m.details.contains("network_ms")) return "";
   return fmt::format(

@@ -38,6 +38,7 @@ std::string ToJsonLine(const Measurement& m) {
                                  {"ratio", m.ratio},
                                  {"host", MachineName()},
                                  {"commit", kCommit}};
+  // A case without a reference must not look like one at par.
   if (m.reference.empty()) line["reference"] = line["reference_value"] = line["ratio"] = nullptr;
   if (!m.note.empty()) line["note"] = m.note;
   if (!m.details.is_null()) line["details"] = m.details;

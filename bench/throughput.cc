@@ -32,13 +32,14 @@ struct Options {
   std::string kv_dtype = "auto";
   std::string transport = "auto";
   std::string polling = "auto";
-  std::string pipeline = "none";  // all share this machine's cores
-  std::string memory;             // "": what all prompts need, at least 512 MiB
+  std::string pipeline = "none";  // all nodes share this machine's cores
+  // "": what all prompts need, at least 512 MiB.
+  std::string memory;
   int memory_nodes = 2;
   int compute_threads = 0;
   int memory_threads = 1;
   std::string device = "cpu";
-  std::string memory_device;  // "": the same
+  std::string memory_device;  // "": that of `device`
   int num_prompts = 32;
   int input_len = 128;
   int output_len = 64;
@@ -51,21 +52,22 @@ struct Options {
   bool json = false;
 };
 
-// As elsewhere; a system refuses to start some tens of thousands.
+// The limit is that of the daemons. A system refuses to start some tens of thousands.
 constexpr int kMostThreads = 1024;
 constexpr int kMostSequences = 1 << 16, kLengthLimit = 1 << 20;
 constexpr int64_t kLeastMemoryBytes = int64_t{512} << 20;
-// Of a memory node: sequences go where attention is fast, not to all nodes evenly.
+// Memory nodes get more than an even share: sequences go where attention is fast.
 constexpr double kSpareMemory = 1.25;
 constexpr auto kRunDeadline = std::chrono::minutes(30);
 
-// One run: all prompts at once, no early ends. Its rate is that of the whole, or from when all
-// sequences have their first token.
+// One run: all prompts are submitted at once, and none ends early. The rate is that of the whole
+// run, or with --decode-only from when all sequences have their first token.
 struct Run {
   double tokens_per_second = 0;
-  std::vector<double> itl_ms;  // between tokens of one sequence
+  std::vector<double> itl_ms;  // between two tokens of one sequence
 };
 
+// Pseudo-random tokens (Knuth's MMIX generator), the same in every run.
 std::vector<TokenId> SyntheticPrompt(int length, int which, int64_t vocab_size) {
   std::vector<TokenId> prompt;
   uint64_t state = static_cast<uint64_t>(which) * 0x9e3779b97f4a7c15u + 1;
@@ -108,6 +110,7 @@ Result<Run> RunOnce(Engine& engine, const Options& options, int64_t vocab_size) 
       previous = Clock::now();
       if (event.token) ++num_tokens;
       if (event.first && ++num_first == options.num_prompts && options.decode_only) {
+        // A sequence has ended before another one had its first token.
         if (open < options.num_prompts) error = NotAllAtOnce();
         start = previous;
         num_tokens = 0;
@@ -128,7 +131,7 @@ Result<Run> RunOnce(Engine& engine, const Options& options, int64_t vocab_size) 
   return run;
 }
 
-// Prompts that appear without being computed do so all in one step.
+// With --decode-only prompts appear without being computed, all in one step.
 std::unique_ptr<Engine> MakeEngine(const Options& options, const ClusterConfig& config,
                                    const ModelConfig& model,
                                    std::unique_ptr<StepExecutor> executor) {
@@ -143,8 +146,8 @@ std::unique_ptr<Engine> MakeEngine(const Options& options, const ClusterConfig& 
   return std::make_unique<ServingEngine>(engine, std::move(executor));
 }
 
-// Of each memory node, for the KV of all sequences that run at a time, at their longest and spread
-// evenly.
+// What each memory node needs for the KV of all sequences that run at a time, at their longest and
+// spread evenly.
 int64_t KvBytesPerNode(const Options& options, const ModelConfig& model) {
   const int sequences = std::min(options.num_prompts, options.max_num_seqs);
   return int64_t{(sequences + options.memory_nodes - 1) / options.memory_nodes} *
@@ -168,14 +171,14 @@ Result<int64_t> MemoryBytes(const Options& options, const ModelConfig& model) {
   return given;
 }
 
-// Both engines stay up during the whole run and are measured in turn, so that a machine whose speed
-// drifts does not decide the ratio.
+// Both engines live during the whole benchmark and are measured in turn, so that a machine whose
+// speed drifts does not decide the ratio.
 struct Contestants {
   std::unique_ptr<TraceFile> trace;  // null: none is written
   std::unique_ptr<LocalCluster> cluster;
-  ClusterExecutor* nodes = nullptr;  // disaggregated's
+  ClusterExecutor* nodes = nullptr;  // owned by `disaggregated`
   std::unique_ptr<Engine> disaggregated;
-  std::unique_ptr<Engine> one_process;  // null: with step_times_cost
+  std::unique_ptr<Engine> one_process;  // null with step_times_cost
   ModelConfig model;
   std::string kv_dtype;
 
@@ -243,8 +246,8 @@ Result<Contestants> SetUp(const Options& options, const ClusterConfig& limits) {
   return both;
 }
 
-// The decode step of so many sequences at the run's mean context, if nothing but this machine's
-// limits took time. Tokens per second.
+// Tokens per second of decode steps with so many sequences at the run's mean context, if nothing
+// but this machine's limits took time.
 Result<double> Floor(const Options& options, const Contestants& both, const DeviceSpec& machine) {
   LAMINA_ASSIGN_OR_RETURN(Graph graph, TraceModel(both.model));
   LAMINA_ASSIGN_OR_RETURN(const SlicedModel sliced, SplitGraph(std::move(graph)));
@@ -290,7 +293,7 @@ Status Measure(const Options& options) {
     return InvalidArgument(
         "--decode-only: all prompts decode at the same time, so --max-num-seqs must be at least "
         "--num-prompts");
-  // Which are known of CPUs only.
+  // Limits are measured of CPUs only.
   const bool has_limits =
       options.decode_only && options.device == "cpu" && options.memory_device.empty();
   if (has_limits) LAMINA_RETURN_IF_ERROR(CheckLimitsOf(ActiveCpuIsa()));
@@ -306,7 +309,7 @@ Status Measure(const Options& options) {
   for (int i = 0; i <= options.repeats; ++i) {  // run 0 warms up
     if (machine) machine->Measure();
     Run ours, reference;
-    // First in every other pair, so that being first decides nothing.
+    // Each is the first of every other pair, so that being first decides nothing.
     for (const bool is_ours : {i % 2 == 0, i % 2 != 0}) {
       both.nodes->TimeSteps(is_ours || !options.step_times_cost);
       LAMINA_ASSIGN_OR_RETURN((is_ours ? ours : reference),
@@ -349,7 +352,8 @@ Status Measure(const Options& options) {
   m.ratio = Percentile(ratios, 0.5);
   if (machine) LAMINA_RETURN_IF_ERROR(AddFloor(options, both, *machine, m));
   std::cout << (options.json ? ToJsonLine(m) : ToText(m)) << std::endl;
-  both.disaggregated.reset();  // it holds the last records
+  // The engine holds the last records of the trace.
+  both.disaggregated.reset();
   return both.trace != nullptr ? both.trace->Close() : OkStatus();
 }
 

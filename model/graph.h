@@ -1,6 +1,9 @@
-// The computation graph of a model: operators on values of [rows, width] fp32, one row per token.
-// It is never written by hand: executing a model's plain forward code (model/families/)
-// symbolically records it.
+// The computation graph of a model: operators on values of [rows, width] fp32, with one row per
+// token.
+//
+// Graphs are not written by hand. Tracing the forward code of model/families/ records one
+// (model/tracer.h), and model/exported/ makes one of a program that was exported from PyTorch. The
+// splitter cuts it into slices (splitter/slices.h), and compute nodes execute those.
 #pragma once
 
 #include <cstdint>
@@ -10,111 +13,141 @@
 
 namespace lamina {
 
-// Index into Graph::values.
+// An index into Graph::values.
 using ValueId = int32_t;
 
-// A tensor of the checkpoint, or the part of it that one of several ranks reads.
+// A tensor of the checkpoint, or the part of it that an operator reads: one rank's share, or some
+// outputs of a fused linear layer.
 struct WeightRef {
-  std::string name;                 // as in the safetensors file
-  std::vector<int64_t> shape;       // linear: [out_features, in_features]
-  std::vector<int64_t> whole = {};  // the tensor's shape; empty: `shape`, all of it is read
-  // Of each dimension elements [first, first + shape) are read; empty: all.
+  std::string name;  // as in the safetensors file
+  // What the operator reads. A linear layer's weight is [out_features, in_features], a table [rows,
+  // width], a vector [width].
+  std::vector<int64_t> shape;
+  // The shape of the whole tensor. Empty: `shape`, and all of the tensor is read.
+  std::vector<int64_t> whole = {};
+  // The part begins at first[d] in each dimension d and has shape[d] elements there. Empty: it
+  // begins at 0 everywhere.
   std::vector<int64_t> first = {};
-  // Vectors: what the operator adds to each element that stands in the checkpoint.
+  // For vectors: the operator adds this to each element that the checkpoint holds. Gemma 2 stores
+  // the weights of its norms less 1.
   float plus = 0;
-  // The checkpoint holds [in_features, out_features]; the shapes here are as if it did not.
+  // The checkpoint holds the matrix as [in_features, out_features]. `shape`, `whole` and `first`
+  // describe it as [out_features, in_features] all the same.
   bool transposed = false;
 
-  // Rows of a part that do not follow each other: blocks of `size` rows, `step` apart, the first
-  // one at first[0]. size 0: they do.
+  // Where the rows of a part do not follow each other: they come in blocks of `size` rows, the
+  // first one at first[0] and each next one `step` rows further. size == 0: the rows follow each
+  // other.
   struct Blocks {
     int64_t size = 0;
     int64_t step = 0;
   } blocks = {};
 
-  // What tells it from others that the graph reads of the same tensor: "attn.weight" + "[0:64]".
+  // Tells this part from other parts of the same tensor that the graph reads, for example "[0:64]"
+  // for the first 64 rows. Empty where all operators read the tensor in the same way.
   std::string part = {};
+  // The key of the loaded weight: "attn.weight[0:64]".
   std::string id() const { return name + part; }
 };
 
+// Each kind says: inputs -> width of the output; weights; attributes of Op that it uses. A width
+// that is not given is that of the first input.
 enum class OpKind {
-  // -> [1]; the row's token id. Known to every slice without cost: it stands in the order.
+  // -> [1], the row's token id. The order of a step names it for every slice, so handing it on
+  // costs nothing.
   kTokens,
-  kPositions,  // -> [1]; the row's position in its sequence, likewise
-  kEmbedding,  // tokens -> [dim]; weights: table [vocab, dim]
-  // Positions -> [dim]; weights: table [positions, dim]; first_row, which is position 0's.
+  // -> [1], the row's position in its sequence. Known to every slice, as the token is.
+  kPositions,
+  // tokens -> [dim]; weights: table [vocab, dim].
+  kEmbedding,
+  // positions -> [dim]; weights: table [rows, dim]; first_row, the row of position 0.
   kPositionEmbedding,
-  kRmsNorm,  // x -> x's width; weights: [dim] or none; eps
-  // X -> x's width, RMSNorm of each head by itself; weights: [head_dim] or none; eps, num_heads,
-  // head_dim.
+  // x -> x / sqrt(mean(x^2) + eps) * weight; weights: [dim] or none; eps.
+  kRmsNorm,
+  // x -> RMSNorm of each head by itself; weights: [head_dim] or none; eps, num_heads, head_dim.
   kHeadNorm,
-  // X -> x's width; weights: [dim], bias [dim], or only the first, or none; eps.
+  // x -> LayerNorm of the row; weights: none, [dim], or [dim] and bias [dim]; eps.
   kLayerNorm,
-  kLinear,  // x -> [out]; weights: [out, in], optionally bias [out]
-  // X, positions -> x's width; num_heads, head_dim, inverse_frequencies, interleaved.
+  // x -> [out]; weights: [out, in], and bias [out] if there are two.
+  kLinear,
+  // x, positions -> x with rotated heads; num_heads, head_dim, inverse_frequencies, interleaved.
   kRope,
-  kSiluMul,   // gate, up -> their width
-  kGeluMul,   // gate, up -> their width; gelu by its tanh formula
-  kSilu,      // x -> x's width
-  kGelu,      // x -> x's width, by the error function
-  kGeluTanh,  // x -> x's width, by the tanh formula
-  kRelu,      // x -> x's width
-  kScale,     // x -> x's width; scale
-  kSoftCap,   // x -> x's width, soft_cap * tanh(x / soft_cap); soft_cap
-  // X, router's logits [num_experts] -> x's width: SwiGLU of the experts_per_token likeliest
-  // experts, weighted with the softmax over their logits; weights: w1 (gate), w3 (up), w2 (down) of
-  // each expert; num_experts, experts_per_token.
+  // gate, up -> silu(gate) * up.
+  kSiluMul,
+  // gate, up -> gelu(gate) * up, where gelu is the tanh approximation.
+  kGeluMul,
+  kSilu,      // x * sigmoid(x)
+  kGelu,      // by the error function
+  kGeluTanh,  // the tanh approximation
+  kRelu,      // max(x, 0)
+  kScale,     // x * scale; attribute scale
+  kSoftCap,   // soft_cap * tanh(x / soft_cap); attribute soft_cap
+  // x, router's logits [num_experts] -> a mixture of experts: the SwiGLU outputs of the
+  // experts_per_token experts with the largest logits, weighted by the softmax over those logits;
+  // weights: w1 (gate), w3 (up), w2 (down) of expert 0, then of expert 1, ...; num_experts,
+  // experts_per_token.
   kExperts,
-  kAdd,  // a, b -> their width
-  kMul,  // a, b -> their width
-  // Q [heads*head_dim], k, v [kv_heads*head_dim] -> [heads*head_dim]; layer, num_heads,
-  // num_kv_heads, head_dim, scale, window, soft_cap.
+  kAdd,  // a + b
+  kMul,  // a * b, element by element
+  // q [num_heads * head_dim], k and v [num_kv_heads * head_dim] -> [num_heads * head_dim]; layer,
+  // num_heads, num_kv_heads, head_dim, scale, window, soft_cap. Runs on memory nodes; slices end
+  // before it.
   kAttention,
-  kAllReduce,  // this rank's partial sum -> the sum over all ranks, of its width; num_ranks
+  // A rank's partial sum -> the sum over all ranks; num_ranks. Stands only in graphs of one rank
+  // (splitter/tensor_parallel.h).
+  kAllReduce,
 };
+// The kind in snake_case: "rms_norm".
 std::string_view OpName(OpKind kind);
 
+// One operator. Only the attributes that OpKind names for its kind are meaningful.
 struct Op {
   OpKind kind = OpKind::kAdd;
-  std::string name;  // path in the model, e.g. "layers.3.self_attn.q_proj"
+  // The operator's path in the model, "layers.3.self_attn.q_proj", for people: traces, messages,
+  // `lamina split`.
+  std::string name;
   std::vector<ValueId> inputs;
   ValueId output = -1;
   std::vector<WeightRef> weights;
 
-  // Attributes; which ones count stands at the kind.
   float eps = 0;
-  int layer = -1;
+  int layer = -1;  // the n-th attention of the model, from 0
   int num_heads = 0;
   int num_kv_heads = 0;
   int head_dim = 0;
   float scale = 0;
-  float soft_cap = 0;  // attention: of the scaled scores; 0: none
-  int64_t window = 0;  // tokens that a row attends to, itself among them; 0: all
+  // For an attention: scaled scores s become soft_cap * tanh(s / soft_cap). 0: no cap.
+  float soft_cap = 0;
+  // Number of tokens that a row attends to, the row's own among them. 0: all.
+  int64_t window = 0;
   int64_t first_row = 0;
-  // Of the first pairs of each head; the rest of a head stays.
+  // Pair i of each head is rotated by the row's position times inverse_frequencies[i]. Elements
+  // behind the n frequencies' 2 n are not rotated.
   std::vector<float> inverse_frequencies = {};
-  // Pairs are (0, 1), (2, 3), ...; else (0, n), (1, n + 1), ... of n frequencies.
+  // true: the pairs are elements (0, 1), (2, 3), ...; false: (0, n), (1, n + 1), ... for n
+  // frequencies.
   bool interleaved = false;
   int num_experts = 0;
   int experts_per_token = 0;
   int num_ranks = 0;
 };
 
+// The output of one operator.
 struct Value {
-  std::string name;
+  std::string name;   // the name of the operator that produces it
   int64_t width = 0;  // elements per row
-  // What handing it to another node costs per row; 0 for tokens and positions.
+  // What it costs to hand a row of it to another node; 0 for tokens and positions.
   int64_t bytes_per_token = 0;
   int32_t producer = -1;  // index into Graph::ops
 };
 
-// Ops stand in the order in which the forward code ran, which is a topological order.
+// Operators stand in the order in which the forward code ran, which is a topological order.
 struct Graph {
   std::vector<Op> ops;
   std::vector<Value> values;
-  ValueId logits = -1;
+  ValueId logits = -1;  // the model's result, [vocab]
 
-  // Indices of the ops that read `value`.
+  // Indices of the operators that read `value`, ascending.
   std::vector<int32_t> Consumers(ValueId value) const;
 };
 

@@ -17,6 +17,7 @@ namespace {
 using nlohmann::json;
 
 Result<DType> ParseDType(JsonKeys& keys) {
+  // transformers renamed "torch_dtype" to "dtype"; a file has the one or the other.
   const std::string_view key = keys.Has("dtype") ? "dtype" : "torch_dtype";
   const std::string name = keys.OptionalString(key).value_or("bfloat16");
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
@@ -26,7 +27,8 @@ Result<DType> ParseDType(JsonKeys& keys) {
   return keys.status();
 }
 
-// "architectures": a list whose first entry counts.
+// Returns the first entry of "architectures". An architecture that was imported needs no forward
+// code, so any name will do.
 std::string ParseArchitecture(JsonKeys& keys, bool imported) {
   const json* list = keys.Find("architectures");
   if (list == nullptr || !list->is_array() || list->empty() || !list->front().is_string()) {
@@ -46,6 +48,7 @@ std::string ParseArchitecture(JsonKeys& keys, bool imported) {
 void ParseSpecialTokens(JsonKeys& keys, ModelConfig& config) {
   const IntRange ids = {0, config.vocab_size - 1};
   if (const std::optional<int64_t> bos = keys.OptionalInt("bos_token_id", ids);
+      // config.json is read first and has the say.
       bos && !config.bos_token) {
     config.bos_token = static_cast<TokenId>(*bos);
   }
@@ -63,6 +66,8 @@ void ParseGeneration(JsonKeys& keys, ModelConfig::Generation& generation) {
     return number ? std::optional<float>(static_cast<float>(*number)) : std::nullopt;
   };
   generation.temperature = real("temperature", {0, 1e6});
+  // The range has to include its ends. A top_p of 0 is refused below, as it would leave no token to
+  // sample.
   generation.top_p = real("top_p", {0, 1});
   if (generation.top_p == 0)
     keys.Reject("top_p", "a number above 0, and at most 1: correct the file, or leave the key out");
@@ -84,8 +89,8 @@ std::vector<float> ModelConfig::InverseFrequencies() const {
     const RopeScaling& s = rope_scaling;
     if (s.kind == RopeScaling::Kind::kNone) return frequency;
     if (s.kind == RopeScaling::Kind::kLinear) return frequency / s.factor;
-    // Llama 3.1: long wavelengths are stretched by the factor, short ones kept, those between
-    // blended.
+    // The rule of Llama 3.1 (transformers' "llama3" rope type): frequencies of long wavelengths are
+    // divided by the factor, those of short ones are kept, those between are blended.
     const double wavelength = 2 * std::numbers::pi / frequency;
     if (wavelength > s.original_max_positions / s.low_freq_factor) return frequency / s.factor;
     if (wavelength < s.original_max_positions / s.high_freq_factor) return frequency;
@@ -138,7 +143,8 @@ Result<ModelConfig> ModelConfig::Parse(const Files& files, const std::string& wh
 Result<ModelConfig> ModelConfig::Load(const std::string& dir) {
   Files files;
   LAMINA_ASSIGN_OR_RETURN(files.config, ReadTextFile(dir + "/config.json"));
-  std::error_code ignored;  // cannot be looked at: as good as absent
+  // A file that cannot be looked at is as good as absent.
+  std::error_code ignored;
   for (const auto& [name, text] : {std::pair("generation_config.json", &files.generation),
                                    {kImportedGraphFile, &files.graph}}) {
     const std::string path = dir + "/" + name;

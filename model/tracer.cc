@@ -5,7 +5,8 @@
 namespace lamina {
 namespace {
 
-constexpr int64_t kBytesPerElement = 4;  // values travel between nodes as fp32
+// Values travel between nodes as fp32.
+constexpr int64_t kBytesPerElement = 4;
 
 std::string DisplayName(const ModulePath& at) {
   constexpr std::string_view kPrefix = "model.";
@@ -33,6 +34,8 @@ Tensor Tracer::Record(Op op, const ModulePath& at, const std::vector<Tensor>& in
   Value value;
   value.name = op.name;
   value.width = width;
+  // Every node gets tokens and positions with the order of a step, so that a cut through them is
+  // free.
   const bool known_everywhere = op.kind == OpKind::kTokens || op.kind == OpKind::kPositions;
   value.bytes_per_token = known_everywhere ? 0 : width * kBytesPerElement;
   value.producer = static_cast<int32_t>(graph_.ops.size());
@@ -66,6 +69,7 @@ Tensor PositionEmbedding(Tensor positions, const ModulePath& at, const PositionT
   Tracer& tracer = positions.tracer();
   tracer.Require(positions.id() == tracer.positions().id(), at, "the positions as input");
   Op op = MakeOp(OpKind::kPositionEmbedding);
+  // The rows before position 0 are part of the checkpoint's tensor, whose shape is checked.
   op.weights = {{at.text() + ".weight", {table.first_row + table.max_positions, width}}};
   op.first_row = table.first_row;
   return tracer.Record(std::move(op), at, {positions}, width);

@@ -3,8 +3,9 @@
 // its result. Forward code knows nothing of slices, nodes or batches.
 //
 //   Tensor Mlp(Tensor x, const ModulePath& at) {
-//     return Linear(SiluMul(Linear(x, at / "gate_proj", 640), Linear(x, at / "up_proj", 640), at /
-//     "act"), at / "down_proj", 256);
+//     const Tensor gate = Linear(x, at / "gate_proj", 640);
+//     const Tensor up = Linear(x, at / "up_proj", 640);
+//     return Linear(SiluMul(gate, up, at / "act"), at / "down_proj", 256);
 //   }
 #pragma once
 
@@ -35,8 +36,8 @@ class ModulePath {
 
 class Tracer;
 
-// A value of the traced program: one row per token, `width` fp32 elements each. Cheap to copy.
-// REQUIRES: its tracer lives.
+// A handle for a value of the traced program: one row per token, `width` fp32 elements each. Cheap
+// to copy. REQUIRES: its tracer outlives it.
 class Tensor {
  public:
   int64_t width() const { return width_; }
@@ -61,16 +62,18 @@ class Tracer {
   Tracer& operator=(const Tracer&) = delete;
 
   Tensor tokens() { return tokens_; }        // [1], the row's token id
-  Tensor positions() { return positions_; }  // [1], its position in its sequence
+  Tensor positions() { return positions_; }  // [1], the row's position in its sequence
 
-  // Appends `op`, whose output has `width` elements. Its name is `at` without the checkpoint's
-  // leading "model.".
+  // Appends `op`, which reads `inputs` and whose output has `width` elements per row. Fills in the
+  // operator's name, inputs and output; its name is `at` without the checkpoint's leading "model.".
   Tensor Record(Op op, const ModulePath& at, const std::vector<Tensor>& inputs, int64_t width);
 
-  // Keeps the first message unless `condition` holds.
+  // Unless `condition` holds, keeps "tracing AT: expected EXPECTED" as the error, if it is the
+  // first.
   void Require(bool condition, const ModulePath& at, const std::string& expected);
 
-  // The graph with its result. kInternal with the first mistake. The tracer is empty afterwards.
+  // The graph with `logits` as its result, or kInternal with the first mistake. The tracer must not
+  // be used afterwards.
   Result<Graph> Finish(Tensor logits);
 
  private:
@@ -80,10 +83,11 @@ class Tracer {
   Tensor positions_;
 };
 
-// table: "<at>.weight" [vocab_size, width].
+// Row `token` of the table "<at>.weight" [vocab_size, width].
 Tensor Embedding(Tensor tokens, const ModulePath& at, int64_t vocab_size, int64_t width);
 
-// table: "<at>.weight" [first_row + max_positions, width]; position p has row first_row + p.
+// A table "<at>.weight" [first_row + max_positions, width], of which position p has row first_row +
+// p.
 struct PositionTable {
   int64_t max_positions = 0;
   int64_t first_row = 0;
@@ -91,49 +95,61 @@ struct PositionTable {
 Tensor PositionEmbedding(Tensor positions, const ModulePath& at, const PositionTable& table,
                          int64_t width);
 
-// weight: "<at>.weight" [x's width]. A checkpoint may hold it without a part that all elements have
-// in common.
+// x / sqrt(mean(x^2) + eps) * weight, with the weight "<at>.weight" [x's width] ("Root Mean Square
+// Layer Normalization", section 4).
 struct RmsNormOptions {
   double eps = 0;
-  double plus = 0;  // added to each element of the weight
+  // Added to each element of the weight, for checkpoints that hold weights less 1.
+  double plus = 0;
 };
 Tensor RmsNorm(Tensor x, const ModulePath& at, const RmsNormOptions& options);
 
-// Each of num_heads heads of head_dim is normed by itself. weight: "<at>.weight" [head_dim].
+// RMSNorm of each of num_heads heads of head_dim by itself. All heads share the weight
+// "<at>.weight" [head_dim]. REQUIRES: x's width is num_heads * head_dim.
 Tensor HeadNorm(Tensor x, const ModulePath& at, int num_heads, int head_dim, double eps);
 
-// weight and bias: "<at>.weight", "<at>.bias" [x's width].
+// Weight and bias: "<at>.weight" and "<at>.bias", both [x's width].
 Tensor LayerNorm(Tensor x, const ModulePath& at, double eps);
 
-// weight: "<at>.weight" [out_features, x's width], bias: "<at>.bias" [out_features].
+// x * W^T + b, with W "<at>.weight" [out_features, x's width] and b "<at>.bias" [out_features].
 struct LinearOptions {
   bool bias = false;
+  // The weight's full name where it is not "<at>.weight": a head that shares the table of the
+  // embedding.
   std::string weight = {};  // instead of "<at>.weight", for tied weights
 };
 Tensor Linear(Tensor x, const ModulePath& at, int64_t out_features,
               const LinearOptions& options = {});
 
-// x: num_heads heads of head_dim each, of which the first pairs are turned by their row's position
-// times a frequency.
+// x is num_heads heads of head_dim elements each. In each head pair i is rotated by the row's
+// position times inverse_frequencies[i].
 struct RopeHeads {
   int num_heads = 0;
   int head_dim = 0;
-  std::vector<float> inverse_frequencies = {};  // at most head_dim / 2, one for each pair
-  bool interleaved = false;                     // as in Op
+  // At most head_dim / 2, one per pair. Elements behind these pairs are not rotated.
+  std::vector<float> inverse_frequencies = {};
+  // Which elements are a pair: see Op::interleaved.
+  bool interleaved = false;
 };
 Tensor Rope(Tensor x, Tensor positions, const ModulePath& at, const RopeHeads& heads);
 
+// silu(gate) * up.
 Tensor SiluMul(Tensor gate, Tensor up, const ModulePath& at);
-Tensor GeluMul(Tensor gate, Tensor up, const ModulePath& at);  // gelu by its tanh formula
+// gelu(gate) * up, where gelu is its tanh approximation.
+Tensor GeluMul(Tensor gate, Tensor up, const ModulePath& at);
 Tensor Relu(Tensor x, const ModulePath& at);
+// factor * x.
 Tensor Scale(Tensor x, const ModulePath& at, double factor);
-Tensor SoftCap(Tensor x, const ModulePath& at, double cap);  // cap * tanh(x / cap)
+// cap * tanh(x / cap). REQUIRES: cap > 0.
+Tensor SoftCap(Tensor x, const ModulePath& at, double cap);
 Tensor Add(Tensor a, Tensor b, const ModulePath& at);
 Tensor Mul(Tensor a, Tensor b, const ModulePath& at);
 
-// Of `router` [num_experts], a row's logits, the likeliest `per_token` experts count, with the
-// softmax over their logits. Expert e is w2(silu(w1 x) * w3 x). weights: "<at>.<e>.w1.weight" and
-// w3 [intermediate_size, x's width], w2 [x's width, intermediate_size].
+// A mixture of SwiGLU experts ("Mixtral of Experts", section 2.1). `router` [num_experts] has a
+// row's logits: the per_token experts with the largest ones count, weighted by the softmax over
+// these logits. Expert e is w2(silu(w1 x) * w3 x), with the weights "<at>.<e>.w1.weight" and
+// "<at>.<e>.w3.weight" [intermediate_size, x's width] and "<at>.<e>.w2.weight" [x's width,
+// intermediate_size].
 struct ExpertShape {
   int num_experts = 0;
   int per_token = 0;
@@ -141,17 +157,21 @@ struct ExpertShape {
 };
 Tensor Experts(Tensor x, Tensor router, const ModulePath& at, const ExpertShape& shape);
 
-// Softmax attention of each row over its sequence so far; the cache of earlier tokens' k and v is
-// implied by `layer`.
+// Softmax attention of each row over the tokens of its sequence up to itself. The cache of earlier
+// tokens' k and v is not part of the graph; `layer` says which one is meant.
 struct TracedAttention {
-  int layer = 0;  // counts the model's attentions from 0
+  int layer = 0;  // the n-th attention of the model, from 0
   int num_heads = 0;
   int num_kv_heads = 0;
   int head_dim = 0;
+  // What scores are multiplied by, 1 / sqrt(head_dim) in most models.
   double scale = 0;
-  int64_t window = 0;   // tokens that a row attends to, itself among them; 0: all
-  double soft_cap = 0;  // scaled scores s become soft_cap * tanh(s / soft_cap); 0: they stay
+  // Number of tokens that a row attends to, the row's own among them. 0: all.
+  int64_t window = 0;
+  // Scaled scores s become soft_cap * tanh(s / soft_cap). 0: no cap.
+  double soft_cap = 0;
 };
+// q: [num_heads * head_dim]; k and v: [num_kv_heads * head_dim]; the result is as wide as q.
 Tensor Attention(Tensor q, Tensor k, Tensor v, const ModulePath& at, const TracedAttention& shape);
 
 }  // namespace lamina

@@ -12,12 +12,14 @@ constexpr int kFirstPort = 7430, kHttpPort = 8043;
 constexpr int64_t kFewestBatchedTokens = 1024;
 
 std::string Absolute(const std::string& path) {
-  // Then it stays as it is, and the reader of the file says what is wrong with it.
+  // A path that cannot be resolved stays as it is, and the reader of the file says what is wrong
+  // with it.
   std::error_code ignored;
   const std::filesystem::path absolute = std::filesystem::weakly_canonical(path, ignored);
   return ignored ? path : absolute.string();
 }
 
+// A string in YAML's double quotes.
 std::string Quoted(const std::string& text) {
   std::string quoted = "\"";
   for (const char c : text) {
@@ -27,6 +29,7 @@ std::string Quoted(const std::string& text) {
   return quoted + "\"";
 }
 
+// The policy of scheduler/pipeline.h that runs such a schedule.
 const char* PipelineOf(const ClusterShape& shape, const Schedule& schedule) {
   if (schedule.rotates) return "rotational";
   return schedule.num_batches == shape.num_replicas ? "none" : "fixed";
@@ -83,6 +86,8 @@ Result<std::string> ToClusterYaml(const Prediction& prediction, const ClusterFil
         "# The rate needs {} sequences on average; more are let run when requests come in "
         "bursts.\n",
         prediction.schedule.sequences());
+  // A step must hold the decoding rows of a batch and the prompts that the plan computes with them.
+  // The manager also wants max_num_batched_tokens to be at least max_num_seqs.
   const int64_t rows_of_prompts = file.options.prefill ? kPrefillRows : 0,
                 batches = prediction.schedule.num_batches;
   const int64_t batched_tokens = std::max(

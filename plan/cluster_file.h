@@ -1,5 +1,5 @@
-// The cluster YAML of a planned shape, with modelled devices: what `lamina bench modelled` and
-// `lamina cluster up` run on one machine.
+// Writes a planned shape as a cluster file with modelled devices, which `lamina bench modelled` and
+// `lamina cluster up` run on one machine (`lamina plan --emit`).
 #pragma once
 
 #include <string>
@@ -10,18 +10,22 @@
 
 namespace lamina {
 
+// What a cluster file says besides the prediction.
 struct ClusterFile {
-  std::string model_dir;  // paths are made absolute
+  // Paths; the file has them as absolute ones.
+  std::string model_dir;
   std::string catalog;
   PlanOptions options;
-  double compute_price = 0, memory_price = 0;  // of one device, per hour
-  // Likewise; the modelled network, whose nodes are all alike, has the slower.
+  // Dollars per hour for one device of each kind.
+  double compute_price = 0, memory_price = 0;
+  // NIC of one node of each kind. All nodes of a modelled network are alike: the file gives them
+  // the slower NIC.
   double compute_nic_gb_per_s = 0, memory_nic_gb_per_s = 0;
-  int64_t memory_bytes = 0;  // of one memory node
+  int64_t memory_bytes = 0;  // KV cache of one memory node
 };
 
-// kInvalidArgument: no latency, which a cluster file must have. kUnimplemented: a homogeneous
-// shape, as several compute nodes without memory nodes are none of lamina's clusters.
+// The text of the file. kInvalidArgument if the latency is not above 0, as a cluster file needs
+// one. kUnimplemented for a homogeneous shape: lamina has no clusters without memory nodes.
 Result<std::string> ToClusterYaml(const Prediction& prediction, const ClusterFile& file);
 
 }  // namespace lamina

@@ -16,6 +16,7 @@ PlanLoad LoadOf(const RequestTrace& trace) {
                output = static_cast<double>(request.output_tokens);
     load.input_tokens += input;
     load.output_tokens += output;
+    // The sums of c and of c^2 over the contexts c = I + 1, ..., I + O.
     context_sum += output * input + output * (output + 1) / 2;
     context_squares += output * input * input + input * output * (output + 1) +
                        output * (output + 1) * (2 * output + 1) / 6;
@@ -23,6 +24,7 @@ PlanLoad LoadOf(const RequestTrace& trace) {
     load.longest = std::max(load.longest, input + output);
   }
   const auto count = static_cast<double>(trace.requests.size());
+  // output_tokens is still the sum here, which is the number of decode steps.
   load.context = context_sum / load.output_tokens;
   load.context_deviation =
       std::sqrt(std::max(0.0, context_squares / load.output_tokens - load.context * load.context));
@@ -34,6 +36,7 @@ PlanLoad LoadOf(const RequestTrace& trace) {
 
 int64_t LeaveOutLonger(int64_t tokens, RequestTrace& trace) {
   return static_cast<int64_t>(std::erase_if(trace.requests, [tokens](const TraceRequest& request) {
+    // Rearranged so that the sum of two large counts of a file cannot overflow.
     return request.output_tokens > tokens || request.input_tokens > tokens - request.output_tokens;
   }));
 }

@@ -12,11 +12,13 @@ namespace lamina {
 namespace {
 
 constexpr double kSecondsPerHour = 3600;
-constexpr double kMostCopies = 1e6;  // of a cluster; more are a typing error
-// Of what a cluster can give: with less asked for, more of its resources gain nothing.
+constexpr double kMostCopies = 1e6;  // more are a typing error
+// Share of what a cluster can give. With less than that asked for, more of any resource gains
+// nothing.
 constexpr double kBusy = 0.85;
-constexpr double kWorthIt = 1.02;  // a gain below this is within what the model leaves out
-// Numbers of memory nodes that are looked at: each up to 8, then in steps that grow.
+// A smaller gain is within what the model leaves out.
+constexpr double kWorthIt = 1.02;
+// Numbers of memory nodes that are tried: each one up to 8, then in steps that grow.
 constexpr int kMemoryCounts[] = {1,  2,  3,  4,  5,  6,  7,  8,  10, 12, 14,  16,
                                  20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128};
 
@@ -30,7 +32,8 @@ struct Context {
   const ModelConfig& config;
   const PlanLoad& load;
   const PlanOptions& options;
-  std::map<int, RankModel> models;  // by ranks; those that cannot be split are not here
+  // Keyed by the number of ranks. Numbers that do not divide the model are missing.
+  std::map<int, RankModel> models;
 };
 
 Status AddModel(Context& context, int num_ranks) {
@@ -40,6 +43,7 @@ Status AddModel(Context& context, int num_ranks) {
   return OkStatus();
 }
 
+// Fills in what follows from the price of one copy.
 void Price(const Context& context, double price_per_hour, Prediction& prediction) {
   const double demand = context.load.requests_per_second * context.load.output_tokens;
   prediction.price_per_hour = price_per_hour * prediction.copies;
@@ -49,7 +53,7 @@ void Price(const Context& context, double price_per_hour, Prediction& prediction
         kSecondsPerHour * prediction.tokens_per_second / prediction.price_per_hour;
 }
 
-// The shape, or as many copies of it as the rate needs, without its price. None if no schedule
+// The shape, or as many copies of it as the rate needs, before its price. Nothing if no schedule
 // keeps the limits.
 std::optional<Prediction> DescribeBest(const Context& context, const ShapeCost& cost) {
   const Schedule best = cost.Best();
@@ -57,8 +61,10 @@ std::optional<Prediction> DescribeBest(const Context& context, const ShapeCost& 
   const double demand = context.load.requests_per_second * context.load.output_tokens;
   if (demand <= 0) return cost.Describe(best);
   const double needed = std::ceil(demand / cost.TokensPerSecond(best));
+  // Negated, so that a NaN counts as too many.
   if (!(needed <= kMostCopies)) return std::nullopt;
   const int copies = std::max(1, static_cast<int>(needed));
+  // Fewer sequences than the best schedule's carry the mean load, and give a lower latency.
   const Schedule enough = cost.Fewest(demand / copies);
   Prediction prediction = cost.Describe(enough.rows > 0 ? enough : best);
   prediction.copies = copies;
@@ -81,9 +87,10 @@ std::optional<Prediction> Predict(const Context& context, const ClusterShape& sh
   return prediction;
 }
 
-// Doubles one resource after the other and takes the one that gains the most tokens/s, the first of
-// several that gain as much: twice the sequences and twice the bandwidth for weights do, while
-// reading weights takes a step's time. With a rate far below what the cluster can give, requests.
+// Doubles one resource after the other and returns the one that gains the most tokens/s, the first
+// of several that gain as much: both twice the sequences and twice the bandwidth for weights do,
+// for example, while reading weights takes most of a step. With a rate far below what the cluster
+// can give it is kRequests.
 Bottleneck FindBottleneck(const Context& context, const Prediction& prediction,
                           const DeviceSpec& compute, const DeviceSpec* memory) {
   if (prediction.tokens_per_second < kBusy * prediction.most_tokens_per_second)
@@ -107,7 +114,7 @@ Bottleneck FindBottleneck(const Context& context, const Prediction& prediction,
     const ShapeCost cost(shape, *side, memory, context.load, context.options, scale);
     const Schedule best = cost.Best();
     const double gained = best.rows > 0 ? cost.TokensPerSecond(best) : 0;
-    if (gained > most * 1.0001) {
+    if (gained > most * 1.0001) {  // more than rounding
       most = gained;
       limit = resource;
     }
@@ -115,12 +122,13 @@ Bottleneck FindBottleneck(const Context& context, const Prediction& prediction,
   return limit;
 }
 
+// More tokens per dollar, or as many for a lower price.
 bool Better(const Prediction& a, const Prediction& b) {
   if (a.tokens_per_dollar != b.tokens_per_dollar) return a.tokens_per_dollar > b.tokens_per_dollar;
   return a.price_per_hour < b.price_per_hour;
 }
 
-// By compute and memory device.
+// The best prediction by compute and memory device.
 using BestOf = std::map<std::pair<std::string, std::string>, Prediction>;
 
 void KeepBetter(BestOf& best, std::optional<Prediction> prediction) {
@@ -131,7 +139,8 @@ void KeepBetter(BestOf& best, std::optional<Prediction> prediction) {
   if (!is_new && Better(*prediction, known->second)) known->second = std::move(*prediction);
 }
 
-// The devices with these names, or all; those without a price are left out.
+// The devices with these names, or all of the catalog. Of all, those without a price are left out
+// and noted in `left_out`; one that was named is an error.
 Result<std::vector<DeviceSpec>> Choose(const DeviceCatalog& catalog, std::vector<std::string> names,
                                        const PlanOptions& options,
                                        std::vector<std::string>& left_out) {
@@ -159,9 +168,10 @@ Result<std::vector<DeviceSpec>> Choose(const DeviceCatalog& catalog, std::vector
 void TryMemory(const Context& context, const ShapeLimits& limits, const DeviceSpec& memory,
                ComputeSide& compute, Plan& plan, BestOf& best) {
   const int ranks = compute.model().num_ranks;
+  // Replicas of a model that ranks share are not among the shapes.
   for (int replicas = 1; replicas <= (ranks > 1 ? 1 : limits.max_replicas); ++replicas) {
     for (const int count : kMemoryCounts) {
-      // Each memory node works for one rank.
+      // Each memory node belongs to one rank.
       if (count > limits.max_memory_nodes || count % ranks != 0) continue;
       ++plan.num_shapes;
       KeepBetter(best,
@@ -192,7 +202,7 @@ Status FindBottlenecks(const Context& context, const DeviceCatalog& catalog,
   return OkStatus();
 }
 
-// "H100, RTX3090".
+// "H100, RTX3090"; their number if there are many.
 std::string Considered(const std::vector<std::string>& devices) {
   constexpr size_t kMostNames = 6;
   if (devices.size() > kMostNames) return fmt::format("{} devices", devices.size());
@@ -243,7 +253,7 @@ Result<Plan> MakePlan(const ModelConfig& model, const PlanLoad& load, const Devi
   Context context{model, load, options, {}};
   LAMINA_RETURN_IF_ERROR(AddModel(context, 1));
   for (int ranks = 2; ranks <= limits.max_ranks; ranks *= 2) {
-    // Heads that cannot be shared by more.
+    // So many ranks do not divide the model, and neither will twice as many.
     if (const Status status = AddModel(context, ranks); !status.ok()) break;
   }
   LAMINA_ASSIGN_OR_RETURN(const std::vector<DeviceSpec> computes,
@@ -252,7 +262,7 @@ Result<Plan> MakePlan(const ModelConfig& model, const PlanLoad& load, const Devi
                           Choose(catalog, limits.memory_devices, options, plan.left_out));
   std::vector<DeviceSpec> devices = computes;
   for (const DeviceSpec& device : memories) {
-    // For homogeneous clusters only.
+    // Memory devices are tried as homogeneous clusters too.
     if (!IsAmong(computes, device.name)) devices.push_back(device);
   }
   BestOf disaggregated, homogeneous;
@@ -260,6 +270,7 @@ Result<Plan> MakePlan(const ModelConfig& model, const PlanLoad& load, const Devi
     plan.alone.push_back(device.name);
     for (const auto& [ranks, rank_model] : context.models) {
       Result<ComputeSide> compute = ComputeSide::Create(device, rank_model, options, Unscaled());
+      // The weights do not fit; with more ranks they may.
       if (compute.status().code() == StatusCode::kOutOfSpace) continue;
       LAMINA_RETURN_IF_ERROR(compute.status());
       ++plan.num_shapes;
@@ -269,6 +280,7 @@ Result<Plan> MakePlan(const ModelConfig& model, const PlanLoad& load, const Devi
         TryMemory(context, limits, memory, *compute, plan, disaggregated);
     }
   }
+  // Nothing serves this. If something would without the rate, the rate is what is wrong.
   if (disaggregated.empty() && homogeneous.empty() && load.requests_per_second > 0) {
     PlanLoad any_rate = load;
     any_rate.requests_per_second = 0;

@@ -9,12 +9,13 @@
 namespace lamina {
 namespace {
 
-constexpr double kHoursPerYear = 8766;
-// Of the best tokens/s: more sequences for less than that only cost latency.
+constexpr double kHoursPerYear = 8766;  // 24 * 365.25
+// Share of the best tokens/s that is as good as the best: more sequences for less than that cost
+// only latency.
 constexpr double kAboutEqual = 0.995;
-// Fourth root of 2: between two numbers of rows that are looked at.
+// The fourth root of 2: the ratio of two numbers of rows that are tried in turn.
 constexpr double kStepOfRows = 1.189207;
-constexpr int kMaxBatches = 16;  // that lamina has in flight
+constexpr int kMaxBatches = 16;  // that a cluster file may have in flight
 
 double Nic(const DeviceSpec& device, const PlanOptions& options, const Scale& scale) {
   return 1e9 * scale.network * NicGbPerS(device, options);
@@ -29,13 +30,13 @@ bool Alike(const LinearWork& a, const LinearWork& b) {
   return a.weights == b.weights && a.unrouted == b.unrouted && a.row_elements == b.row_elements;
 }
 
-// Neighbours that do the same work; which of them stands for a group does not matter.
+// Groups neighbours that do the same work. Any of them can stand for the group.
 std::vector<RankModel::Group> GroupSlices(const SlicedModel& sliced) {
   std::vector<RankModel::Group> groups;
   LinearWork last;
   for (size_t k = 0; k + 1 < sliced.slices.size(); ++k) {
     const LinearWork work = WorkOf(sliced.slices[k], sliced.graph);
-    // The first one follows no attention.
+    // The first slice follows no attention, which SliceSeconds may count otherwise.
     if (k < 2 || !Alike(work, last)) groups.push_back({static_cast<int>(k), 0});
     groups.back().count += 1;
     last = work;
@@ -43,15 +44,19 @@ std::vector<RankModel::Group> GroupSlices(const SlicedModel& sliced) {
   return groups;
 }
 
-// Sequences grow and end at different times, so that what n of them use has n times the mean and
-// sqrt(n) times the standard deviation of one. A scheduler that has no room for the next token must
-// preempt: with this headroom it hardly ever does.
+// How many sequences fit into a cache of so many tokens. Sequences grow and end at different times,
+// so that what n of them use has n times the mean and sqrt(n) times the standard deviation of one.
+// A scheduler that has no room for the next token must preempt a sequence; with this headroom it
+// hardly ever does.
 int64_t SequencesThatFit(double tokens, const PlanLoad& load) {
   if (tokens < load.longest) return 0;
   constexpr double kDeviations = 3;
   const double spread = kDeviations * load.context_deviation;
+  // n context + 3 sqrt(n) deviation = tokens, solved for sqrt(n).
   const double root =
       (std::sqrt(spread * spread + 4 * load.context * tokens) - spread) / (2 * load.context);
+  // The longest request fits, so one sequence does. The factor makes up for the rounding of a root
+  // that is a whole number.
   return std::max<int64_t>(1, static_cast<int64_t>(root * root * (1 + 1e-12)));
 }
 
@@ -70,6 +75,7 @@ Result<RankModel> RankModel::Create(const ModelConfig& config, int num_ranks) {
   RankModel model;
   model.config = config;
   model.num_ranks = num_ranks;
+  // Before tracing: it is the usual reason, and cheap to see.
   if (config.num_heads % num_ranks != 0 || config.num_kv_heads % num_ranks != 0)
     return InvalidArgument(std::to_string(num_ranks) + " ranks do not divide the heads");
   LAMINA_ASSIGN_OR_RETURN(const Graph whole, TraceModel(config));
@@ -93,6 +99,7 @@ double StepAttentionSeconds(const DeviceSpec& device, const AttentionHeads& head
   double seconds = 0;
   for (const auto& [window, layers] : windows) {
     const double tokens =
+        // A mean context may be longer than the window.
         rows * (window == 0 ? context : std::min(context, static_cast<double>(window)));
     AttentionLoad load;
     load.queries = std::llround(std::ceil(rows));
@@ -109,8 +116,10 @@ Result<ComputeSide> ComputeSide::Create(const DeviceSpec& device, const RankMode
   side.device_.bf16_tflops *= scale.compute;
   side.device_.fp32_tflops *= scale.compute;
   side.device_.bandwidth_gb_per_s *= scale.weight_bandwidth;
+  // Scaling the device's peaks has no effect on times that were measured.
   if (side.device_.profile) side.measured_scale_ = std::max(scale.compute, scale.weight_bandwidth);
   side.nic_ = {options.latency_us * 1e-6 / scale.network, Nic(device, options, scale) * 1e-9};
+  // An interconnect is taken to have no latency.
   side.ring_ = device.interconnect_gb_per_s > 0 ? Link{0, device.interconnect_gb_per_s} : side.nic_;
   const auto memory = static_cast<double>(device.memory_bytes),
              weights = static_cast<double>(model.weight_bytes);
@@ -152,13 +161,16 @@ double ComputeSide::LinearSeconds(int64_t rows) {
 }
 
 double ComputeSide::PrefillSeconds(const PlanLoad& load) {
-  double linear = 0;  // of a step's worth of prompts; the head runs for the last token only
+  // The linear layers of one step that is full of rows of prompts. The head runs only for a
+  // prompt's last token, and is left out.
+  double linear = 0;
   for (const RankModel::Group& group : model_->groups)
     linear += group.count * SliceSeconds(device_, model_->sliced, group.slice, model_->config.dtype,
                                          kPrefillRows);
   AttentionLoad attention;
   attention.queries = std::llround(load.input_tokens);
   attention.pairs = std::llround(load.prefill_pairs);
+  // Each step of kPrefillRows rows reads the K and V of all tokens before and in it once.
   attention.kv_tokens = std::llround(load.prefill_pairs / kPrefillRows + load.input_tokens);
   return StepsOf(load) * linear +
          model_->config.num_layers * lamina::AttentionSeconds(device_, model_->heads, attention);
@@ -187,11 +199,12 @@ ShapeCost::ShapeCost(const ClusterShape& shape, ComputeSide& compute, const Devi
   }
   compute_nic_ = Nic(compute.device(), options, scale) * shape.num_ranks;
   memory_nics_ = memory != nullptr ? Nic(*memory, options, scale) * shape.num_memory : 0;
-  // Scaling the bandwidth of weights must not touch that of the KV cache on the same device, and
-  // the other way round.
+  // The compute side's device has its bandwidth for weights scaled already. On a device that holds
+  // both, that must not touch the bandwidth for the KV cache.
   if (memory == nullptr) attention_.bandwidth_gb_per_s /= scale.weight_bandwidth;
   attention_.bandwidth_gb_per_s *= scale.kv_bandwidth;
-  // A sequence stays where it began: on one memory node, or one for each rank.
+  // A sequence stays on the memory node where it began, or with ranks on one node of each. Each
+  // such set fills up by itself.
   const int pools = memory != nullptr ? std::max(1, shape.num_memory / shape.num_ranks) : 1;
   const double bytes = memory != nullptr
                            ? options.memory_utilization *
@@ -201,10 +214,11 @@ ShapeCost::ShapeCost(const ClusterShape& shape, ComputeSide& compute, const Devi
   max_sequences_ = std::min(pools * SequencesThatFit(tokens / pools, load), options.max_sequences);
 }
 
+// What RoundSeconds is made of, in seconds.
 struct ShapeCost::Parts {
   double linear = 0, attention = 0, network = 0;  // of a step
   double prompts = 0, prompt_copies = 0;          // of a round, on each replica
-  // Of a round, the busiest direction of the busiest node.
+  // What a round takes in the busiest direction of the busiest NIC.
   double nics = 0;
   double round = 0;
 };
@@ -216,7 +230,7 @@ ShapeCost::Parts ShapeCost::PartsOf(const Schedule& schedule) const {
   const double replicas = shape_.num_replicas;
   Parts parts;
   parts.linear = compute_.LinearSeconds(schedule.rows) + (rings_ ? compute_.RingSeconds(rows) : 0);
-  const double prompts = rows * batches / load_.output_tokens;  // that begin in a round
+  const double prompts = rows * batches / load_.output_tokens;  // prompts that begin in a round
   parts.prompts = prompts * prompt_seconds_ / replicas;
   if (shape_.homogeneous()) {
     parts.attention =
@@ -225,12 +239,14 @@ ShapeCost::Parts ShapeCost::PartsOf(const Schedule& schedule) const {
     return parts;
   }
   const AttentionHeads heads = HeadsOf(model.config, 1);
+  // With ranks a memory node has 1 / r of the heads of r times as many rows, which is as much work.
   parts.attention = StepAttentionSeconds(attention_, heads, model.windows, rows / shape_.num_memory,
                                          load_.context);
   const double slower_way = 1 / std::min(compute_nic_, memory_nics_);
   parts.network = 2 * model.config.num_layers * options_.latency_us * 1e-6 / scale_.network +
                   rows * row_bytes_.both() * slower_way;
-  double copies = 0;  // seconds of each NIC of a compute node
+  // Seconds of each compute node's NIC for copies, in a round.
+  double copies = 0;
   if (!rings_) {
     parts.network += compute_.CopySeconds(rows);
     parts.prompt_copies = prompts * prompt_copy_seconds_ / replicas;
@@ -255,6 +271,8 @@ double ShapeCost::RoundSeconds(const Schedule& schedule) const { return PartsOf(
 std::vector<Schedule> ShapeCost::Pipelines() const {
   if (shape_.homogeneous()) return {{1, 0, false}};
   const int replicas = shape_.num_replicas;
+  // One batch per replica; or, rotating, one more than there are replicas, so that all have work
+  // while one batch is at its attention.
   std::vector<Schedule> pipelines = {{replicas, 0, false}};
   if (replicas > 1) pipelines.push_back({replicas + 1, 0, true});
   for (const int each : {2, 3}) {  // more batches hide more of the network
@@ -270,8 +288,8 @@ bool ShapeCost::Keeps(const Schedule& schedule) const {
          prompt_seconds_ + prompt_copy_seconds_ + parts.round <= options_.ttft_seconds * scale_.slo;
 }
 
-// Numbers of rows that ascend, up to the memory's limit or the last that keeps the limits of time,
-// which is among them.
+// For each pipeline, ascending numbers of rows up to what memory holds or to the last that keeps
+// the limits of time, which is among them.
 std::vector<Schedule> ShapeCost::Candidates() const {
   std::vector<Schedule> candidates;
   for (Schedule schedule : Pipelines()) {
@@ -284,7 +302,7 @@ std::vector<Schedule> ShapeCost::Candidates() const {
       kept = schedule.rows;
       next = std::max(kept + 1, static_cast<int64_t>(static_cast<double>(kept) * kStepOfRows));
     }
-    // Between one that keeps them and one that does not.
+    // Bisection between a number that keeps the limits and one that does not.
     for (int64_t high = std::min(next, most); kept + 1 < high;) {
       schedule.rows = (kept + high) / 2;
       if (Keeps(schedule)) {

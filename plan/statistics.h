@@ -6,19 +6,21 @@
 
 namespace lamina {
 
-// Linear between the two nearest ranks, as numpy's and vLLM's. REQUIRES: not empty; `share` in
-// [0, 1].
+// The value below which `share` of the values lie, interpolated linearly between the two nearest
+// ranks as numpy and vLLM do. REQUIRES: not empty; `share` in [0, 1].
 double Percentile(std::vector<double> values, double share);
+// The same of values that ascend, without a copy.
 double PercentileOfSorted(const std::vector<double>& ascending, double share);
 
-// Of one kind of time, over requests or over tokens. Milliseconds.
+// Figures of one kind of time, over requests or over tokens, in milliseconds.
 struct TimeFigures {
   double mean = 0, median = 0;
-  double std = 0;                        // of the population
-  std::map<double, double> percentiles;  // 99 -> value, as PercentileOfSorted has it
+  double std = 0;  // of the population
+  // By percent: 99 -> the 99th percentile.
+  std::map<double, double> percentiles;
 };
 
-// REQUIRES: percents in [0, 100]. All 0 for no values.
+// All 0 if there are no values. REQUIRES: percents in [0, 100].
 TimeFigures FiguresOf(std::vector<double> seconds, const std::vector<double>& percents);
 
 }  // namespace lamina

@@ -1,4 +1,4 @@
-// How users see slices: `lamina split`.
+// How people and scripts see slices: the text and the JSON of `lamina split`.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +15,8 @@ using nlohmann::ordered_json;
 
 const Value& ValueOf(const SlicedModel& model, ValueId id) { return model.graph.values[id]; }
 
-// What q, k and v of the attention behind `slice` are called in the text; "" for other values.
+// " -> q", " -> k" or " -> v" (or several) if the attention behind `slice` reads the value as such;
+// else "".
 std::string Role(const Slice& slice, ValueId value) {
   std::string role;
   if (value == slice.q) role += " -> q";
@@ -28,7 +29,8 @@ std::string WindowText(const Op& attention) {
   return attention.window == 0 ? "" : fmt::format(", over the last {} tokens", attention.window);
 }
 
-// Equal for slices that do the same work on other layers' weights.
+// Equal for slices that do the same work with the weights of different layers. Such slices are
+// shown once.
 std::string Fingerprint(const SlicedModel& model, const Slice& slice) {
   std::string text;
   for (const Op& op : slice.program) {
@@ -56,7 +58,7 @@ std::string ContextText(const SlicedModel& model, const std::vector<ValueId>& co
   return text;
 }
 
-// Characters that the longest entry takes.
+// Widths of the text's columns, in characters.
 struct SliceTable {
   size_t op = 0, name = 0;
 };
@@ -153,6 +155,7 @@ std::string DescribeSlices(const SlicedModel& model, const ModelConfig& config) 
                   model.attentions.size(), model.slices.size());
   for (size_t i = 0; i < model.slices.size();) {
     text += SliceText(model, model.slices[i], columns);
+    // Consecutive slices of one fingerprint are printed once.
     const std::string fingerprint = Fingerprint(model, model.slices[i]);
     size_t end = i + 1;
     while (end < model.slices.size() && Fingerprint(model, model.slices[end]) == fingerprint) ++end;

@@ -29,21 +29,24 @@ using EdgeProperties = boost::property<
 using FlowGraph = boost::adjacency_list<boost::vecS, boost::vecS, boost::directedS,
                                         VertexProperties, EdgeProperties>;
 
-// Vertices: one per operator, one per value, source (before) and sink (after).
-//   op -> its value        the value's bytes: paid if the value leaves the source's side
-//   value -> each reader   infinite: a value with a reader after the cut is itself after it, hence
-//   paid once reader -> producer     infinite: nothing before the cut reads what is produced after
-//   it
+// A flow network whose minimum cuts are those of the graph (Ford and Fulkerson). Its vertices are
+// the operators, the values, a source (before the attention) and a sink (after it). Its edges:
+//
+//   operator -> its value    the value's bytes: paid if the value leaves the source's side.
+//   value -> each reader     infinite: a value that is read after the cut is itself after it, so
+//                            that it is paid once.
+//   reader -> producer       infinite: nothing before the cut reads what is produced after it.
 class Network {
  public:
   Network(const Graph& graph, int32_t attention, const std::vector<bool>& already);
 
-  // Its maximum flow; infinite() or more if no finite cut exists.
+  // Computes the maximum flow and returns it: infinite() or more if there is no finite cut.
   int64_t Run(MaxFlowAlgorithm algorithm);
+  // A capacity that no sum of values reaches.
   int64_t infinite() const { return infinite_; }
 
-  // [ops] false: the sink can be reached through edges that have capacity left. The complement is
-  // the largest source side. REQUIRES: Run.
+  // [ops] Whether the sink cannot be reached from the operator through edges that have capacity
+  // left. That is the largest source side of all minimum cuts. REQUIRES: Run.
   std::vector<bool> LargestSourceSide() const;
 
  private:
@@ -69,7 +72,8 @@ Network::Network(const Graph& graph, int32_t attention, const std::vector<bool>&
     for (const ValueId input : op.inputs) {
       const auto producer = static_cast<size_t>(graph.values[input].producer);
       if (static_cast<int32_t>(i) == attention) {
-        // Q, k, v: needed before, handed over free of charge.
+        // q, k and v are computed before the attention, and reading them costs nothing: they are
+        // sent to memory nodes anyway.
         Connect(source_, producer, infinite_);
         continue;
       }
@@ -78,6 +82,7 @@ Network::Network(const Graph& graph, int32_t attention, const std::vector<bool>&
     }
     const bool known_everywhere = op.kind == OpKind::kTokens || op.kind == OpKind::kPositions;
     if (already[i] || known_everywhere) Connect(source_, i, infinite_);
+    // Later attentions too: each is cut in its turn.
     if (op.kind == OpKind::kAttention && static_cast<int32_t>(i) >= attention)
       Connect(i, sink_, infinite_);
   }
@@ -99,6 +104,8 @@ int64_t Network::Run(MaxFlowAlgorithm algorithm) {
 }
 
 std::vector<bool> Network::LargestSourceSide() const {
+  // A search backwards from the sink: a neighbour reaches the sink if the edge from it to a vertex
+  // that does has capacity left.
   const auto residual = boost::get(boost::edge_residual_capacity, flow_);
   const auto reverse = boost::get(boost::edge_reverse, flow_);
   std::vector<bool> reaches_sink(boost::num_vertices(flow_), false);
@@ -120,7 +127,8 @@ std::vector<bool> Network::LargestSourceSide() const {
   return source_side;
 }
 
-// Values produced before and read after by something else than the attention that the cut is at.
+// The values that are produced before the cut and read after it by something else than the
+// attention.
 std::vector<ValueId> CrossingValues(const Graph& graph, int32_t attention,
                                     const std::vector<bool>& before) {
   std::vector<bool> crosses(graph.values.size(), false);

@@ -15,25 +15,31 @@
 
 namespace lamina {
 
+// The result: sets of operators and values of the graph that was cut.
 struct Cut {
-  std::vector<bool> before;     // [ops] closed: an operator's producers run before it
-  std::vector<ValueId> values;  // the context, ascending
-  int64_t bytes_per_token = 0;  // its weight
+  // [ops] Whether the operator runs before the attention. With an operator its producers are in the
+  // set.
+  std::vector<bool> before;
+  // The context: the values to carry past the attention, ascending.
+  std::vector<ValueId> values;
+  // The weight of the cut: the sum over `values`.
+  int64_t bytes_per_token = 0;
 };
 
+// Both find a cut of the same weight. Tests compare them.
 enum class MaxFlowAlgorithm { kBoykovKolmogorov, kPushRelabel };
 
-// Cuts at graph.ops[attention]. `already` [ops]: what runs before in any case, namely earlier
-// slices and earlier attentions; closed. That attention and all later ones run after the cut, with
-// everything that depends on them.
+// Cuts at graph.ops[attention]. `already` [ops] says what runs before in any case, with its
+// producers: earlier slices and earlier attentions. This attention and all later ones run after the
+// cut, with everything that depends on them.
 //
-// Of several minimum cuts this is the one closest to the attention's output, which is unique:
+// Of several minimum cuts the result is the one closest to the attention's output, which is unique:
 // whatever does not depend on the attention runs before it if that does not make the context
-// larger, so that a compute node can work on it while the memory nodes attend. It delays neither q
-// nor k and v, because they stand first in a slice's order.
+// larger, so that a compute node can work on it while the memory nodes attend. That delays neither
+// q nor k and v, because they come first in a slice's program.
 //
-// REQUIRES: ops in topological order, ids in range. kInvalidArgument if `already` holds something
-// that depends on the attention.
+// REQUIRES: ops in topological order, ids in range. kInvalidArgument if something that depends on
+// the attention has to run before it; kInternal if the flow and the values that are cut disagree.
 Result<Cut> CutAtAttention(const Graph& graph, int32_t attention, const std::vector<bool>& already,
                            MaxFlowAlgorithm algorithm = MaxFlowAlgorithm::kBoykovKolmogorov);
 

@@ -10,6 +10,7 @@
 namespace lamina {
 namespace {
 
+// Checks ids, and that operators stand in topological order, which everything here relies on.
 Status CheckOp(const Graph& graph, size_t index) {
   const Op& op = graph.ops[index];
   const auto in_range = [&](ValueId id) {
@@ -30,7 +31,7 @@ Status CheckOp(const Graph& graph, size_t index) {
   return OkStatus();
 }
 
-// [ops] true: the result depends on it.
+// [ops] Whether `value` depends on the operator's output, its producer among them.
 std::vector<bool> AncestorsOf(const Graph& graph, ValueId value) {
   std::vector<bool> needed(graph.ops.size(), false);
   needed[graph.values[value].producer] = true;
@@ -50,6 +51,7 @@ Status CheckGraph(const Graph& graph) {
   }
   if (graph.logits < 0 || static_cast<size_t>(graph.logits) >= graph.values.size())
     return InvalidArgument("the graph has no logits");
+  // An attention that the logits do not need would have no slice that reads its output.
   const std::vector<bool> needed = AncestorsOf(graph, graph.logits);
   for (size_t i = 0; i < graph.ops.size(); ++i) {
     const Op& op = graph.ops[i];
@@ -59,13 +61,14 @@ Status CheckGraph(const Graph& graph) {
   return OkStatus();
 }
 
+// Tokens and positions come with the order, and attentions run on memory nodes.
 bool RunsInSlices(const Op& op) {
   return op.kind != OpKind::kTokens && op.kind != OpKind::kPositions &&
          op.kind != OpKind::kAttention;
 }
 
-// The ops of `members` in graph order, but what q needs first, then what k, then what v needs, then
-// the rest.
+// The operators of `members` in the graph's order, except that what q needs comes first, then what
+// k needs, then what v needs.
 std::vector<Op> OrderProgram(const Graph& graph, const Slice& slice, std::vector<bool> members) {
   std::vector<Op> program;
   const auto take = [&](auto&& wanted) {
@@ -76,6 +79,7 @@ std::vector<Op> OrderProgram(const Graph& graph, const Slice& slice, std::vector
     }
   };
   for (const ValueId target : {slice.q, slice.k, slice.v}) {
+    // The last slice has no attention behind it.
     if (target < 0) continue;
     const std::vector<bool> needed = AncestorsOf(graph, target);
     take([&](size_t i) { return needed[i]; });
@@ -84,7 +88,7 @@ std::vector<Op> OrderProgram(const Graph& graph, const Slice& slice, std::vector
   return program;
 }
 
-// [ops] what runs in slices and stands in `now`, but not in `earlier`.
+// [ops] Whether the operator runs in slices and is in `now` but not in `earlier`.
 std::vector<bool> Members(const Graph& graph, const std::vector<bool>& earlier,
                           const std::vector<bool>& now) {
   std::vector<bool> members(graph.ops.size());
@@ -121,7 +125,8 @@ Result<SlicedModel> SplitGraph(Graph graph) {
   const std::vector<Op>& ops = model.graph.ops;
 
   Slice slice;
-  std::vector<bool> done(ops.size(), false);  // what earlier slices and attentions have run
+  // What earlier slices and attentions have run.
+  std::vector<bool> done(ops.size(), false);
   for (size_t i = 0; i < ops.size(); ++i) {
     if (ops[i].kind != OpKind::kAttention) continue;
     LAMINA_ASSIGN_OR_RETURN(Cut cut, CutAtAttention(model.graph, static_cast<int32_t>(i), done));

@@ -1,9 +1,9 @@
 // Cuts a graph at its attention operators into slices: the programs that compute nodes run between
-// attentions.
+// attentions. n attentions give n + 1 slices.
 //
-// For each attention the minimum weighted cut, in the graph without that operator, from its input
-// to its output gives the context: the values that must be carried across besides the attention's
-// own output (Lamina, section 5.2). n attentions give n + 1 slices.
+// At each attention the minimum weighted cut of the graph without that operator, from its inputs to
+// its output, gives the context: the values that must be carried past the attention besides its own
+// output (Lamina, section 5.2). The algorithm is in min_cut.h.
 #pragma once
 
 #include <cstdint>
@@ -16,41 +16,50 @@
 
 namespace lamina {
 
-// Slice k runs after attention k-1 and before attention k. Its program reads only: tokens and
+// Slice k runs after attention k-1 and before attention k. Its program reads nothing but tokens and
 // positions, `context_in`, `attention_out`, and what it computes itself.
 struct Slice {
-  int index = 0;
-  // In execution order; q's producers come first: no op that q does not need stands before q.
+  int index = 0;  // k
+  // In the order of execution. What q needs comes first, then what k needs, then what v needs, then
+  // the rest, so that q, k and v can leave as early as possible.
   std::vector<Op> program;
-  std::vector<ValueId> context_in;  // from slice k-1: the min-cut's values; empty for slice 0
-  ValueId attention_out = -1;       // output of attention k-1; -1 for slice 0
-  // Index into SlicedModel::attentions of the one that follows; -1 for the last slice.
+  // What slice k-1 hands on: values that it or an earlier slice has computed and this or a later
+  // one reads. Empty for slice 0.
+  std::vector<ValueId> context_in;
+  // The output of attention k-1; -1 for slice 0.
+  ValueId attention_out = -1;
+  // k, the index into SlicedModel::attentions; -1 for the last slice.
   int attention = -1;
-  ValueId q = -1, k = -1, v = -1;       // what attention k reads; -1 for the last slice
-  std::vector<ValueId> context_out;     // for slice k+1; empty for the last slice
-  int64_t context_bytes_per_token = 0;  // weight of the cut behind this slice: sum of context_out
+  // What attention k reads; -1 for the last slice.
+  ValueId q = -1, k = -1, v = -1;
+  // The next slice's context_in. Empty for the last slice.
+  std::vector<ValueId> context_out;
+  // The weight of the cut behind this slice: the bytes of one row of all of context_out.
+  int64_t context_bytes_per_token = 0;
 };
 
+// The result of SplitGraph.
 struct SlicedModel {
   Graph graph;
-  std::vector<Op> attentions;  // in order of execution
+  std::vector<Op> attentions;  // in the order of execution
   std::vector<Slice> slices;   // attentions.size() + 1
 
-  // Wire bytes per token and layer between compute and memory nodes at 4 bytes per element: q + k +
-  // v there, output back.
+  // Bytes that the attention moves per token between compute and memory nodes if its elements
+  // travel as fp32: q, k and v there, the output back.
   int64_t attention_bytes_per_token(int attention) const;
 };
 
-// Runs the forward code of the config's architecture symbolically, or takes the graph that was
-// imported. kUnimplemented for an architecture that has neither.
+// The model's graph: the one that was imported, or else what the forward code of the config's
+// architecture records. kUnimplemented for an architecture that has neither; kInternal for a
+// mistake in the forward code.
 Result<Graph> TraceModel(const ModelConfig& config);
 
-// kInvalidArgument if an attention is unreachable or the graph cannot be cut there, naming the
-// operator.
+// kInvalidArgument names the operator if the graph is malformed, if the logits do not depend on an
+// attention, or if the graph cannot be cut at one.
 Result<SlicedModel> SplitGraph(Graph graph);
 
-// Both, for users: `lamina split`. The text shows each slice's operators, the values cut and their
-// bytes per token.
+// What `lamina split` prints: each slice's operators, the values that are cut and their bytes per
+// token. As text, slices of the same form are shown once.
 std::string DescribeSlices(const SlicedModel& model, const ModelConfig& config);
 std::string SlicesToJson(const SlicedModel& model, const ModelConfig& config);
 

@@ -8,7 +8,8 @@
 namespace lamina {
 namespace {
 
-// Each element, or each head, of the output needs only those of the inputs in the same place.
+// Whether each element, or each head, of the output needs only the inputs' elements, or heads, in
+// the same place.
 bool WorksInPlace(OpKind kind) {
   switch (kind) {
     case OpKind::kHeadNorm:
@@ -30,22 +31,26 @@ bool WorksInPlace(OpKind kind) {
 
 bool WorksByHead(OpKind kind) { return kind == OpKind::kRope || kind == OpKind::kHeadNorm; }
 
+// Tokens and positions are replicated, and sharded operators may read them.
 bool IsKnownEverywhere(const Graph& graph, ValueId value) {
   const OpKind kind =
       graph.ops[static_cast<size_t>(graph.values[static_cast<size_t>(value)].producer)].kind;
   return kind == OpKind::kTokens || kind == OpKind::kPositions;
 }
 
-// The largest set of values, without those of `never`, in which operators that work in place have
-// all of their inputs and their output or none.
+// [values] The largest set of sharded values, without those of `never`, in which every operator
+// that works in place has either all of its inputs and its output or none of them. Starts with all
+// values and removes some until nothing changes.
 std::vector<bool> LargestSharding(const Graph& graph, const std::vector<bool>& never) {
   std::vector<bool> sharded(never.size());
   for (size_t value = 0; value < sharded.size(); ++value) sharded[value] = !never[value];
+  // Rank 0 samples from whole logits.
   sharded[static_cast<size_t>(graph.logits)] = false;
   for (bool changed = true; changed;) {
     changed = false;
     for (const Op& op : graph.ops) {
-      if (op.kind == OpKind::kLinear) continue;  // reads and makes both
+      // A linear can read and make either kind.
+      if (op.kind == OpKind::kLinear) continue;
       std::vector<ValueId> together = {op.output};
       for (const ValueId input : op.inputs) {
         if (!IsKnownEverywhere(graph, input)) together.push_back(input);
@@ -63,8 +68,10 @@ std::vector<bool> LargestSharding(const Graph& graph, const std::vector<bool>& n
   return sharded;
 }
 
-// [values] Of two linears behind each other the first one's output is sharded: the second one's is
-// a sum over all ranks.
+// [values] Which values are sharded. A linear that reads a sharded value makes a sum over all
+// ranks, which is whole; so where one would also make a sharded value, that value is ruled out and
+// the largest set is looked for again. The first such linear in the graph's order gives way, whose
+// sum then is reduced.
 std::vector<bool> ShardedValues(const Graph& graph) {
   std::vector<bool> never(graph.values.size(), false);
   while (true) {
@@ -94,6 +101,7 @@ Status CheckDivides(const Graph& graph, const std::vector<bool>& sharded, int nu
     if (!is_sharded(op))
       return Unimplemented("tensor parallelism: " + op.name +
                            " cannot be shared by head, as its inputs cannot");
+    // A rank has whole KV heads, and the query heads that share them.
     LAMINA_RETURN_IF_ERROR(CheckDivides(num_ranks, op.num_kv_heads, "kv_heads", op));
     LAMINA_RETURN_IF_ERROR(CheckDivides(num_ranks, op.num_heads, "heads", op));
   }
@@ -110,8 +118,8 @@ Status CheckDivides(const Graph& graph, const std::vector<bool>& sharded, int nu
   return OkStatus();
 }
 
-// Of dimension `dim` only the rank's range. REQUIRES: it is made of whole blocks, as CheckDivides
-// has seen to.
+// Reduces dimension `dim` to the rank's range. REQUIRES: the range consists of whole blocks, as
+// CheckDivides has seen to.
 void Shard(WeightRef& weight, size_t dim, int num_ranks, int rank) {
   if (weight.whole.empty()) {
     weight.whole = weight.shape;
@@ -123,7 +131,7 @@ void Shard(WeightRef& weight, size_t dim, int num_ranks, int rank) {
   weight.first[dim] += by_block ? skipped / weight.blocks.size * weight.blocks.step : skipped;
 }
 
-// Builds a rank's graph, operator by operator.
+// Builds a rank's graph operator by operator, in the order of the whole graph.
 class RankGraph {
  public:
   RankGraph(const Graph& whole, int num_ranks, int rank)
@@ -145,13 +153,14 @@ class RankGraph {
 
   void Add(Op op) {
     const ValueId output = op.output;
+    // A row-parallel linear: its weight has the columns of this rank's inputs.
     const bool reduces = op.kind == OpKind::kLinear && sharded(op.inputs[0]);
     if (op.kind == OpKind::kLinear && sharded(output)) {
       for (WeightRef& weight : op.weights) Shard(weight, 0, num_ranks_, rank_);
     }
     if (reduces) {
       Shard(op.weights[0], 1, num_ranks_, rank_);
-      if (rank_ != 0) op.weights.resize(1);
+      if (rank_ != 0) op.weights.resize(1);  // the sum has the bias once
     }
     if (sharded(output)) {
       op.num_heads /= num_ranks_;
@@ -187,7 +196,8 @@ class RankGraph {
   const Graph& whole_;
   const int num_ranks_, rank_;
   const std::vector<bool> sharded_;
-  std::vector<ValueId> now_;  // [values of whole_] what stands for it here
+  // [values of whole_] The value of graph_ that stands for it.
+  std::vector<ValueId> now_;
   Graph graph_;
 };
 

@@ -1,5 +1,5 @@
-// Tensor parallelism: from the graph of a whole model to that of one of several ranks, which run it
-// together (Shoeybi et al., Megatron-LM, 2019, section 3).
+// Tensor parallelism: makes, from the graph of a whole model, that of one of several ranks, which
+// run the model together (Shoeybi et al., "Megatron-LM", 2019, section 3).
 //
 // What a rank has is found from the operators alone. A value is sharded, every rank having an equal
 // range of its elements, if in the end only linears read it, through operators that work element by
@@ -15,9 +15,10 @@
 
 namespace lamina {
 
-// kInvalidArgument names the operator that cannot be divided evenly by `num_ranks`; kUnimplemented
-// one whose attention cannot be shared by head. One rank: the graph itself. All ranks' graphs have
-// the same operators in the same order. REQUIRES: 0 <= rank < num_ranks; ops in topological order.
+// The graph that `rank` of `num_ranks` runs; with one rank, `whole` itself. All ranks' graphs have
+// the same operators in the same order. kInvalidArgument names an operator that num_ranks does not
+// divide evenly, kUnimplemented one whose attention cannot be shared by head. REQUIRES: 0 <= rank <
+// num_ranks; ops in topological order.
 Result<Graph> GraphOfRank(const Graph& whole, int num_ranks, int rank);
 
 }  // namespace lamina

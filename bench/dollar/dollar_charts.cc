@@ -28,7 +28,7 @@ std::string LineChart(const DollarReport& report, const ReportGroup& group, Char
   return DrawCharts("", {chart}, 1);
 }
 
-// Over the batch, with error bars from the lowest to the highest run.
+// A chart over the batch, with error bars from the lowest to the highest run.
 std::string SpreadChart(const DollarReport& report, const ReportGroup& group, Chart chart,
                         double scale, const SpreadOf& spread_of) {
   const double none = std::nan("");

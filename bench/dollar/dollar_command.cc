@@ -37,8 +37,8 @@ std::string NameOf(const Sweep& sweep, const SweepPoint& point) {
                      point.batch);
 }
 
-// What is left, from what the points took that are done. A point that cannot be estimated is taken
-// for the mean of the others.
+// Estimates the time that is left: what was expected, scaled by how long the points that are done
+// took. A point that cannot be estimated is taken for the mean of the others.
 class TimeLeft {
  public:
   explicit TimeLeft(std::vector<std::optional<double>> expected) : expected_(std::move(expected)) {
@@ -106,8 +106,8 @@ void AwaitInterrupt() {
   }
 }
 
-// The page as it grows, so that nothing is lost when the machine is. Not into pipes, and not where
-// writing takes long.
+// Writes the page again and again while it grows, so that little is lost if the machine fails: not
+// into pipes, and not if writing takes too large a share of the time.
 class GrowingPage {
  public:
   explicit GrowingPage(std::string path) : path_(std::move(path)) {}
@@ -131,7 +131,7 @@ class GrowingPage {
   double took_ = 0;
 };
 
-// A line for each point.
+// Prints a line when the point begins and one when it is done.
 PointResult MeasureWithProgress(const Sweep& sweep, const SweepPoint& point,
                                 const std::string& position, TimeLeft& left) {
   std::cerr << fmt::format("{} {}; about {} left\n", position, NameOf(sweep, point),
@@ -155,7 +155,8 @@ PointResult MeasureWithProgress(const Sweep& sweep, const SweepPoint& point,
   return result;
 }
 
-// The lines of the first group, for documents that take no page.
+// The picture of the first group for documents that are no page: where the time of a step goes or,
+// if no endpoint tells, throughput over batch.
 std::string FirstPicture(const DollarReport& report) {
   const std::vector<ReportGroup> groups = GroupsOf(report);
   if (groups.empty()) return "";
@@ -178,7 +179,7 @@ void MeasureAll(const std::vector<SweepPoint>& points, GrowingPage page, DollarR
   }
 }
 
-// The exit status.
+// Returns the exit status.
 Result<int> BenchDollar(const DollarOptions& options) {
   DollarReport report;
   LAMINA_ASSIGN_OR_RETURN(report.sweep, Sweep::Load(options.sweep));
@@ -200,7 +201,7 @@ Result<int> BenchDollar(const DollarOptions& options) {
     std::cerr << "no point was measured, and no report written\n";
     return kExitInterrupted;
   }
-  // First of all, as a disk may be full by now.
+  // Before the files: a disk may be full by now.
   std::cout << (options.json ? ToJson(report).dump(-1, ' ', false,
                                                    nlohmann::json::error_handler_t::replace) +
                                    "\n"

@@ -39,7 +39,7 @@ svg line.note{stroke:var(--soft)}svg polyline{stroke-linejoin:round}
 ul{margin:6px 0;padding-left:20px}button{font:inherit;color:inherit;background:var(--head);border:1px solid var(--line);border-radius:6px;padding:4px 12px;cursor:pointer}
 )";
 
-// Counts what the raw data hold, and offers them as a file.
+// Counts what the raw data contain, and offers them as a file.
 constexpr char kScript[] = R"(
 const text=document.getElementById('raw').textContent, raw=JSON.parse(text);
 const runs=raw.points.reduce((n,p)=>n+p.runs.length,0), requests=raw.points.reduce((n,p)=>n+p.runs.reduce((m,r)=>m+r.requests.length,0),0);
@@ -48,12 +48,12 @@ document.getElementById('save').onclick=()=>{const a=document.createElement('a')
 a.href=URL.createObjectURL(new Blob([text],{type:'application/json'}));a.download='dollar.json';a.click();};
 )";
 
-// A column of a table of points: how its number is found in a point's JSON and shown.
+// A column of a table of points: where its number stands in a point's JSON, and how it is shown.
 struct PageColumn {
   const char* title;
   const char* unit;  // below the title
-  const char* key;   // of the point, or "breakdown/slices_ms"
-  double scale = 1;
+  const char* key;   // in the point's JSON; "breakdown/slices_ms" is nested
+  double scale = 1;  // that the number is shown with
 };
 
 const std::vector<PageColumn> kResultColumns = {
@@ -80,15 +80,14 @@ const std::vector<PageColumn> kBreakdownColumns = {{"context", "tokens", "contex
 
 using nlohmann::ordered_json;
 
-// Null if there is none.
+// The value at the key; null if there is none.
 ordered_json NumberAt(const ordered_json& point, const std::string& key) {
   const std::string pointer = "/" + key;
   const ordered_json::json_pointer at(pointer);
   return point.contains(at) ? point.at(at) : ordered_json();
 }
 
-// So many digits behind the point that all numbers of a column have at least three that count, as
-// far as four digits go.
+// As many decimals as give all numbers of a column three significant digits, but four at most.
 int DecimalsOf(const ordered_json& points, const PageColumn& column) {
   double least = 1e300;
   bool whole = true;
@@ -160,7 +159,7 @@ std::string RatioText(const Spread& a, const Spread& b) {
   return Differ(a, b) ? fmt::format("{:.2f}", a.median / b.median) : "no difference";
 }
 
-// The best point of each series, held against the first series' best.
+// The best point of each series, compared with that of the first series.
 std::string BestTable(const DollarReport& report, const ReportGroup& group) {
   std::string html =
       "<div class=\"card\"><table><thead><tr><th class=\"text\">shape</th><th>at "
@@ -228,8 +227,8 @@ std::string VerdictSection(const DollarReport& report) {
   return html.empty() ? "" : "<h2>Verdict</h2><div class=\"card\">\n" + html + "</div>\n";
 }
 
-// Nothing in it can end the script element that it stands in: only texts have these characters, and
-// there they may be escaped.
+// Nothing in the text can end the script element that it stands in: <, > and & occur only within
+// strings of the JSON, where they may be escaped.
 std::string JsonInScript(const ordered_json& json) {
   std::string out;
   for (const char c : json.dump(-1, ' ', true, ordered_json::error_handler_t::replace)) {

@@ -67,7 +67,8 @@ ordered_json BreakdownJson(const std::optional<StepBreakdown>& breakdown) {
       {"waiting_ms", breakdown->waiting},     {"manager_ms", OptionalNumber(breakdown->manager)}};
 }
 
-double Rounded(double seconds) { return std::round(seconds * 1e6) / 1e3; }  // ms, to 1 us
+// Milliseconds, rounded to microseconds.
+double Rounded(double seconds) { return std::round(seconds * 1e6) / 1e3; }
 
 ordered_json RunJson(const PointRun& run) {
   ordered_json requests = ordered_json::array();
@@ -123,7 +124,7 @@ ordered_json PointJson(const DollarReport& report, const PointResult& point) {
   return json;
 }
 
-// The most of any run of a series; none where that is too little to count.
+// By series, the largest share of any run. Shares that are too small to matter are left out.
 std::map<std::string, double> CachedShares(const DollarReport& report) {
   constexpr double kLittle = 0.01;  // the token that begins every prompt is always found
   std::map<std::string, double> shares;
@@ -139,7 +140,7 @@ std::map<std::string, double> CachedShares(const DollarReport& report) {
 
 }  // namespace
 
-// A path begins where a word does, or behind = and punctuation. What has one name only, as
+// A path begins where a word does, or behind = and punctuation. What has one name only, such as
 // /metrics, is none, nor is what stands in a URL.
 std::string WithoutFolders(const std::string& text) {
   constexpr std::string_view kBefore = " \t\n=:,;('\"[", kBehind = " \t\n=:,;)'\"]<>&";
@@ -150,7 +151,7 @@ std::string WithoutFolders(const std::string& text) {
                         !text.substr(at).starts_with("//");
     const size_t end = begins ? std::min(text.find_first_of(kBehind, at), text.size()) : at + 1;
     const std::string word = text.substr(at, end - at);
-    // It may end with one.
+    // The last character of a folder's path may be a slash.
     const size_t last = word.find_last_of('/', word.size() > 1 ? word.size() - 2 : 0);
     out += begins && last > 0 ? word.substr(last + 1) : word;
     at = end;

@@ -8,6 +8,7 @@
 namespace lamina {
 namespace {
 
+// The best point of a series.
 struct Contender {
   std::string name;
   int batch = 0;
@@ -15,7 +16,7 @@ struct Contender {
   Spread spread;
 };
 
-// The most first.
+// The best points of all series, the one with the most first.
 std::vector<Contender> ContendersOf(const DollarReport& report, const ReportGroup& group,
                                     bool per_dollar) {
   std::vector<Contender> contenders;
@@ -34,7 +35,7 @@ std::string NumberText(double number) {
   return number >= 100 ? fmt::format("{:.0f}", number) : fmt::format("{:.3g}", number);
 }
 
-// "two (24.1 at batch 16, in runs of 22 to 25)"
+// "two (24.1 at batch 16, in runs of 22 to 25)".
 std::string TextOf(const Contender& contender, double scale) {
   const Spread& spread = contender.spread;
   const std::string runs =

@@ -1,4 +1,4 @@
-// Which shape of a group gives the most, as far as runs that spread can tell.
+// Says which shape of a group gives the most, as far as runs that spread can tell.
 #pragma once
 
 #include <string>
@@ -7,22 +7,23 @@
 
 namespace lamina {
 
-// What the runs of a point spread over: output tokens per second, or per dollar.
+// A rate over the runs of a point: output tokens per second, or per dollar.
 struct Spread {
   double median = 0, lowest = 0, highest = 0;
 };
 
-Spread RateSpread(const PointResult& point);  // REQUIRES: point.ok()
+// Output tokens per second. REQUIRES: point.ok().
+Spread RateSpread(const PointResult& point);
 
-// None without a price. REQUIRES: point.ok().
+// Output tokens per dollar. None without a price. REQUIRES: point.ok().
 std::optional<Spread> DollarSpread(const DollarReport& report, const PointResult& point);
 
-// Whether every run of one is above every run of the other. Else the difference of their medians
+// Whether every run of one is above every run of the other. If not, the difference of their medians
 // says nothing.
 bool Differ(const Spread& a, const Spread& b);
 
 // One sentence about the best points of the group's series: which gives the most tokens per dollar,
-// or per second without prices, and that there is no difference where their runs overlap.
+// or per second without prices; or that no difference can be told, as their runs overlap.
 std::string VerdictOf(const DollarReport& report, const ReportGroup& group);
 
 }  // namespace lamina

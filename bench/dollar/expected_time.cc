@@ -15,12 +15,12 @@
 namespace lamina {
 namespace {
 
-// Daemons, connections, end; in one process there is little of it.
+// Starting daemons, connecting and ending them. In one process there is little of that.
 constexpr double kStartSeconds = 1.0;
 constexpr double kStartOneProcessSeconds = 0.2;
 constexpr double kLoadBytesPerSecond = 1e9;  // of weights
 constexpr int kPrefillChunk = 512;           // tokens of a step
-constexpr int kWarmUpSteps = 8;              // as point_run.cc
+constexpr int kWarmUpSteps = 8;              // as in point_run.cc
 
 }  // namespace
 
@@ -85,7 +85,7 @@ Result<double> ExpectedTime::Estimate(const SweepPoint& point) {
   const AttentionHeads heads{shape.num_heads, shape.num_kv_heads, shape.head_dim,
                              DTypeOf(config.kv_dtype, shape)};
   AttentionLoad decode;
-  // Of the fullest memory node.
+  // The rows of the fullest memory node.
   const int rows = (point.batch + std::max(1, num_memory) - 1) / std::max(1, num_memory);
   for (int i = 0; i < rows; ++i) decode.AddDecode(point.context + load.output_tokens / 2);
   const double step = StepSeconds(*compute, model->sliced, shape.dtype, point.batch, point.batch) +

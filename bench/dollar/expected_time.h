@@ -1,5 +1,5 @@
-// How long a sweep will take, from the rooflines of the cost model: for --dry-run and the first
-// guess of what is left.
+// Estimates how long a sweep will take, from the rooflines of the cost model: for --dry-run, and as
+// the first guess of the time that is left.
 #pragma once
 
 #include <map>
@@ -13,25 +13,29 @@
 
 namespace lamina {
 
-// Thread: owner. Measures this machine when the first node is a CPU, within a few seconds.
+// Measures this machine within a few seconds when a node is a CPU. Thread: owner. Borrows the
+// sweep.
 class ExpectedTime {
  public:
   explicit ExpectedTime(const Sweep& sweep);
   ~ExpectedTime();
 
-  // Of a whole point, its start included; what the runtime and the network add is not in it. None:
-  // a server elsewhere, or a point that cannot be measured.
+  // Seconds of a whole point, its start included, without what the runtime and the network add.
+  // None for a server elsewhere, or for a point that cannot be measured.
   std::optional<double> Seconds(const SweepPoint& point);
 
  private:
   struct Model;
+  // Loaded once for each path.
   Result<const Model*> ModelAt(const std::string& path);
   Result<DeviceSpec> DeviceOf(const NodeConfig& node, const ClusterConfig& config,
                               const Model& model);
   Result<double> Estimate(const SweepPoint& point);
 
   const Sweep& sweep_;
+  // Models that have been loaded, by path.
   std::map<std::string, std::unique_ptr<const Model>> models_;
+  // This machine, once it was measured.
   std::optional<DeviceSpec> machine_;
 };
 

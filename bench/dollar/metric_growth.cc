@@ -7,8 +7,8 @@
 namespace lamina {
 namespace {
 
-// The value of label `name` in "{a=\"x\",b=\"y\"}"; "" if it is not there. Names of nodes have no
-// quotes.
+// The value of label `name` in "{a=\"x\",b=\"y\"}"; "" if it is not there. Names of nodes contain
+// no quotes, so nothing is unescaped.
 std::string LabelIn(std::string_view labels, std::string_view name) {
   const std::string key = std::string(name) + "=\"";
   const size_t at = labels.find(key);
@@ -22,8 +22,8 @@ std::string LabelIn(std::string_view labels, std::string_view name) {
 MetricGrowth::MetricGrowth(const std::string& before, const std::string& after)
     : before_(Parse(before)), after_(Parse(after)) {}
 
-// Lines are NAME{LABELS} VALUE. Those that differ in other labels, as the engines of one server do,
-// are added.
+// Lines are NAME{LABELS} VALUE. Values that differ in other labels than `node`, as those of a
+// server's engines do, are added up.
 MetricGrowth::Values MetricGrowth::Parse(const std::string& text) {
   Values values;
   std::istringstream lines(text);

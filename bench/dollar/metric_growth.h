@@ -1,4 +1,4 @@
-// How much a server's metrics grew in a run, from what its /metrics say before and after.
+// How much a server's metrics have grown in a run, from what its /metrics said before and after.
 #pragma once
 
 #include <map>
@@ -7,18 +7,20 @@
 
 namespace lamina {
 
-// Of texts in the Prometheus format; "" has no metrics.
+// Compares two texts in the Prometheus text format; "" has no metrics. Value type.
 class MetricGrowth {
  public:
   MetricGrowth(const std::string& before, const std::string& after);
 
-  // By the label `node`; "" is what has none. Empty: there is no such metric.
+  // The growth of a metric by its label `node`; under "" that of metrics without this label. Empty
+  // if there is no metric of that name.
   std::map<std::string, double> ByNode(const std::string& name) const;
 
-  double Sum(const std::string& name) const;  // over all that have the name
+  // The growth of all metrics of that name together.
+  double Sum(const std::string& name) const;
 
  private:
-  using Values = std::map<std::pair<std::string, std::string>, double>;  // by metric and node
+  using Values = std::map<std::pair<std::string, std::string>, double>;  // by name and node
   static Values Parse(const std::string& text);
 
   Values before_, after_;

@@ -17,7 +17,7 @@ namespace {
 constexpr int kWarmUpTokens = 8;  // of each answer
 const std::vector<double> kPercents = {90, 99};
 
-// One point's endpoint and how it is asked.
+// A point's endpoint, and how it is asked.
 class PointClient {
  public:
   PointClient(const Sweep& sweep, const SweepPoint& point, const std::function<bool()>& interrupted)
@@ -49,7 +49,7 @@ class PointClient {
         found_.tokenizer ? TokensOf(*found_.tokenizer, found_.dir) : EstimatedTokens();
     LAMINA_ASSIGN_OR_RETURN(const RequestTrace trace, MakeWorkload(workload, counter));
     BodyOptions options;
-    // Lists of ids are exactly as long as they should be; of servers elsewhere not all take them.
+    // Lists of ids are exactly as long as they should be, but not all servers elsewhere take them.
     options.prompt_format = shape_.kind != ShapeKind::kEndpoint ? "ids" : "text";
     options.ignore_eos = true;
     options.seed = seed;
@@ -76,7 +76,7 @@ class PointClient {
                                 first->error_kind, first->error));
   }
 
-  // "": the endpoint has none.
+  // The text of /metrics; "" if the endpoint has none.
   std::string Metrics() const {
     const Result<HttpResponse> response = metrics_->Get("/metrics");
     return response.ok() && response->ok() ? response->body : "";
@@ -125,7 +125,7 @@ Status MeasureRuns(const Sweep& sweep, const std::function<bool()>& interrupted,
     times.tensor_parallel_size = served->tensor_parallel_size();
   }
   PointClient client(sweep, point, interrupted);
-  // A daemon's death says more than the requests that it failed.
+  // The death of a daemon says more than the requests that failed because of it.
   const auto check = [&](const Status& status) {
     if (status.ok() || served == nullptr || served->Check().ok()) return status;
     return served->Check();
@@ -178,6 +178,7 @@ uint64_t PromptSeed(const Sweep& sweep, const SweepPoint& point, uint64_t starte
 }
 
 double DecodeTokensPerSecond(const std::vector<RequestRecord>& requests) {
+  // The last request's first token, and the last token of all.
   double start = 0, end = 0;
   for (const RequestRecord& request : requests) {
     start = std::max(start, request.sent + request.ttft);
@@ -186,7 +187,8 @@ double DecodeTokensPerSecond(const std::vector<RequestRecord>& requests) {
   double tokens = 0;
   for (const RequestRecord& request : requests) {
     double at = request.sent + request.ttft;
-    // Events may bring several tokens; the server's count is shared among those behind the first.
+    // An event may bring several tokens. The server's count is shared evenly among the events after
+    // the first.
     const double per_event = request.itl.empty() ? 0
                                                  : static_cast<double>(request.output_tokens - 1) /
                                                        static_cast<double>(request.itl.size());
@@ -205,7 +207,8 @@ PointResult MeasurePoint(const Sweep& sweep, const SweepPoint& point,
   const TimePoint start = Clock::now();
   if (const Status status = MeasureRuns(sweep, interrupted, result); !status.ok()) {
     result.error = status.message();
-    // At a terminal daemons get the signal too, and fail in their own ways.
+    // At a terminal the daemons get the signal too, and fail in their own ways, so that the message
+    // does not tell.
     result.interrupted = interrupted();
   }
   result.seconds = SecondsSince(start);

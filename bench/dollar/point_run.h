@@ -1,4 +1,4 @@
-// Measures one point of a sweep.
+// Measures one point of a sweep: a shape under one load.
 #pragma once
 
 #include <cstdint>
@@ -12,46 +12,56 @@
 
 namespace lamina {
 
+// One run of a point's load.
 struct PointRun {
-  // Of output; without prefill from when all sequences have their first token.
+  // Output tokens; if prefill is left out, from when all sequences have their first token.
   double tokens_per_s = 0;
   ServeFigures figures;
   std::vector<RequestRecord> requests;
-  std::optional<StepBreakdown> breakdown;  // none: the endpoint does not tell
-  // Of the prompts' tokens, that the endpoint had in a prefix cache; none: it does not tell.
+  // None if the endpoint does not tell.
+  std::optional<StepBreakdown> breakdown;
+  // The share of the prompts' tokens that the endpoint had in a prefix cache. None if it does not
+  // tell.
   std::optional<double> cached_share;
 };
 
+// A point with all of its runs, or why it could not be measured.
 struct PointResult {
   SweepPoint point;
-  std::string error;         // "": it was measured; else why not, and `runs` are those before
-  bool interrupted = false;  // that is why
-  std::string model;         // its name
+  // "" if it was measured. Else it says why not, and `runs` are the runs before that.
+  std::string error;
+  // The reason is that the caller has ended the sweep.
+  bool interrupted = false;
+  std::string model;  // its name
+  // The fabrics between the nodes: ServedPoint::data_path.
   std::string data_path;
-  std::vector<std::string> commands;  // of the daemons
-  std::vector<PointRun> runs;         // measured ones, in their order
-  double seconds = 0;                 // that it all took
+  // Command lines of the daemons.
+  std::vector<std::string> commands;
+  std::vector<PointRun> runs;  // in their order, without the warm-up
+  double seconds = 0;          // that the whole point took
 
   bool ok() const { return error.empty(); }
-  // The run with the median rate; with an even number of runs the lower of the two. REQUIRES: ok().
+  // The run with the median rate; of an even number of runs the lower of the two in the middle.
+  // REQUIRES: ok().
   const PointRun& median() const;
-  double lowest() const;   // rate. REQUIRES: ok()
-  double highest() const;  // likewise
+  // Rates of the slowest and the fastest run. REQUIRES: ok().
+  double lowest() const;
+  double highest() const;
 };
 
-// Of the prompts of a point's warm-up; its runs count up from there. What the sweep starts itself
-// is new for each point and gets the same prompts each time. A server that runs already may keep
-// prompts in a prefix cache, so that no two points ask it alike, nor two sweeps: `started_us` is
-// the time of day.
+// The seed of the prompts of a point's warm-up; its runs count up from there. What the sweep starts
+// itself is new for each point, and gets the same prompts each time. A server that runs already may
+// keep prompts in a prefix cache, so that no two points, nor two sweeps, may ask the same of it;
+// `started_us` is the time of day.
 uint64_t PromptSeed(const Sweep& sweep, const SweepPoint& point, uint64_t started_us);
 
-// Output tokens per second from when all requests have their first token. REQUIRES: all are in
-// flight at the same time and were answered.
+// Output tokens per second from when all requests have their first token. REQUIRES: all of them
+// were in flight at the same time and were answered.
 double DecodeTokensPerSecond(const std::vector<RequestRecord>& requests);
 
-// Starts what serves, asks a few tokens of it to warm it up, then the load `sweep.repeats` times
-// with prompts of their own. Whatever goes wrong is in the result. `interrupted`: asked now and
-// then; true ends it early.
+// Starts what serves, asks it for a few tokens to warm it up, then sends the load `sweep.repeats`
+// times, each time with other prompts. Whatever goes wrong is in the result. `interrupted` is
+// called now and then; true ends the point early.
 PointResult MeasurePoint(const Sweep& sweep, const SweepPoint& point,
                          const std::function<bool()>& interrupted);
 

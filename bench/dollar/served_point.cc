@@ -76,7 +76,7 @@ class LocalPoint : public ServedPoint {
     config_ = shape_.config;
     if (shape_.kind == ShapeKind::kOneProcess) config_ = InOneProcess(config_);
     if (!point_.pipeline.empty()) config_.pipeline = point_.pipeline;
-    config_.prefix_caching = false;  // all prompts differ, and what stays of them is in the way
+    config_.prefix_caching = false;  // all prompts differ, and what is kept of them takes room
     config_.max_num_seqs = point_.batch;
     config_.max_num_batched_tokens = std::max(config_.max_num_batched_tokens, point_.batch);
     config_.max_num_queued_reqs = std::max(config_.max_num_queued_reqs, point_.batch);
@@ -121,7 +121,7 @@ class LocalPoint : public ServedPoint {
     return std::unique_ptr<StepExecutor>(std::move(executor));
   }
 
-  // Of a sequence at its end, with the slot that the scheduler keeps for it to grow into.
+  // Slots of a sequence at its end, with the one that the scheduler keeps free for it to grow into.
   int64_t LengthInSlots() const { return point_.context + load_.output_tokens + 1; }
 
   Status CheckRoom(const StepExecutor& executor) const {
@@ -130,6 +130,7 @@ class LocalPoint : public ServedPoint {
       room += node.capacity_tokens / LengthInSlots();
       total += node.capacity_tokens;
     }
+    // A sequence that is spread over nodes need not fit on one.
     if (config_.spread_tokens > 0) room = total / LengthInSlots();
     if (room >= point_.batch) return OkStatus();
     return OutOfSpace(
@@ -158,9 +159,10 @@ class LocalPoint : public ServedPoint {
   ModelConfig model_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<Metrics> metrics_;
-  std::unique_ptr<LocalCluster> daemons_;  // null: one process
+  std::unique_ptr<LocalCluster> daemons_;  // null in one process
   std::unique_ptr<ServingEngine> engine_;
-  std::unique_ptr<HttpServer> server_;  // last: stopped before the engine goes
+  // The last member, so that it stops before the engine goes.
+  std::unique_ptr<HttpServer> server_;
 };
 
 }  // namespace

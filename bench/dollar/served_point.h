@@ -1,4 +1,4 @@
-// What answers the requests of one point: started for it, gone after it.
+// What answers the requests of one point: it is started for the point and ends after it.
 #pragma once
 
 #include <memory>
@@ -10,25 +10,29 @@
 
 namespace lamina {
 
-// A point's shape behind an OpenAI-compatible server on the loopback. The server and the engine are
-// in this process; so is the model in one process, a cluster's nodes are daemons. Thread: owner.
+// A point's shape behind an OpenAI-compatible server on the loopback interface. The server and the
+// engine are in this process; a model in one process is too, while the nodes of a cluster are
+// daemons. All of it ends with the object. Thread: owner.
 class ServedPoint {
  public:
-  // REQUIRES: the shape is no kEndpoint. Errors name the daemon, the file or the limit.
-  // kOutOfSpace: the KV memory does not hold the batch, so that a part of it would wait.
+  // Starts everything and returns when it serves. Errors name the daemon, the file or the limit;
+  // kOutOfSpace if the KV memory does not hold the whole batch, a part of which would have to wait.
+  // REQUIRES: the shape is no kEndpoint.
   static Result<std::unique_ptr<ServedPoint>> Start(const Sweep& sweep, const SweepPoint& point);
   virtual ~ServedPoint() = default;
 
+  // "http://127.0.0.1:PORT".
   virtual std::string url() const = 0;
-  virtual Status Check() = 0;  // as LocalCluster::Check
+  // An error if a daemon has ended, which says how. OK in one process.
+  virtual Status Check() = 0;
 
-  // What runs, as a shell would take it; ports are any free ones.
+  // Command lines of the daemons, as a shell would take them; their ports are any free ones.
   virtual std::vector<std::string> commands() const = 0;
 
-  // Fabrics between the nodes: "shm"; "" within one process.
+  // The fabrics between the nodes, "shm" for example; "" within one process.
   virtual std::string data_path() = 0;
 
-  // In flight at a time, as far as it is fixed; 0: the pipeline is auto.
+  // Batches in flight, as far as that is fixed; 0 with the pipeline "auto".
   virtual int num_batches() const = 0;
   virtual int tensor_parallel_size() const = 0;
 };

@@ -12,6 +12,7 @@ std::optional<StepBreakdown> BreakdownBetween(const std::string& metrics_before,
   const MetricGrowth growth(metrics_before, metrics_after);
   const double steps = growth.Sum("lamina:step_seconds_count");
   if (!(steps > 0)) return std::nullopt;
+  // Each rank of a stage counts its own seconds of the same work.
   const double ms = 1e3 / steps, rank_ms = ms / run.tensor_parallel_size;
   StepBreakdown out;
   out.step = ms * growth.Sum("lamina:step_seconds_sum");
@@ -23,6 +24,7 @@ std::optional<StepBreakdown> BreakdownBetween(const std::string& metrics_before,
       std::max_element(attention.begin(), attention.end(),
                        [](const auto& a, const auto& b) { return a.second < b.second; });
   double wire = 0;
+  // Without memory nodes "posting" is the attention itself.
   if (slowest == attention.end()) {
     out.attention = post;
   } else {
@@ -31,7 +33,7 @@ std::optional<StepBreakdown> BreakdownBetween(const std::string& metrics_before,
     wire = ms * (growth.ByNode("lamina:q_wire_seconds_total")[slowest->first] +
                  growth.ByNode("lamina:output_wire_seconds_total")[slowest->first]);
   }
-  // What of attention and wires happened beside something else is none of the step's time.
+  // What of attention and network happened beside something else is not part of the step's time.
   double rest = std::max(0.0, out.step - out.slices - out.messages - out.sampling);
   out.attention = std::min(out.attention, rest);
   rest -= out.attention;

@@ -17,19 +17,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What a node costs, as it stands in the YAML.
+// What the YAML says about the price of a node.
 struct PriceWords {
   double per_hour = 0;
   std::string priced_as;  // a device of the price table
 };
 
+// A path relative to the sweep's folder, as an absolute one.
 std::string BesideSweep(const std::string& sweep_path, const std::string& path) {
-  std::error_code ignored;  // only for an unreadable current folder: then the path stays relative
+  std::error_code ignored;  // an unreadable current folder: the path stays relative
   return (fs::absolute(sweep_path, ignored).parent_path() / path).lexically_normal().string();
 }
 
-// Reads the file's parts and knows what they share. The price table is read when the first price is
-// looked up.
+// Reads the parts of the file, and keeps what they share. The price table is read when the first
+// price is looked up.
 class SweepReader {
  public:
   SweepReader(Sweep& sweep, YamlErrors& errors) : sweep_(sweep), errors_(errors) {}
@@ -216,7 +217,7 @@ class SweepReader {
                   map.section() + " needs a model: give 'model: {path: FOLDER}' at the top level");
     shape.config = model_;
     shape.config.name = "dollar";
-    shape.config.pipeline = "none";  // its nodes share this machine's cores
+    shape.config.pipeline = "none";  // all nodes share this machine's cores
   }
 
   static PriceWords ReadPrice(YamlMap& map) {
@@ -228,7 +229,8 @@ class SweepReader {
     return price;
   }
 
-  // Adds `count` such nodes to the shape's price; one without a price leaves the shape without.
+  // Adds the price of `count` such nodes to the shape's. One node without a price leaves the shape
+  // without one.
   void AddPrice(YamlMap& map, SweepShape& shape, const NodeConfig& node, int count,
                 const PriceWords& words) {
     NodePrice price{node.device, count, words.per_hour};
@@ -257,7 +259,8 @@ class SweepReader {
   Sweep& sweep_;
   YamlErrors& errors_;
   ClusterConfig model_;
-  std::vector<std::string> pipelines_;  // empty: what a shape's cluster file says, else none
+  // Empty: a shape has the pipeline of its cluster file, or none.
+  std::vector<std::string> pipelines_;
   std::set<std::string> names_;
   std::optional<Result<DeviceCatalog>> catalog_;
 };

@@ -1,5 +1,5 @@
-// What `lamina bench dollar` compares, from one YAML: shapes, each a way to serve a model for so
-// many dollars per hour, under the loads of a sweep. configs/dollar-local.yaml is an example,
+// What `lamina bench dollar` compares, from one YAML file: shapes, each a way to serve a model for
+// so many dollars per hour, under the loads of a sweep. configs/dollar-local.yaml is an example;
 // docs/bench-dollar.md names all keys.
 #pragma once
 
@@ -15,31 +15,36 @@
 
 namespace lamina {
 
+// Where a shape runs.
 enum class ShapeKind {
   kOneProcess,  // the engine and the model in one process, attention local
   kCluster,     // daemons on this machine
   kEndpoint,    // a server that runs already
 };
 
+// One way to serve.
 struct SweepShape {
   std::string name;
   ShapeKind kind = ShapeKind::kCluster;
   // kOneProcess: one compute node, whose memory is for KV (0: as much as a point needs). kEndpoint:
-  // none.
+  // unused.
   ClusterConfig config;
-  std::vector<std::string> pipelines;  // kCluster: at least one; else one ""
+  // kCluster: one or more, each of which is measured. Else one "".
+  std::vector<std::string> pipelines;
   std::optional<Prices> prices;
-  std::string no_price;  // why there are none
-  // The model's name in the report: shapes of one label are held against each other. "": as the
-  // server calls it.
+  std::string no_price;  // why there are no prices
+  // The model's name in the report: shapes of one label are compared. "": the name that the server
+  // gives.
   std::string label;
 
-  // kEndpoint:
+  // kEndpoint only, as the next two.
   std::string url, api_key;
   std::string served_model;  // "": the server's first
-  std::string tokenizer;     // folder; "": what the server names, if it is a folder here
+  // A folder; "": the one that the server names, if it is a folder here.
+  std::string tokenizer;
 };
 
+// The loads: every batch with every context.
 struct SweepLoad {
   // Requests in flight: when one is answered the next is sent.
   std::vector<int> batches = {1, 4, 16};
@@ -47,36 +52,41 @@ struct SweepLoad {
   int output_tokens = 64;             // of each answer
   // Prompts appear with made-up K and V, and only decoding is measured.
   bool prefill_left_out = false;
-  // Requests of a run, as multiple of the batch; 1 without prefill.
+  // Requests of a run, as a multiple of the batch. 1 if prefill is left out.
   int waves = 1;
   int seed = 0;
   Clock::duration timeout = std::chrono::minutes(10);  // of one request
 };
 
+// A value.
 struct Sweep {
-  std::string path;  // the YAML
+  std::string path;  // of the YAML file
   std::string title;
-  std::string price_table;  // catalog with the hourly prices
+  // The catalog with the hourly prices.
+  std::string price_table;
   SweepLoad load;
-  int repeats = 3;
+  int repeats = 3;  // measured runs of each point
   std::vector<SweepShape> shapes;
 
-  // kInvalidArgument: "FILE:LINE: what is wrong, what was expected"; kNotFound: no such file.
+  // kNotFound if there is no such file; kInvalidArgument as "FILE:LINE: what is wrong, what was
+  // expected", for all mistakes at once.
   static Result<Sweep> Load(const std::string& path);
+  // The same for the text of a file; other paths in it are relative to `path`.
   static Result<Sweep> Parse(const std::string& yaml, const std::string& path);
 };
 
-// One set-up under one load.
+// One shape and pipeline under one load.
 struct SweepPoint {
-  size_t shape = 0;      // index
-  std::string pipeline;  // "": the shape knows none
+  size_t shape = 0;  // index into Sweep::shapes
+  // "": shapes of this kind have none.
+  std::string pipeline;
   int context = 0, batch = 0;
 };
 
-// In the order in which they are measured: by shape, pipeline, context, batch.
+// All points in the order in which they are measured: by shape, pipeline, context and batch.
 std::vector<SweepPoint> PointsOf(const Sweep& sweep);
 
-// "1 + 2, fixed": the shape, with the pipeline if it has several.
+// "1 + 2, fixed": the name of the shape, with the pipeline if it has several.
 std::string SeriesName(const Sweep& sweep, const SweepPoint& point);
 
 }  // namespace lamina

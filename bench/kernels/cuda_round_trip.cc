@@ -29,9 +29,10 @@ using std::chrono::seconds;
 
 constexpr SequenceId kSequence{1};
 constexpr NodeId kMemory{1}, kCompute{2};
+// Session tokens have 16 bytes.
 const std::string kToken = "sixteen letters.";
 
-// Both nodes of one way, and the manager between them.
+// Both nodes of one kind of polling, and the manager between them.
 class RoundTrip {
  public:
   static Result<std::unique_ptr<RoundTrip>> Create(int device, const RoundTripCase& sizes,
@@ -64,7 +65,7 @@ class RoundTrip {
 
   std::string through() const { return attention_->paths()[0].through; }
 
-  // A step's time by layers, in microseconds.
+  // One step; returns its time per layer, in microseconds.
   Result<double> Step() {
     control::MemoryOrder order;
     control::DecodeRow& row = *order.add_decode();
@@ -128,7 +129,8 @@ class RoundTrip {
                : TimedOut("the memory node did not answer");
   }
 
-  // It is taken up before what is asked behind it is answered.
+  // Waits until the node has taken up the order: an answer to a question that was sent after it
+  // says so.
   Status AwaitOrder() {
     control::StatsRequest request;
     request.set_epoch(1);
@@ -165,7 +167,7 @@ class RoundTrip {
     return stream->Synchronize();
   }
 
-  // Tokens whose K and V are made up.
+  // Stores `context` tokens with made-up K and V.
   Status FillContext() {
     control::MemoryOrder order;
     order.set_dummy_prefill(true);
@@ -188,7 +190,7 @@ class RoundTrip {
   Inbox<ControlFrame> answers_;
   std::unique_ptr<ControlConnection> manager_;
   std::unique_ptr<ComputeDevice> compute_;
-  std::unique_ptr<RemoteAttention> attention_;  // borrows it
+  std::unique_ptr<RemoteAttention> attention_;  // borrows compute_
   cuda::DeviceBuffer q_, k_, v_, out_;
   int64_t length_ = 0;
   StepId step_{0};

@@ -12,13 +12,13 @@
 namespace lamina {
 namespace {
 
-// Of a sample: a launch and the wait at its end are then lost in it.
+// A sample is so long that a launch and the wait at its end are lost in it.
 constexpr double kSampleSeconds = 0.02;
 
 }  // namespace
 
 Result<cuda::DeviceBuffer> Filled(size_t n, DType dtype, cuda::Stream& stream) {
-  constexpr size_t kDifferent = 65521;  // a prime: rows begin at different ones
+  constexpr size_t kDifferent = 65521;  // a prime, so that rows begin at different values
   LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer values,
                           Uploaded(RandomValues(std::min(n, kDifferent), 3), stream));
   LAMINA_ASSIGN_OR_RETURN(cuda::DeviceBuffer buffer,
@@ -33,7 +33,8 @@ Result<cuda::DeviceBuffer> Filled(size_t n, DType dtype, cuda::Stream& stream) {
 
 TimedLaunches::TimedLaunches(std::function<void()> launch, cuda::Stream& stream)
     : launch_(std::move(launch)), stream_(stream) {
-  for (int i = 0; i < 2; ++i) Seconds();  // warm-up: slices are recorded as graphs the second time
+  // Slices are recorded as graphs the second time.
+  for (int i = 0; i < 2; ++i) Seconds();
   times_ = static_cast<int>(std::clamp(kSampleSeconds / Seconds(), 1.0, 1000.0));
 }
 

@@ -1,4 +1,4 @@
-// What the cases on a GPU share: values on the device, and how launches are timed.
+// What the cases on a GPU share: values on the device, and the timing of launches.
 #pragma once
 
 #include <functional>
@@ -10,6 +10,7 @@
 
 namespace lamina {
 
+// A copy of the values on the device, complete on return.
 template <typename T>
 Result<cuda::DeviceBuffer> Uploaded(const std::vector<T>& values, cuda::Stream& stream) {
   LAMINA_ASSIGN_OR_RETURN(cuda::DeviceBuffer buffer,
@@ -19,16 +20,18 @@ Result<cuda::DeviceBuffer> Uploaded(const std::vector<T>& values, cuda::Stream& 
   return buffer;
 }
 
-// n values of `dtype` on the device: a few thousand random ones, again and again.
+// n values of `dtype` on the device: random ones, which repeat after 65,521.
 Result<cuda::DeviceBuffer> Filled(size_t n, DType dtype, cuda::Stream& stream);
 
-// Seconds of one `launch`: of as many as make up a sample, back to back.
+// Times a launch by running it many times back to back. Thread: owner.
 class TimedLaunches {
  public:
-  // Warms up. Borrows the stream.
+  // Warms up, and finds out how many launches make up a sample. Borrows the stream.
   TimedLaunches(std::function<void()> launch, cuda::Stream& stream);
 
+  // Seconds of one launch, as the mean over a sample.
   double Seconds();
+  // The first error of any launch.
   const Status& failure() const { return failure_; }
 
  private:

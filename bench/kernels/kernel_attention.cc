@@ -22,9 +22,10 @@ namespace lamina {
 namespace {
 
 constexpr double kOccupancy = 0.9;
-constexpr int64_t kLongContext = 1 << 14;  // ageing the slab takes many seconds
+// From here on ageing the slab takes many seconds, and is announced.
+constexpr int64_t kLongContext = 1 << 14;
 
-// One decode step's attention in one layer.
+// The attention of one decode step in one layer.
 class Step {
  public:
   Step(const AttentionShape& shape, const KvView& kv,
@@ -46,11 +47,11 @@ class Step {
     return shape_.head_dim * static_cast<int64_t>(ElementSize(kv_.dtype));
   }
   int64_t kv_bytes() const { return num_tokens_ * 2 * shape_.num_kv_heads * row_bytes(); }
-  // Of a sequence.
+  // The mean length of a sequence.
   double mean_tokens() const {
     return static_cast<double>(num_tokens_) / static_cast<double>(tables_.size());
   }
-  // Multiply-adds count two, for q k and for the weighted sum of v.
+  // A multiply-add counts as two operations, for q k and for the weighted sum of v.
   double operations_per_byte() const {
     return 4.0 * shape_.group() * shape_.head_dim / static_cast<double>(2 * row_bytes());
   }
@@ -64,7 +65,7 @@ class Step {
   }
   double seconds() const { return seconds_; }  // of the last Run
 
-  // The first row against the reference.
+  // Compares the first row with the reference.
   Status Check() const {
     std::vector<float> expected(row_);
     AttentionRow row = rows_[0];
@@ -77,7 +78,7 @@ class Step {
     return OkStatus();
   }
 
-  // What it reads, in its order: per sequence and head K, then V.
+  // What the kernel reads, in its order: for each sequence and head K, then V.
   std::vector<SlotRows> Reads() const {
     std::vector<SlotRows> reads;
     const int64_t element = static_cast<int64_t>(ElementSize(kv_.dtype));
@@ -113,7 +114,7 @@ std::vector<std::span<const std::byte>> AsRanges(const std::vector<SlotRows>& re
   return ranges;
 }
 
-// The smaller of what memory and what arithmetic allows. Says in `bound` how often which it was.
+// The smaller of what memory and what arithmetic allow, from samples of both.
 class Roofline {
  public:
   Roofline(const Step& step, std::function<double()> read, WorkerTeam& team)
@@ -183,7 +184,7 @@ Result<std::unique_ptr<AttentionBench>> AttentionBench::Create(DType dtype, int 
   LAMINA_RETURN_IF_ERROR(CheckFits(static_cast<double>(capacity * shape.bytes_per_token()),
                                    fmt::format("two sequences of {} tokens", longest_context)));
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<TokenSlab> slab, TokenSlab::Create(shape, capacity));
-  // As much randomness as makes every row another one.
+  // Rows begin at different places in a few random values, so that hardly any two are the same.
   const auto width = static_cast<size_t>(kKvHeads * head_dim);
   const std::vector<float> values = RandomValues(width + 1024, 3);
   for (TokenSlot slot = 0; slot < slab->capacity_tokens(); ++slot) {
@@ -195,7 +196,7 @@ Result<std::unique_ptr<AttentionBench>> AttentionBench::Create(DType dtype, int 
 Result<AttentionBench::Tables> AttentionBench::MakeTables(const AttentionCase& test) const {
   const int64_t capacity = slab_->capacity_tokens();
   if (test.order == SlotOrder::kChurn) {
-    // The same for all groups and teams: it takes longer than the measurement.
+    // Kept for all groups and teams: ageing a slab takes longer than measuring on it.
     static std::map<std::tuple<int64_t, int64_t>, Tables> known;
     Tables& tables = known[{capacity, test.context}];
     if (tables.empty()) {

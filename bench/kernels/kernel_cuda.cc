@@ -32,7 +32,7 @@ struct CudaAttentionSizes {
   int64_t context, sequences;
 };
 
-// A slab of exactly the tokens of all sequences, each in random slots.
+// The slab has exactly the tokens of all sequences, each in random slots.
 Result<Measurement> MeasureCudaAttention(const CudaAttentionSizes& sizes, int repeats,
                                          cuda::Stream& stream) {
   const int64_t capacity = sizes.context * sizes.sequences;
@@ -91,7 +91,7 @@ Result<Measurement> MeasureCudaAttention(const CudaAttentionSizes& sizes, int re
   LAMINA_RETURN_IF_ERROR(ours.failure());
   LAMINA_RETURN_IF_ERROR(other.failure());
 
-  // The first row against the reference.
+  // The first row is compared with the reference.
   std::vector<std::byte> host_k(k.size_bytes()), host_v(v.size_bytes());
   std::vector<float> got(width), expected(width);
   cuda::CopyToHost(host_k.data(), k.data(), host_k.size(), stream);
@@ -161,7 +161,7 @@ Result<Measurement> MeasureCudaLinear(const CudaLinearSizes& sizes, int repeats,
   LAMINA_RETURN_IF_ERROR(ours.failure());
   LAMINA_RETURN_IF_ERROR(other.failure());
 
-  // Both are of the same rows, but for rounding.
+  // Both are results of the same rows, but for rounding.
   std::vector<float> got(y_size), expected(y_size);
   cuda::CopyToHost(got.data(), y.data(), y.size_bytes(), stream);
   cuda::CopyToHost(expected.data(), other_y.data(), other_y.size_bytes(), stream);

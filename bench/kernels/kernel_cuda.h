@@ -13,6 +13,7 @@
 
 namespace lamina {
 
+// Which kernels are measured, at every combination of their sizes.
 struct CudaCases {
   bool attention = true, linear = true, slices = true, round_trips = true;
   std::vector<int64_t> contexts;
@@ -23,18 +24,19 @@ struct CudaCases {
     int64_t out_features = 0, in_features = 0;
   };
   std::vector<Matrix> matrices;
-  std::vector<std::string> models;  // folders with a config.json
-  // Of all sequences of an attention case: more than the device caches.
+  // Folders with a config.json.
+  std::vector<std::string> models;
+  // Tokens of all sequences of an attention case together: more than the device caches.
   int64_t tokens = 1 << 16;
   int repeats = 7;
   RoundTripCase round_trip;  // at each of `contexts`
 };
 
-// Decode attention against a copy on the device, whose reads and writes both count: it moves as
-// many bytes over the same memory. Linear layers against cuBLAS alone on rows that are in the
-// weights' type already. Slices as MeasureCudaSlice, round trips as MeasureRoundTrip. References
-// are measured in turn with ours. Calls `print` for each case. kNotFound, kUnimplemented: no such
-// device. kInternal: a result is wrong.
+// Calls `print` for each case. The references, which are measured in turn with ours: for decode
+// attention a copy on the device whose reads and writes both count, as it moves as many bytes over
+// the same memory; for linear layers cuBLAS alone, on rows that are in the weights' type already;
+// for slices and round trips see MeasureCudaSlice and MeasureRoundTrip. kNotFound or kUnimplemented
+// if there is no such device, kInternal if a result is wrong.
 Status MeasureCudaKernels(int device, const CudaCases& cases,
                           const std::function<void(const Measurement&)>& print);
 

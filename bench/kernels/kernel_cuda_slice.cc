@@ -19,7 +19,7 @@
 namespace lamina {
 namespace {
 
-// A slice's operators at the least each can take.
+// The operators of a slice, each at the least it can take.
 class SliceParts {
  public:
   static Result<std::unique_ptr<SliceParts>> Create(const SlicedModel& model, const Slice& slice,
@@ -60,7 +60,7 @@ class SliceParts {
 
   int64_t width(ValueId id) const { return model_.graph.values[static_cast<size_t>(id)].width; }
 
-  // Of an operator that is no linear layer: it reads and writes each value once.
+  // For an operator that is no linear layer: it reads and writes each value once.
   int64_t BytesMoved(const Op& op) const {
     int64_t elements = width(op.output);
     for (const ValueId input : op.inputs) elements += width(input);
@@ -70,8 +70,8 @@ class SliceParts {
   void Launch() {
     for (const Op& op : slice_.program) {
       if (op.kind == OpKind::kTokens || op.kind == OpKind::kPositions) continue;
-      // A kernel reads half of the bytes and writes the other half; copies would go to another
-      // engine.
+      // A kernel that reads half of the bytes and writes as many. A copy would be done by another
+      // engine of the device.
       if (op.kind != OpKind::kLinear) {
         cuda::Scale(from_.as<float>(), 1, BytesMoved(op) / 2 / static_cast<int64_t>(sizeof(float)),
                     to_.as<float>(), stream_);

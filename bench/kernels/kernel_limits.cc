@@ -14,14 +14,16 @@ namespace {
 #define LAMINA_AVX2 __attribute__((target("avx2,fma")))
 #define LAMINA_AVX512 __attribute__((target("avx512f")))
 
-// Independent sums: two units, four cycles from one addition to the next, and some to spare.
+// Independent sums: CPUs have two units, with four cycles from one addition to the next, and a few
+// more do no harm.
 constexpr int kChains = 12;
-constexpr int kFmaRounds = 20000;  // that a worker takes at a time: a few tens of microseconds
-constexpr int64_t kStep = 512;     // bytes
-// Bytes that a worker takes at a time: a busy core does not hold up the others.
+// Rounds that a worker runs at a time: a few tens of microseconds.
+constexpr int kFmaRounds = 20000;
+constexpr int64_t kStep = 512;  // bytes
+// Bytes that a worker reads at a time, so that a busy core does not hold up the others.
 constexpr int64_t kReadPart = 1 << 19;
 
-// The sums must reach memory, or the compiler leaves them out.
+// Sends the sums to memory, or the compiler would leave them out.
 template <typename T>
 void Keep(const T& value) {
   asm volatile("" : : "m"(value) : "memory");
@@ -49,7 +51,7 @@ LAMINA_AVX512 void FmaRoundsAvx512() {
   Keep(sum);
 }
 
-// Sums of `bytes` bytes, a multiple of 16, go into four accumulators.
+// Folds `bytes` bytes, a multiple of 16, into four accumulators.
 LAMINA_AVX2 void ReadAvx2(const std::byte* p, int64_t bytes, __m256i (&sum)[4]) {
   const std::byte* end = p + bytes;
   for (; p + 128 <= end; p += 128) {
@@ -106,7 +108,7 @@ LAMINA_AVX512 void ReadRowsAvx512(const SlotRows& rows, int ahead) {
   Keep(sum);
 }
 
-// A range as so many equal streams, which take steps in turn, and a rest.
+// A range as so many equal streams, which are read a step of each in turn, and a rest.
 class StreamReader {
  public:
   StreamReader(std::span<const std::byte> range, const StreamRead& how)
@@ -153,7 +155,7 @@ LAMINA_AVX512 void ReadRangeAvx512(std::span<const std::byte> range, const Strea
 
 bool Wide() { return ActiveCpuIsa() == CpuIsa::kAvx512; }
 
-// Runs all parts on the team, whoever is free taking the next, and returns GB/s.
+// Runs all parts on the team, each worker taking the next part when it is free, and returns GB/s.
 template <typename Part, typename F>
 double TimeParts(const std::vector<Part>& parts, int64_t bytes, WorkerTeam& team, const F& read) {
   std::atomic<size_t> next{0};
@@ -164,7 +166,7 @@ double TimeParts(const std::vector<Part>& parts, int64_t bytes, WorkerTeam& team
   return static_cast<double>(bytes) / SecondsSince(start) / 1e9;
 }
 
-// The way whose median rate is highest.
+// The way whose median rate of three is the highest.
 template <typename T, typename F>
 T Fastest(const std::vector<T>& ways, const F& measure) {
   T fastest = ways.front();

@@ -14,8 +14,10 @@
 namespace lamina {
 namespace {
 
-constexpr double kSampleOperations = 4e9;  // at least, so that a sample is longer than a time slice
-constexpr int64_t kRandomWeights = 65521;  // a prime: outputs differ
+// A sample has at least so many, to be longer than a time slice.
+constexpr double kSampleOperations = 4e9;
+// A prime, so that rows begin at different weights and outputs differ.
+constexpr int64_t kRandomWeights = 65521;
 
 size_t NumCopies(int64_t copies_bytes, int64_t bytes) {
   return static_cast<size_t>(std::max<int64_t>(1, (copies_bytes + bytes - 1) / bytes));
@@ -26,7 +28,7 @@ size_t NumCopies(int64_t copies_bytes, int64_t bytes) {
 Status LinearBench::CheckFits(int64_t out_features, int64_t in_features, int64_t rows,
                               bool has_blas) {
   const auto out = static_cast<double>(out_features), in = static_cast<double>(in_features);
-  // In order, packed, of OpenBLAS.
+  // Weights in order (bf16), packed (bf16), and for OpenBLAS (fp32).
   const double weights = out * in * (has_blas ? 2 + 2 + 4 : 2 + 2);
   return lamina::CheckFits(
       weights + static_cast<double>(rows) * (in + 2 * out) * sizeof(float),
@@ -75,7 +77,8 @@ double LinearBench::RunPeer(int64_t rows, size_t calls) {
   return Operations(rows, calls) / SecondsSince(start) / 1e9;
 }
 
-// Some outputs of the last row against sums in double precision, and all against OpenBLAS.
+// Compares some outputs of the last row with sums in double precision, and all outputs with
+// OpenBLAS's.
 Status LinearBench::Check(int64_t rows) const {
   const float* x = &x_[static_cast<size_t>((rows - 1) * in_features_)];
   const float* y = &y_[static_cast<size_t>((rows - 1) * out_features_)];
@@ -110,7 +113,7 @@ Result<std::vector<Measurement>> LinearBench::Measure(int64_t rows, int repeats,
                         static_cast<size_t>(copy.size_bytes()));
     bytes += copy.size_bytes();
   }
-  // The weights' bytes as GFLOP/s: how many operations each of them takes part in.
+  // How many operations each byte of the weights takes part in: it makes GFLOP/s of GB/s.
   const double operations_per_byte = Operations(rows, copies_.size()) / static_cast<double>(bytes);
   const nlohmann::json sizes = {{"rows", rows},
                                 {"out", out_features_},

@@ -11,6 +11,7 @@ Measurement MeasureRatePair(const std::string& name, const nlohmann::json& sizes
   pair.ours();  // warm-up: pages, caches, threads
   pair.other();
   for (int i = 0; i < repeats; ++i) {
+    // Each is the first of every other pair, so that being first decides nothing.
     const bool ours_first = i % 2 == 0;
     if (ours_first) ours.push_back(pair.ours());
     other.push_back(pair.other());

@@ -1,5 +1,5 @@
-// Our rate and a reference's in turn, so that a machine whose speed drifts does not decide the
-// ratio: it is the median over the pairs.
+// Measures our rate and a reference's in turn, so that a machine whose speed drifts does not decide
+// their ratio, which is the median over the pairs.
 #pragma once
 
 #include <functional>
@@ -9,17 +9,18 @@
 
 namespace lamina {
 
+// What is compared.
 struct RatePair {
   std::string unit;
   std::string reference;
   std::string note;
   std::function<double()> ours;   // one sample, in `unit`
-  std::function<double()> other;  // the reference's, in `unit`
+  std::function<double()> other;  // one sample of the reference, in `unit`
 };
 
 // `name` and `sizes` are the case. The note begins with the ratio of the best samples: on a busy
-// machine they say what an idle one would do. p99 is the slowest per cent of our samples. REQUIRES:
-// repeats >= 1.
+// machine they say what an idle one would do. p99 is the first percentile of our rates, that of the
+// slowest samples. REQUIRES: repeats >= 1.
 Measurement MeasureRatePair(const std::string& name, const nlohmann::json& sizes, int repeats,
                             const RatePair& pair);
 

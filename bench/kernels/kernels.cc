@@ -21,7 +21,7 @@ namespace lamina {
 namespace {
 
 struct KernelOptions {
-  // Empty: attention and linear, on a GPU also slice and round-trip.
+  // Empty: attention and linear; on a GPU also slice and round-trip.
   std::vector<std::string> kernels;
   std::vector<int> threads = NumAllowedCores() > 1 ? std::vector{1, 2} : std::vector{1};
   std::vector<int64_t> contexts = {1024, 4096};
@@ -39,8 +39,8 @@ struct KernelOptions {
   bool json = false;
 };
 
-// What a cache should not hold: four times the 32 MiB that a core complex or a small socket has.
-// `quick` tests the program, not the machine.
+// More than a cache holds: four times the 32 MiB of a core complex or a small socket. `quick` tests
+// the program, and not the machine.
 int64_t WorkingSetBytes(const KernelOptions& options) {
   return int64_t{options.quick ? 4 : 128} << 20;
 }
@@ -74,7 +74,7 @@ void Print(const Measurement& m, const KernelOptions& options) {
 
 using Teams = std::vector<std::unique_ptr<WorkerTeam>>;
 
-// This thread, which owns them all, last: each team may use all cores.
+// The calling thread, which owns all teams, is pinned last, as each team may use all cores.
 Teams MakePinnedTeams(const std::vector<int>& threads) {
   Teams teams;
   for (const int num_threads : threads)
@@ -83,7 +83,7 @@ Teams MakePinnedTeams(const std::vector<int>& threads) {
   return teams;
 }
 
-// Two workers that are pinned to one core would measure how it is shared.
+// Two workers that are pinned to the same core would measure how it is shared.
 Status CheckThreads(const std::vector<int>& threads) {
   const int cores = NumAllowedCores(), most = *std::max_element(threads.begin(), threads.end());
   if (most <= cores) return OkStatus();
@@ -212,13 +212,13 @@ Status Measure(KernelOptions options) {
     options.head_dims = {64};
     options.rows = {1, 16};
     options.models = {"models/tiny-stories"};
-    // A GPU may be an emulated one.
+    // Small, as the GPU may be an emulated one.
     options.shapes = {options.device == "cpu" ? "512x256" : "64x32"};
   }
   if (options.device != "cpu") return MeasureOnCuda(options);
   LAMINA_RETURN_IF_ERROR(CheckLimitsOf(ActiveCpuIsa()));
   LAMINA_RETURN_IF_ERROR(CheckThreads(options.threads));
-  // Before the teams pin this thread.
+  // Before the teams pin this thread, which OpenBLAS's threads would inherit.
   const Result<std::unique_ptr<OpenBlas>> blas = OpenBlas::Load();
   const Teams teams = MakePinnedTeams(options.threads);
   if (options.kernels.empty()) options.kernels = {"attention", "linear"};

@@ -12,7 +12,7 @@ namespace {
 
 struct RunningSequence {
   std::vector<TokenSlot> slots;
-  size_t last_tokens = 0;  // leaves with so many
+  size_t last_tokens = 0;  // the sequence leaves when it has so many
 };
 
 class ChurnRun {
@@ -45,7 +45,7 @@ class ChurnRun {
   }
 
  private:
-  // What comes next.
+  // Draws the next sequence to be admitted.
   void Draw() {
     std::uniform_int_distribution<int64_t> prompt(churn_.mean_tokens / 2, churn_.mean_tokens),
         output(1, churn_.mean_tokens / 2);
@@ -62,8 +62,8 @@ class ChurnRun {
     }
   }
 
-  // A token for everybody who is not done. One that finds no slot leaves too, as one that is
-  // preempted.
+  // A token for every sequence that is not done. A sequence that finds no slot leaves too, as one
+  // that is preempted would.
   void Step() {
     std::vector<RunningSequence> left;
     left.reserve(running_.size());

@@ -8,7 +8,8 @@
 namespace lamina {
 namespace {
 
-constexpr size_t kReadBytes = size_t{512} << 20;  // that no cache holds
+// More than any cache holds.
+constexpr size_t kReadBytes = size_t{512} << 20;
 constexpr double kFmaSeconds = 0.2;
 
 std::byte* TouchedMemory() {
@@ -37,6 +38,7 @@ DeviceSpec MachineLimits::device() const {
   device.name = "this machine";
   device.bf16_tflops = Percentile(gflops_, 0.5) * 1e-3;
   device.bandwidth_gb_per_s = Percentile(gb_per_s_, 0.5);
+  // The peak is what was reached, so nothing is lost of it.
   device.mfu = {{1, 1.0}};
   device.source = "measured";
   return device;

@@ -1,5 +1,5 @@
 // This machine as a device of the cost model: what its cores and its memory reach at most, measured
-// beside what is held against it.
+// beside what is compared with it.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@
 
 namespace lamina {
 
-// Thread: one owner.
+// Thread: owner.
 class MachineLimits {
  public:
-  // Borrows the team: its workers are those that are measured. REQUIRES:
+  // Borrows the team, whose workers are measured. Takes 512 MiB of memory. REQUIRES:
   // CheckLimitsOf(ActiveCpuIsa()) is OK.
   explicit MachineLimits(WorkerTeam& team);
   ~MachineLimits();
@@ -25,14 +25,15 @@ class MachineLimits {
   // Takes another sample, in a few tenths of a second.
   void Measure();
 
-  // Medians of the samples: multiply-adds of vectors, and a stream of reads; both without a loss.
-  // REQUIRES: Measure was called.
+  // Medians of the samples: multiply-adds of vectors, and a stream of reads, both taken to be
+  // reached without any loss. REQUIRES: Measure was called.
   DeviceSpec device() const;
 
  private:
   WorkerTeam& team_;
   std::byte* const memory_;
-  const std::vector<std::span<const std::byte>> ranges_;  // one, or none if there is no memory
+  // One range; it is empty if there is no memory.
+  const std::vector<std::span<const std::byte>> ranges_;
   const StreamRead how_;
   std::vector<double> gflops_, gb_per_s_;
 };

@@ -1,5 +1,5 @@
-// Whether what a benchmark is told to fill fits here. A system gives away memory that it does not
-// have, and ends the program that uses it.
+// Whether what a benchmark is asked to fill fits into this machine. An operating system gives away
+// memory that it does not have, and ends the program that uses it.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@
 
 namespace lamina {
 
-// kOutOfSpace if `bytes` for `what` are more than half of this machine's memory; says both.
+// kOutOfSpace, with both numbers, if `bytes` for `what` are more than half of this machine's
+// memory.
 Status CheckFits(double bytes, const std::string& what);
 
 }  // namespace lamina

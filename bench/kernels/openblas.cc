@@ -10,7 +10,7 @@
 namespace lamina {
 namespace {
 
-// Of cblas.h.
+// Values of cblas.h.
 constexpr int kRowMajor = 101, kNoTrans = 111, kTrans = 112;
 
 template <typename F>
@@ -22,9 +22,9 @@ bool Find(void* library, const char* name, F& function) {
 }  // namespace
 
 Result<std::unique_ptr<OpenBlas>> OpenBlas::Load() {
-  // A release older than the CPU takes its AVX2 kernels.
+  // A release that is older than the CPU would use its AVX2 kernels.
   if (ActiveCpuIsa() == CpuIsa::kAvx512) setenv("OPENBLAS_CORETYPE", "SkylakeX", /*overwrite=*/0);
-  // Stays: its threads run until the process ends.
+  // Never closed: its threads run until the process ends.
   void* library = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr)
     return NotFound(std::string(dlerror()) + "; apt-get install libopenblas0-pthread has it");

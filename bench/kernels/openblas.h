@@ -1,5 +1,5 @@
-// OpenBLAS, if this machine has it: what linear layers are compared with. Loaded at run time;
-// nothing here needs it to build.
+// OpenBLAS, if this machine has it: what linear layers are compared with. It is loaded at run time,
+// so that nothing needs it to build.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,18 @@
 
 namespace lamina {
 
-// Thread: one owner, for OpenBLAS as a whole.
+// Thread: owner, for OpenBLAS as a whole.
 class OpenBlas {
  public:
-  // kNotFound if libopenblas.so.0 is not installed: names the package. To be called before threads
-  // are pinned: its threads start here. Uses AVX-512 where our kernels do, unless OPENBLAS_CORETYPE
-  // says otherwise.
+  // Uses AVX-512 where our kernels do, unless OPENBLAS_CORETYPE says otherwise. Call it before
+  // threads are pinned, as OpenBLAS starts its threads here. kNotFound, naming the package, if
+  // libopenblas.so.0 is not installed.
   static Result<std::unique_ptr<OpenBlas>> Load();
 
-  // "OpenBLAS 0.3.21 SkylakeX", say.
+  // "OpenBLAS 0.3.21 SkylakeX", for example.
   const std::string& description() const { return description_; }
 
-  // y = x W^T by sgemv for one row, else by sgemm. x: [rows, in_features], weights: [out_features,
+  // y = x W^T, by sgemv for one row, else by sgemm. x: [rows, in_features], weights: [out_features,
   // in_features], y: [rows, out_features].
   void Linear(const float* weights, int64_t out_features, int64_t in_features, const float* x,
               int64_t rows, float* y) const;

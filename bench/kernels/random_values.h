@@ -1,4 +1,4 @@
-// Inputs of kernels that are measured.
+// Inputs for kernels that are measured.
 #pragma once
 
 #include <cstddef>

@@ -34,13 +34,14 @@ std::string PercentText(double ours, double paper) {
   return fmt::format("{:+.1f} %", 100 * (ours / paper - 1));
 }
 
-// What has room beside the bars: without what stands behind a colon, if it is long.
+// What there is room for beside the bars: without what follows a colon, if it is long.
 std::string LabelOf(const Comparison& row) {
   constexpr size_t kLongest = 46;
   return row.what.size() <= kLongest ? row.what : row.what.substr(0, row.what.find(": "));
 }
 
-// Both figures of each row, on a scale that has room for ratios of 1 and of 60.
+// Both figures of each row, on a scale that shows ratios of 1 as well as of 60. "" if a figure is
+// missing.
 std::string PictureOf(const Section& section) {
   BarChart chart{section.title, {}, true};
   for (const Comparison& row : section.rows) {

@@ -6,34 +6,41 @@
 
 namespace lamina {
 
-// One figure, or a range if the two ends differ. Above 0; 0 and 0: none yet.
+// One figure, or a range if its two ends differ. Figures are above 0; {0, 0} is none yet.
 struct Figure {
   double from = 0, to = 0;
 
   static Figure One(double value) { return {value, value}; }
   bool is_range() const { return from != to; }
-  void Include(double value);  // widens the range
+  // Widens the range so that it has the value.
+  void Include(double value);
 };
 
+// One row of a report.
 struct Comparison {
   std::string what;
   Figure paper, ours;
   std::string unit;
 };
 
+// One table of a report.
 struct Section {
   std::string title;
-  std::string text;  // what is compared, and how ours comes about
+  // What is compared, and how our figures come about.
+  std::string text;
   std::vector<Comparison> rows;
-  std::string remark;               // where ours differ, why; "" if they do not
-  std::string reference = "paper";  // what ours stand beside
+  // Where our figures differ, and why; "" if they do not.
+  std::string remark;
+  // What our figures are compared with.
+  std::string reference = "paper";
 };
 
-// "+3.1 %"; of a range both ends: "-24.0 % to +8.2 %".
+// "+3.1 %"; if either figure is a range, both ends: "-24.0 % to +8.2 %".
 std::string DifferenceText(const Comparison& row);
 
+// The report as Markdown.
 std::string ToMarkdown(const std::vector<Section>& sections);
-// One file with pictures in it.
+// The report as one HTML file with pictures in it.
 std::string ToHtml(const std::vector<Section>& sections);
 
 }  // namespace lamina

@@ -13,7 +13,8 @@ namespace lamina {
 namespace {
 
 constexpr double kGb = 1e9;
-constexpr double kA100Price = 17500;  // Table 1, of 80 GB; taken for 40 GB too
+// Table 1's price of 80 GB, taken for 40 GB too.
+constexpr double kA100Price = 17500;
 
 double PerGb(const DeviceSpec& device) {
   return device.price_usd / (static_cast<double>(device.memory_bytes) / kGb);
@@ -22,7 +23,7 @@ double PerBandwidth(const DeviceSpec& device) {
   return device.price_usd / device.bandwidth_gb_per_s;
 }
 
-// Sequences that only decode, all at one context.
+// Sequences that only decode, all of them at one context.
 PlanLoad DecodingAt(double context) {
   PlanLoad load;
   load.output_tokens = 1;
@@ -118,7 +119,8 @@ Result<Section> TableOfBandwidths(const DeviceCatalog& catalog, const std::strin
 
 namespace {
 
-// An A100's money in memory devices that give alpha times its capacity and bandwidth.
+// Memory devices for `share` of an A100's price, which give alpha times the capacity and bandwidth
+// for the money.
 DeviceSpec MemoryForTheMoney(const DeviceSpec& a100, double alpha, double share) {
   DeviceSpec device = a100;
   device.name = "memory devices";
@@ -129,7 +131,8 @@ DeviceSpec MemoryForTheMoney(const DeviceSpec& a100, double alpha, double share)
   return device;
 }
 
-// One, two and four A100s with tensor parallelism, with the MFU that Table 3 gives for each.
+// One, two and four A100s with tensor parallelism, as devices of the catalog with the MFU that
+// Table 3 gives for each.
 struct A100s {
   const char* label;
   std::vector<std::string> devices;
@@ -213,18 +216,19 @@ Result<Section> FigureOfTheory(const DeviceCatalog& catalog, const std::string& 
 
 namespace {
 
-// A model on A100-40Gs in both roles.
+// A model with A100-40Gs as compute and as memory nodes.
 struct OnA100s {
   const char *model, *compute, *label;
   int memory_nodes;
 };
 
+// Disaggregated over homogeneous; rotational over one batch.
 struct Ratios {
   Figure batch, throughput, per_cost, rotational, small_latency;
 };
 
-// The same sequences in one batch and in two that take turns, as with one compute node rotational
-// pipelining does.
+// The same sequences in one batch, and in two that take turns, which is what rotational pipelining
+// does with one compute node.
 void IncludeRotational(const ShapeCost& cost, Ratios& ratios) {
   for (int64_t sequences = 8; sequences <= std::min<int64_t>(cost.max_sequences(), 512);
        sequences *= 2) {
@@ -237,8 +241,8 @@ void IncludeRotational(const ShapeCost& cost, Ratios& ratios) {
 
 Result<Ratios> RatiosOf(const OnA100s& a_case, const DeviceCatalog& catalog,
                         const std::string& models) {
-  // Memory at the price of RTX 3090s: 1600 $ for 24 GB, which for 40 GB is also the price of their
-  // bandwidth within 1 %.
+  // Memory at the price of RTX 3090s, $1600 for 24 GB. For 40 GB that is also the price of their
+  // bandwidth, within 1 %.
   constexpr double kMemoryPrice = 1600.0 / 24 * 40;
   const PlanOptions options = DecodeOnly();
   LAMINA_ASSIGN_OR_RETURN(const DeviceSpec memory, catalog.Find("A100-40G"));
@@ -254,7 +258,7 @@ Result<Ratios> RatiosOf(const OnA100s& a_case, const DeviceCatalog& catalog,
     const ShapeCost apart({a_case.compute, 1, 1, memory.name, a_case.memory_nodes}, side, &memory,
                           load, options);
     const Schedule alone_best = alone.Best();
-    if (alone_best.rows == 0) continue;  // not one sequence fits: no ratio
+    if (alone_best.rows == 0) continue;  // not one sequence fits, so there is no ratio
     const double gain = apart.TokensPerSecond(apart.Best()) / alone.TokensPerSecond(alone_best);
     ratios.batch.Include(static_cast<double>(apart.max_sequences()) /
                          static_cast<double>(alone.max_sequences()));

@@ -16,6 +16,7 @@
 namespace lamina {
 namespace {
 
+// A trace of the paper: its file, and the lengths that are published for it.
 struct Trace {
   const char *label, *file, *published;
 };
@@ -23,9 +24,10 @@ constexpr Trace kTraces[] = {{"Azure-Conv", "azure_llm_2023_conv.csv", "azure-co
                              {"Azure-Code", "azure_llm_2023_code.csv", "azure-code"},
                              {"Kimi-Conv", "mooncake_conversation.jsonl", "mooncake-conv"}};
 
+// Clusters of equal cost, on which a model is served.
 struct Pair {
   const char *model, *label;
-  int compute, memory, alone;  // H100s, H20s; H100s
+  int compute, memory, alone;  // H100s and H20s, against H100s
 };
 constexpr Pair kPairs[] = {{"llama-33b", "LLaMA-33B", 1, 2, 2},
                            {"llama-65b", "LLaMA-65B", 2, 4, 4},
@@ -45,8 +47,10 @@ Result<PlanLoad> LoadOfTrace(const Trace& trace, const std::string& folder) {
     LAMINA_ASSIGN_OR_RETURN(requests, ReadTrace(path, format, EstimatedTokens()));
   }
   PlanLoad load = LoadOf(requests);
-  load.longest = 0;            // as in the paper: whatever is too long for the models is cut
-  load.context_deviation = 0;  // batches are of the capacity
+  // As in the paper: what is too long for a model is cut.
+  load.longest = 0;
+  // The paper's batches are as large as the capacity allows, without headroom.
+  load.context_deviation = 0;
   return load;
 }
 
@@ -56,7 +60,7 @@ std::string ProfilePath(const std::string& folder, const char* gpu, const char* 
   return fmt::format("{}/{}_{}_linear.csv", folder, gpu, model);
 }
 
-// The catalog, with measured times for the H100's linear layers.
+// The catalog with measured times for the linear layers of H100s.
 Result<DeviceCatalog> WithProfiles(const PaperTablesOptions& options) {
   std::string files;
   for (const char* model : kProfiledModels)
@@ -156,8 +160,8 @@ struct Errors {
   }
 };
 
-// Of one layer, at every number of rows that was measured, up to the 2,048 that a decode step can
-// have.
+// Errors of one layer's time at every number of rows that was measured, up to the 2,048 that a
+// decode step can have.
 Result<Errors> ErrorsOf(const LayerProfile& truth, const std::vector<const LayerProfile*>& others,
                         const DeviceSpec& device, int workers) {
   LAMINA_ASSIGN_OR_RETURN(const LayerProfile measured, truth.WithWorkers(workers));

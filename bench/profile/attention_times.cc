@@ -17,7 +17,7 @@ constexpr int64_t kDecodeContext = 512;
 constexpr int64_t kChunks[] = {32, 512};  // rows of a prompt
 constexpr int kRepeats = 7;
 
-// Of the kernel alone, as it runs on memory nodes and, for prompts, on compute nodes.
+// Measures the kernel alone, as it runs on memory nodes and, for prompts, on compute nodes.
 class Bench {
  public:
   Bench(const AttentionHeads& heads, const TokenSlab& slab, WorkerTeam& team)

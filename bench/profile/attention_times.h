@@ -1,4 +1,4 @@
-// What attention takes on this machine's cores.
+// Measures what attention takes on this machine's cores, for `lamina bench profile`.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,14 @@
 
 namespace lamina {
 
+// One measured load.
 struct AttentionTime {
   AttentionLoad load;
-  double seconds = 0;  // the median
+  double seconds = 0;  // median
 };
 
-// Decode over many sequences, whose K and V fill so many bytes that no cache holds them, and chunks
-// of one prompt. kOutOfSpace if their memory cannot be had.
+// First decode over many sequences, whose K and V fill `kv_bytes`, more than any cache holds; then
+// chunks of one prompt, the largest last. kOutOfSpace if there is not enough memory.
 Result<std::vector<AttentionTime>> MeasureAttention(const AttentionHeads& heads, WorkerTeam& team,
                                                     int64_t kv_bytes = int64_t{256} << 20);
 

@@ -21,8 +21,8 @@ constexpr Column kColumns[] = {&LayerTimes::input_norm, &LayerTimes::qkv,       
                                &LayerTimes::activation, &LayerTimes::down,      &LayerTimes::add,
                                &LayerTimes::head};
 
-// Where the operators of a slice count. The last addition ends a layer: what follows it belongs to
-// the next one, or to the head.
+// In which column each operator of a slice counts; null for none. The last addition ends a layer:
+// what follows it belongs to the next layer, or to the head.
 std::vector<Column> ColumnsOf(const Slice& slice) {
   const std::vector<Op>& program = slice.program;
   const auto is_add = [](const Op& op) { return op.kind == OpKind::kAdd; };
@@ -36,8 +36,9 @@ std::vector<Column> ColumnsOf(const Slice& slice) {
   for (auto op = program.begin(); op != program.end(); ++op) {
     const bool is_norm = op->kind == OpKind::kRmsNorm || op->kind == OpKind::kLayerNorm;
     Column column = nullptr;
+    // Reading a few rows of a table takes no time to speak of.
     if (op->kind == OpKind::kEmbedding || op->kind == OpKind::kPositionEmbedding) {
-      column = nullptr;  // a few rows of a table
+      column = nullptr;
     } else if (op >= next_layer || !ends_layer) {
       column = ends_model       ? &LayerTimes::head
                : is_matrix(*op) ? &LayerTimes::qkv
@@ -66,6 +67,7 @@ LayerTimes RunStep(const SlicedModel& model, const std::vector<std::vector<Colum
   slices.Begin(tokens, positions);
   for (size_t k = 0; k < model.slices.size(); ++k) {
     const Slice& slice = model.slices[k];
+    // In place of attention: any numbers that cannot become infinite.
     if (slice.attention_out >= 0) {
       const auto elements = static_cast<int64_t>(tokens.size()) * slices.width(slice.attention_out);
       std::fill_n(slices.value(slice.attention_out), elements, 0.01f);
@@ -75,7 +77,8 @@ LayerTimes RunStep(const SlicedModel& model, const std::vector<std::vector<Colum
       slices.RunTo(static_cast<int>(k), slice.program[i].output);
       if (columns[k][i] != nullptr) sum.*columns[k][i] += SecondsSince(start);
     }
-    slices.Run(static_cast<int>(k));  // nothing is left of it
+    // Ends the slice; RunTo has run all of it.
+    slices.Run(static_cast<int>(k));
   }
   return sum;
 }

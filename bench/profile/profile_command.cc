@@ -35,14 +35,14 @@ struct ProfileOptions {
   int threads = 0;
 };
 
-// The share of the peak that makes the roofline's operations take as long as was measured.
+// The share of the peak at which the roofline's operations take as long as was measured.
 MfuPoint PointOf(double batch, double operations, double seconds, double peak) {
   return {std::max(1, static_cast<int>(batch + 0.5)),
           std::clamp(operations / (seconds * peak), 1e-6, 1.0)};
 }
 
-// The logits' matrix has no column in the layers' file: it runs at what was measured with so many
-// rows.
+// The file of layer times has no column for the logits' matrix, which the cost model takes by its
+// roofline: at the share of the peak that was measured with so many rows.
 std::vector<MfuPoint> HeadMfu(const ModelConfig& model, const std::vector<LayerTimes>& times,
                               double peak) {
   std::vector<MfuPoint> points;

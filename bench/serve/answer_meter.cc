@@ -15,7 +15,8 @@ const json* FieldOf(const json& object, const char* key) {
   return found == object.end() || found->is_null() ? nullptr : &*found;
 }
 
-// Of a completion, or anything that a chat says: content, reasoning, calls of tools.
+// Whether the choice has the text of a completion, or anything that a chat says: content,
+// reasoning, calls of tools.
 bool HasText(const json& choice) {
   if (const json* text = FieldOf(choice, "text")) return *text != "";
   const json* delta = FieldOf(choice, "delta");
@@ -26,14 +27,14 @@ bool HasText(const json& choice) {
   return false;
 }
 
-// {"delta": {"role": "assistant", "content": ""}} comes before anything is computed.
+// {"delta": {"role": "assistant", "content": ""}}, which comes before anything is computed.
 bool OnlyAnnouncesTheRole(const json& choice) {
   const json* delta = FieldOf(choice, "delta");
   return delta != nullptr && FieldOf(*delta, "role") != nullptr &&
          FieldOf(choice, "finish_reason") == nullptr && !HasText(choice);
 }
 
-// 0: it does not say, or more than an answer can have.
+// 0 if the server does not say, or says more than an answer can have.
 int64_t CountIn(const json& usage, const char* key) {
   constexpr int64_t kMostTokens = 1'000'000'000;  // sums of so many cannot overflow
   const json* count = FieldOf(usage, key);
@@ -62,13 +63,15 @@ void AnswerMeter::Take(std::string_view data, TimePoint at) {
       OnlyAnnouncesTheRole((*choices)[0]))
     return;
   const bool has_text = HasText((*choices)[0]);
+  // The first text makes what came before it no tokens.
   if (has_text && num_texts_++ == 0) events_.clear();
   events_.push_back(at);
   if (has_text) up_to_last_text_ = events_.size();
 }
 
-// An empty event at the end is a token, such as the one that ends the text, or only says why the
-// answer is over: the server's count has the former in it.
+// An empty event at the end is either a token without text, such as the one that ends the text, or
+// only says why the answer is over. The server's count has the former in it, and not the latter;
+// without a count such events are left out.
 size_t AnswerMeter::num_timed_events() const {
   return counted_by_server() || num_texts_ == 0 ? events_.size() : up_to_last_text_;
 }

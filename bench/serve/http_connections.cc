@@ -15,7 +15,8 @@ using boost::system::error_code;
 
 namespace {
 
-constexpr size_t kMaxErrorBodyBytes = 64 << 10;  // of the body of an answer that is no stream
+// How much of an answer that is no stream is kept for the error message.
+constexpr size_t kMaxErrorBodyBytes = 64 << 10;
 
 }  // namespace
 
@@ -24,7 +25,7 @@ struct HttpConnections::Connection {
 
   beast::tcp_stream stream;
   beast::flat_buffer buffer;
-  bool answered = false;  // a byte of the current answer came
+  bool answered = false;  // a byte of the current answer has come
   bool reusable = false;  // the last answer ended so that another request may follow
 };
 
@@ -86,8 +87,10 @@ asio::awaitable<StreamEnd> HttpConnections::PostForEvents(const std::string& pat
       connection->stream.socket().set_option(asio::ip::tcp::no_delay(true), error);
     }
     StreamEnd end = co_await Exchange(*connection, path, json, on_event);
+    // The server has most likely closed the idle connection before the request reached it, so the
+    // request is sent again.
     if (reused && !connection->answered && end.error_kind == "connection lost") {
-      idle_.clear();  // as likely closed as this one
+      idle_.clear();  // the others have most likely been closed too
       continue;
     }
     if (connection->reusable) idle_.push_back(std::move(connection));
@@ -112,8 +115,10 @@ asio::awaitable<StreamEnd> HttpConnections::Exchange(Connection& connection,
   co_await http::async_write(connection.stream, request,
                              asio::redirect_error(asio::use_awaitable, write_error));
 
-  // A server that refuses a large body may answer and close before all is sent: its answer counts.
+  // A server that refuses a large body may answer, and close the connection, before all is sent.
+  // Its answer counts, so that a write error is kept until there is none.
   http::response_parser<http::string_body> parser;
+  // A stream may be of any length: its events are not kept.
   parser.body_limit(boost::none);
   error_code error;
   co_await http::async_read_header(connection.stream, connection.buffer, parser,

@@ -19,37 +19,41 @@ namespace lamina {
 
 // How a streamed answer ended.
 struct StreamEnd {
-  // "": well; else a few words that are the same for all errors of a kind, such as "timed out" or
-  // "HTTP 503".
+  // "" if it ended well; else a few words that are the same for all errors of a kind, such as
+  // "timed out" or "HTTP 503".
   std::string error_kind;
   std::string error;  // what happened exactly
 
   bool ok() const { return error_kind.empty(); }
 };
 
-// Thread: that of `io`.
+// A pool of connections. A request takes an idle one or opens another. Thread: that of `io`.
 class HttpConnections {
  public:
-  // One server-sent event, "[DONE]" included, and when its bytes were there. What it points to is
-  // gone after the call.
+  // Gets one server-sent event, "[DONE]" included, and when its bytes had come. The data is valid
+  // during the call only.
   using OnEvent = std::function<void(std::string_view data, TimePoint at)>;
 
-  // Looks the host up. `api_key` is sent as a bearer token unless empty. kPeerLost: no such host.
+  // Looks up the host. `api_key` is sent as a bearer token unless it is empty. Borrows `io`.
+  // kPeerLost if the host is unknown.
   static Result<std::unique_ptr<HttpConnections>> Create(boost::asio::io_context& io, HttpUrl url,
                                                          const std::string& api_key);
   ~HttpConnections();
 
-  // A connection that the server closed while it was idle is replaced, once. `path`, `json` and
-  // `on_event` must live until the end.
+  // Posts `json` and hands over the events of the answer until it ends or `deadline` passes. A
+  // connection that the server has closed while it was idle is replaced by another one. `path`,
+  // `json` and `on_event` must outlive the coroutine.
   boost::asio::awaitable<StreamEnd> PostForEvents(const std::string& path, const std::string& json,
                                                   TimePoint deadline, const OnEvent& on_event);
 
-  int num_opened() const { return num_opened_; }  // connections so far
+  // Connections opened so far.
+  int num_opened() const { return num_opened_; }
 
  private:
   struct Connection;
   HttpConnections(boost::asio::io_context& io, HttpUrl url, std::string api_key);
 
+  // One request and its answer on a connection.
   boost::asio::awaitable<StreamEnd> Exchange(Connection& connection, const std::string& path,
                                              const std::string& json, const OnEvent& on_event);
 
@@ -57,7 +61,8 @@ class HttpConnections {
   const HttpUrl url_;
   const std::string api_key_;
   boost::asio::ip::tcp::resolver::results_type endpoints_;
-  std::vector<std::unique_ptr<Connection>> idle_;  // the last used last
+  // The one used last is at the end, and is used first.
+  std::vector<std::unique_ptr<Connection>> idle_;
   int num_opened_ = 0;
 };
 

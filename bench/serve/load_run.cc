@@ -31,7 +31,7 @@ double CpuSeconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-// One run; everything happens on the thread that calls Run.
+// One run. Everything happens on the thread that calls Run.
 class LoadRun {
  public:
   LoadRun(const std::vector<LoadRequest>& requests, const LoadOptions& options)
@@ -72,7 +72,7 @@ class LoadRun {
     });
   }
 
-  // What is under way stays as it is: nothing of it runs again.
+  // Coroutines that are suspended stay so: nothing of them runs again.
   void EndEarly() {
     End();
     result_.ended_early = true;
@@ -91,6 +91,7 @@ class LoadRun {
         due_.expires_at(due);
         co_await due_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
       }
+      // A request that has to wait for a slot is not sent late by the generator.
       const bool waits = !HasSlot();
       while (!HasSlot()) {
         slot_free_.expires_at(TimePoint::max());
@@ -151,7 +152,7 @@ class LoadRun {
     end_ = Clock::now();
     progress_.cancel();
     signals_.cancel();
-    signals_.clear();  // what they did before holds again
+    signals_.clear();  // their former dispositions hold again
     ended_ = true;
   }
 

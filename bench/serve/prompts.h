@@ -1,4 +1,4 @@
-// Prompts of a wanted number of tokens.
+// Makes prompts of a wanted number of tokens.
 #pragma once
 
 #include <cstdint>
@@ -13,31 +13,37 @@
 
 namespace lamina {
 
-// Prompts are made of words that are a token each, chosen by seed: with a tokenizer the text is
-// encoded and corrected until it has exactly the wanted number of tokens, those that the model puts
-// around it included; without one the count is an estimate. Equal prefix blocks of a trace are
-// equal text, whatever the request. Requests of a dataset with text keep theirs.
+// Prompts are made of words that are one token each, chosen by a seed. With a tokenizer a text is
+// encoded and corrected, a few times at most, until it has exactly the wanted number of tokens,
+// those that the model puts around it included; without one the number is an estimate. Equal prefix
+// blocks of a trace become equal text in all requests. Requests of a dataset that has texts keep
+// theirs. Thread: any, once made.
 class PromptMaker {
  public:
   // Borrows `tokenizer`, which may be null.
   PromptMaker(const Tokenizer* tokenizer, uint64_t seed);
 
-  // `index`: of the request in the run, for what is not shared.
+  // `index` is the request's number in the run, which chooses what it does not share with others.
   std::string Text(const TraceRequest& request, size_t index, int64_t block_tokens) const;
 
-  // Token ids, always exactly as many as wanted and none of them special; for /v1/completions.
-  // `vocab_size`: of a model whose tokenizer is not at hand.
+  // Token ids, for /v1/completions: exactly as many as wanted, none of them special. With a
+  // tokenizer a request that has a text is that text, encoded. `vocab_size` is used for a model
+  // whose tokenizer is not at hand.
   std::vector<TokenId> Ids(const TraceRequest& request, size_t index, int64_t block_tokens,
                            int64_t vocab_size) const;
 
  private:
+  // `count` random numbers, one for each word: first those of the prefix blocks, then the request's
+  // own.
   std::vector<uint64_t> Draws(const TraceRequest& request, size_t index, int64_t block_tokens,
                               int64_t count) const;
 
   const Tokenizer* tokenizer_;
   uint64_t seed_;
-  std::vector<std::string> words_;  // with the space before
-  std::vector<TokenId> word_ids_;   // the same words'; empty without a tokenizer
+  // Words with the space before them.
+  std::vector<std::string> words_;
+  // [words_] Empty without a tokenizer.
+  std::vector<TokenId> word_ids_;
 };
 
 }  // namespace lamina

@@ -52,6 +52,7 @@ std::string BodyMaker::Make(const TraceRequest& request, size_t index) const {
   } else {
     body["prompt"] = prompts_.Text(request, index, block_tokens_);
   }
+  // Texts of a dataset may not be valid UTF-8, which dump would throw at.
   return body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

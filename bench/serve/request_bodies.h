@@ -1,4 +1,4 @@
-// Requests as an OpenAI-compatible server takes them.
+// Makes requests as an OpenAI-compatible server takes them.
 #pragma once
 
 #include <cstddef>
@@ -11,35 +11,39 @@
 
 namespace lamina {
 
-// The tokenizer that counts prompts, and the folder it came from; null and "" if none is at hand.
+// The tokenizer that counts prompts, and the folder it came from. Null and "" if none is at hand.
 struct FoundTokenizer {
   std::unique_ptr<Tokenizer> tokenizer;
   std::string dir;
 };
 
-// Of `dir`, whose errors are LoadTokenizerOrBytes's; `dir` "": of the folder that the server names,
-// if it is one here.
+// Loads the tokenizer of `dir`, and returns the error if it cannot be loaded. If `dir` is "", tries
+// the folder that the server names, if it is one here, and finds none if that fails.
 Result<FoundTokenizer> FindTokenizer(const std::string& dir, const ServedEndpoint& endpoint);
 
+// What all requests have in common.
 struct BodyOptions {
-  bool chat = false;
-  std::string prompt_format = "text";  // text | ids: lists of token ids
-  int64_t vocab_size = 0;              // for ids of a model whose tokenizer is not at hand
+  bool chat = false;  // /v1/chat/completions
+  // "text", or "ids" for lists of token ids.
+  std::string prompt_format = "text";
+  // For ids of a model whose tokenizer is not at hand.
+  int64_t vocab_size = 0;
   bool ignore_eos = false;
   double temperature = 0;
   uint64_t seed = 0;  // of the prompts
 };
 
+// Thread: any, once made.
 class BodyMaker {
  public:
-  // `model`: its name on the server. Borrows `tokenizer`, which may be null.
+  // `model` is the model's name on the server. Borrows `tokenizer`, which may be null.
   BodyMaker(BodyOptions options, std::string model, const Tokenizer* tokenizer,
             int64_t block_tokens);
 
-  // kInvalidArgument: ids cannot be had.
+  // kInvalidArgument if there can be no ids: for chats, or without a tokenizer and a vocab_size.
   Status Check() const;
 
-  // JSON. `index`: as PromptMaker's.
+  // The JSON text of a request. `index` is the request's number in the run.
   std::string Make(const TraceRequest& request, size_t index) const;
 
  private:

@@ -51,7 +51,7 @@ struct ServeBenchOptions {
   }
 };
 
-// The one line that says how it goes: rewritten on a terminal, now and then elsewhere.
+// One line that says how the run goes: rewritten in place on a terminal, else printed every 10 s.
 class ProgressLine {
  public:
   void Show(const LoadProgress& progress) {
@@ -77,10 +77,10 @@ class ProgressLine {
 
 constexpr int64_t kMaxWarmups = 10000;
 
-// Texts of so many tokens take 2 to 3 GB.
+// Tokens of all prompts together: as texts they take 2 to 3 GB.
 constexpr int64_t kMaxPromptTokens = 500'000'000;
 
-// Bodies are made before the clock starts, and held.
+// All bodies are made before the clock starts, and are held in memory until the end.
 Status CheckSize(const RequestTrace& trace) {
   int64_t tokens = 0;
   for (const TraceRequest& request : trace.requests) {
@@ -113,8 +113,9 @@ std::vector<LoadRequest> MakeRequests(const RequestTrace& trace, const BodyMaker
   return requests;
 }
 
-// As the first requests, with texts of their own, so that no later one finds its prompt in a cache.
-// The first error of a server is better seen once than a thousand times.
+// Sends requests of the first ones' lengths, with texts of their own, so that no later request
+// finds its prompt in a cache. A server that answers with errors is also noticed here, once, and
+// not by a thousand failed requests.
 Status WarmUp(const ServeBenchOptions& options, const ServedEndpoint& endpoint,
               const RequestTrace& trace, const BodyMaker& bodies, const LoadOptions& load) {
   std::vector<LoadRequest> requests;
@@ -135,7 +136,7 @@ Status WarmUp(const ServeBenchOptions& options, const ServedEndpoint& endpoint,
   return OkStatus();
 }
 
-// Longer requests than the model's context only give errors.
+// Requests that are longer than the model's context would only give errors.
 void FitIntoContext(const ServedEndpoint& endpoint, WorkloadOptions& workload) {
   if (workload.max_total_len == 0) workload.max_total_len = endpoint.max_model_len;
 }

@@ -30,7 +30,7 @@ constexpr NamedTime kNamedTimes[] = {
 // 99 -> "p99", 99.9 -> "p99.9".
 std::string PercentileName(double percent) { return fmt::format("p{:g}", percent); }
 
-// A number where it is one.
+// A number if the text is one: "inf" and "trace" stay texts.
 ordered_json NumberOrText(const std::string& text) {
   const ordered_json number = ordered_json::parse(text, nullptr, false);
   return number.is_number() ? number : ordered_json(text);
@@ -135,7 +135,7 @@ std::string NotesText(const ServeReport& report) {
   return out;
 }
 
-// Of many points every so many, so that a picture stays small.
+// Every n-th point, about `most` of them, and the last one, so that a picture stays small.
 template <typename Point>
 std::vector<Point> Thinned(const std::vector<Point>& points, size_t most) {
   const size_t stride = points.size() / most + 1;
@@ -158,7 +158,7 @@ Chart OverTime(const char* title, TimePoints points, const std::optional<double>
   return chart;
 }
 
-// The share of requests that took no longer.
+// The share of requests that took no longer, over milliseconds.
 Chart Distribution(const char* title, const TimePoints& points, const TimeFigures& figures,
                    const std::optional<double>& limit_ms) {
   std::vector<double> values;

@@ -1,4 +1,4 @@
-// A run of `lamina bench serve` as files and for people.
+// Shows a run of `lamina bench serve`, in files and for people.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -14,11 +14,13 @@ namespace lamina {
 
 // Everything that a report shows.
 struct ServeReport {
-  std::string date;                            // "20260131-235959", local time
-  std::string url, backend, model, tokenizer;  // tokenizer: "" none
-  std::string command;                         // the command line
+  std::string date;  // "20260131-235959", local time
+  // tokenizer: "" if there was none.
+  std::string url, backend, model, tokenizer;
+  std::string command;  // the command line
   WorkloadOptions workload;
-  std::string source, counted_by;  // as RequestTrace
+  // See RequestTrace.
+  std::string source, counted_by;
   int64_t num_left_out = 0;
   int64_t max_concurrency = 0;
   ServiceLevel level;
@@ -27,18 +29,18 @@ struct ServeReport {
   ServeFigures figures;
 };
 
-// One object with the names of `vllm bench serve`, "cost" (null without prices), and what else is
-// known of the run.
+// One object with the names of `vllm bench serve`, with "cost" (null without prices), and with what
+// else is known of the run.
 nlohmann::ordered_json ToJson(const ServeReport& report);
 
-// A JSON object for each request, a line each. Times in milliseconds, since the start or since it
+// A line of JSON for each request. Times are in milliseconds, since the start or since the request
 // was sent.
 std::string RequestLines(const LoadResult& load);
 
-// A table.
+// A table for terminals, and remarks.
 std::string ToText(const ServeReport& report);
 
-// TTFT and time per token over the run, and their distributions.
+// An SVG document: TTFT and time per token over the run, and their distributions.
 std::string DrawServe(const ServeReport& report);
 
 }  // namespace lamina

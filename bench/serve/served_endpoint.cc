@@ -56,6 +56,7 @@ Result<ServedEndpoint> FindEndpoint(const std::string& base_url, const std::stri
 
 Result<std::unique_ptr<Tokenizer>> LoadTokenizerOrBytes(const std::string& dir) {
   Result<std::unique_ptr<Tokenizer>> tokenizer = LoadTokenizer(dir);
+  // A tokenizer that is there but broken is an error, and not taken for none.
   if (tokenizer.status().code() != StatusCode::kNotFound) return tokenizer;
   const Result<ModelConfig> config = ModelConfig::Load(dir);
   if (!config.ok()) return tokenizer;

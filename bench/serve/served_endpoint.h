@@ -1,4 +1,4 @@
-// The endpoint that a benchmark asks.
+// Finds out what a benchmarked server says of itself.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,26 @@
 
 namespace lamina {
 
+// A server and the model that is asked of it.
 struct ServedEndpoint {
   HttpUrl url;
-  std::string model;          // its name there
-  std::string root;           // what the server says it was loaded from; "": it does not say
-  int64_t max_model_len = 0;  // tokens of prompt and answer; 0: it does not say
+  std::string model;  // its name on the server
+  // What the server says the model was loaded from; "": it does not say.
+  std::string root;
+  // Tokens of prompt and answer; 0: the server does not say.
+  int64_t max_model_len = 0;
 };
 
-// Asks /v1/models. `model` "": the server's first. kPeerLost: no answer, or an error.
+// Asks for /v1/models. If `model` is "" it is the first one there. A server that answers with an
+// error is taken at the caller's word if `model` is given. kInvalidArgument for a URL that is none,
+// kUnimplemented for https; kPeerLost or kTimeout if there is no answer, kCorrupt if the answer is
+// no HTTP; kPeerLost if the server names no model and none is given.
 Result<ServedEndpoint> FindEndpoint(const std::string& base_url, const std::string& api_key,
                                     const std::string& model);
 
-// Of the folder; models that have none take each byte for a token, as lamina serves them. Errors as
-// LoadTokenizer.
+// The tokenizer of the folder. A model that has none takes each byte for a token, as lamina serves
+// it. kNotFound if the folder has neither a tokenizer nor a model; other errors say what is wrong
+// with the tokenizer's file.
 Result<std::unique_ptr<Tokenizer>> LoadTokenizerOrBytes(const std::string& dir);
 
 }  // namespace lamina

@@ -10,27 +10,31 @@
 
 namespace lamina {
 
+// Nodes of one kind.
 struct NodePrice {
-  std::string device;  // its name in the catalog; "" if only a price was given
+  // Its name in the catalog; "" if only a price was given.
+  std::string device;
   int count = 1;
   double price_per_hour = 0;  // of each, USD
 };
 
-// The nodes that serve.
+// All nodes that serve.
 struct Prices {
   std::vector<NodePrice> nodes;
   std::string table;  // where the prices come from
 
+  // The price of all nodes together, USD.
   double per_hour() const;
 };
 
-// `devices`: "H100" or "H100=2", with the hourly price that the catalog has; `per_hour`: of
-// everything, instead. None of both: none. kInvalidArgument: both, not understood, or the catalog
-// has no hourly price; kNotFound as DeviceCatalog.
+// From `devices`, "H100" or "H100=2", with the hourly prices of the catalog; or from `per_hour`,
+// the price of everything. Nothing if neither is given. kInvalidArgument if both are, if a device
+// is not understood, or if the catalog has no hourly price for it. kNotFound if there is no such
+// catalog or device.
 Result<std::optional<Prices>> FindPrices(const std::vector<std::string>& devices,
                                          const std::string& catalog_path, double per_hour);
 
-// USD.
+// What a dollar (USD) buys.
 struct Purchase {
   double tokens_per_dollar = 0;        // of output
   double total_tokens_per_dollar = 0;  // prompts included
@@ -38,6 +42,7 @@ struct Purchase {
   std::optional<double> goodput_per_dollar;  // requests within the service level
 };
 
+// REQUIRES: prices.per_hour() > 0.
 Purchase PerDollar(const ServeFigures& figures, const Prices& prices);
 
 }  // namespace lamina

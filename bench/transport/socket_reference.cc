@@ -47,7 +47,7 @@ Result<TransportSample> PingPong(int fd, const TransportCase& test,
   return LatencySample(seconds);
 }
 
-// `count` messages and the peer's word that it has them all.
+// Sends `count` messages and waits for the peer's word that it has them all.
 Status Stream(int fd, int count, std::span<const std::byte> message) {
   for (int i = 0; i < count; ++i) LAMINA_RETURN_IF_ERROR(SendBytes(fd, message));
   std::byte reply;

@@ -23,7 +23,7 @@ constexpr uint64_t kMaxLatencyBytes = uint64_t{64} << 10;
 constexpr char kSocket[] = "socket";
 constexpr char kSocketReference[] = "plain non-blocking socket, TCP_NODELAY, polled";
 
-// Those that join two processes.
+// The fabrics that join two processes.
 constexpr std::string_view kMeasured[] = {"shm", "tcp", "ucx", "verbs"};
 
 struct TransportOptions {
@@ -71,8 +71,8 @@ Result<double> MeasureReference(const TransportCase& test, const TransportOption
   return sample.value;
 }
 
-// Ours and the reference in turn, so that a machine whose speed drifts does not decide the ratio:
-// it is the median over the pairs.
+// Measures ours and the reference in turn, so that a machine whose speed drifts does not decide the
+// ratio, which is the median over the pairs.
 Result<Measurement> MeasureCase(Fabric& fabric, const TransportCase& test,
                                 const TransportOptions& options) {
   const bool is_time = test.measure == TransportMeasure::kLatency;
@@ -84,7 +84,7 @@ Result<Measurement> MeasureCase(Fabric& fabric, const TransportCase& test,
         RunOverFabric(fabric, test, ListenAddress(fabric, options.host), SpawnPeerProcess));
     ours.push_back(sample.value);
     p99.push_back(sample.p99_us);
-    if (!m.note.empty()) continue;  // no second try of what is not there
+    if (!m.note.empty()) continue;  // the reference is not there; one try is enough
     const Result<double> other = MeasureReference(test, options);
     if (!other.ok()) {
       m.note = other.status().message();

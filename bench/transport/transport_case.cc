@@ -11,7 +11,8 @@ namespace {
 
 constexpr std::array<uint64_t, 7> kSizes = {
     8, 64, 512, 4096, uint64_t{64} << 10, uint64_t{1} << 20, uint64_t{16} << 20};
-constexpr uint64_t kBandwidthBytes = uint64_t{512} << 20;  // of one run, between the limits below
+// Bytes of one run, within the limits on the number of messages.
+constexpr uint64_t kBandwidthBytes = uint64_t{512} << 20;
 constexpr uint64_t kMinMessages = 16;
 constexpr uint64_t kMaxMessages = 100'000;
 constexpr int kRoundTrips = 10'000;

@@ -40,7 +40,7 @@ Status NoResult(std::string_view program, std::string_view output) {
                        std::string(output.substr(0, 300)) + "\"");
 }
 
-// A port that is free now.
+// A port that is free at this moment.
 Result<int> FreePort() {
   const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
@@ -52,8 +52,8 @@ Result<int> FreePort() {
   return ntohs(address.sin_port);
 }
 
-// Whether somebody listens there. Not by connecting: the programs take the first connection for
-// their peer.
+// Whether a process listens at the port. It is not found out by connecting: the programs take the
+// first connection for their peer.
 bool IsListening(int port) {
   for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
     std::ifstream in(table);
@@ -93,7 +93,7 @@ std::string UcxTest(const TransportCase& test) {
   return test.measure == TransportMeasure::kLatency ? "ucp_put_lat" : "ucp_put_bw";
 }
 
-// Both ends get these.
+// The arguments that both ends get.
 std::vector<std::string> CommonArguments(const TransportCase& test, const std::string& program,
                                          int port) {
   if (program == "ucx_perftest") return {program, "-p", std::to_string(port)};
@@ -163,8 +163,12 @@ Result<double> RunReference(const TransportCase& test, const std::string& host) 
 }
 
 Result<double> ParseUcxPerftest(std::string_view output, TransportMeasure measure) {
-  // iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr      us,
-  // us, us, MiB/s, MiB/s, 1/s, 1/s 20000,0.360,22.588,122.628,0.34,0.06,44271,8155
+  // The output has a heading, a line of units, and lines of values:
+  //
+  //   iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr
+  //   20000,0.360,22.588,122.628,0.34,0.06,44271,8155
+  //
+  // Latencies are in us, bandwidths in MiB/s.
   const std::vector<std::string> lines = Split(output, '\n');
   for (size_t i = 0; i + 1 < lines.size(); ++i) {
     if (!lines[i].starts_with("iterations,")) continue;
@@ -182,8 +186,10 @@ Result<double> ParseUcxPerftest(std::string_view output, TransportMeasure measur
 }
 
 Result<double> ParseIbPerftest(std::string_view output, TransportMeasure measure, uint64_t bytes) {
-  //  #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]  t_avg[usec] ... t_typical
-  //  is the median #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]
+  // Columns of the two headings, of which t_typical is the median:
+  //
+  //   #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]  t_avg[usec] ...
+  //   #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]
   constexpr size_t kTypical = 4, kAverage = 3;
   bool after_heading = false;
   for (const std::string& line : Split(output, '\n')) {

@@ -6,10 +6,10 @@
 namespace lamina {
 namespace {
 
-constexpr int kTimedTogether = 8;
+constexpr int kTimedTogether = 8;  // round trips between two readings of the clock
 constexpr auto kConnectDeadline = std::chrono::seconds(20);
 
-// Both ends poll without sleeping, as nodes do while they have work.
+// One end of a case. Both ends poll without sleeping, as nodes do while they have work.
 class Player {
  public:
   explicit Player(Endpoint& endpoint) : endpoint_(endpoint) {}
@@ -19,7 +19,7 @@ class Player {
   uint64_t notified() const { return notified_; }
   uint32_t last_value() const { return last_value_; }
 
-  // Once the queue takes it.
+  // Posts once the queue takes it.
   Status Post(std::span<const WriteOp> ops, uint32_t value) {
     while (true) {
       Status status = endpoint_.Post(ops, value, posted_);
@@ -61,7 +61,8 @@ class Player {
   uint32_t last_value_ = 0;
 };
 
-// From the peer: warm-up is over, timing is over, verdict on what has arrived.
+// What the peer of a bandwidth case sends: that the warm-up has arrived, that all has arrived, and
+// the verdict on what has arrived.
 constexpr uint64_t kBandwidthReplies = 3;
 constexpr uint32_t kIntact = 1;
 
@@ -78,7 +79,7 @@ Result<std::unique_ptr<Buffer>> PatternBuffer(Fabric& fabric, uint64_t bytes) {
   return buffer;
 }
 
-// Seconds per round trip of `count` messages, read every `together` of them.
+// Seconds per round trip of `count` messages; the clock is read once for every `together` of them.
 Result<std::vector<double>> TimeRoundTrips(Player& player, const WriteOp& op, int count,
                                            int together) {
   std::vector<double> seconds;
@@ -96,8 +97,8 @@ Result<std::vector<double>> TimeRoundTrips(Player& player, const WriteOp& op, in
   return seconds;
 }
 
-// The median from several at once: reading the clock takes a quarter as long as the fastest of
-// them. The p99 from each by itself.
+// The median is taken from several round trips at once, as reading the clock takes a quarter as
+// long as the fastest of them. The p99 needs each by itself.
 Result<TransportSample> MeasureLatency(Player& player, const WriteOp& op,
                                        const TransportCase& test) {
   LAMINA_RETURN_IF_ERROR(TimeRoundTrips(player, op, test.warm_up, 1).status());
@@ -109,7 +110,7 @@ Result<TransportSample> MeasureLatency(Player& player, const WriteOp& op,
   return TransportSample{LatencySample(together).value, LatencySample(singly).p99_us};
 }
 
-// `count` messages, until the peer says that it has them all.
+// Sends `count` messages and waits until the peer says that it has them all.
 Status SendAll(Player& player, const WriteOp& op, int count) {
   const uint64_t replies = player.notified() + 1;
   for (int i = 0; i < count; ++i) {
@@ -181,11 +182,11 @@ Status ServeOverFabric(const TransportCase& test, const std::string& address) {
     LAMINA_RETURN_IF_ERROR(player.Post({}, 0));
     LAMINA_RETURN_IF_ERROR(
         player.WaitForNotifications(static_cast<uint64_t>(test.warm_up + test.iterations)));
-    LAMINA_RETURN_IF_ERROR(player.Post({}, 0));  // the end of the timed part
+    LAMINA_RETURN_IF_ERROR(player.Post({}, 0));  // ends the timed part
     LAMINA_RETURN_IF_ERROR(player.Post({}, HasPattern(endpoint->window()) ? kIntact : 0));
   }
   LAMINA_RETURN_IF_ERROR(player.WaitForSent(player.posted()));
-  // The measuring end leaves first.
+  // The measuring end leaves first, when it has the verdict.
   const Status end = player.WaitForNotifications(player.notified() + 1);
   return end.code() == StatusCode::kPeerLost ? OkStatus()
                                              : InternalError("a message too many came");

@@ -1,5 +1,4 @@
-// One transport case over a fabric of ours, between two processes: the one that measures and its
-// peer.
+// Runs one transport case over a fabric between two processes: the one that measures, and its peer.
 #pragma once
 
 #include <functional>
@@ -12,16 +11,17 @@
 
 namespace lamina {
 
-// Starts the peer's process of a case, which connects to `address`.
+// Starts the process of a case's peer, which connects to `address`.
 using SpawnPeer =
     std::function<Result<ChildProcess>(const TransportCase& test, const std::string& address)>;
 
-// Listens at `address`, lets the peer connect, measures, and checks what has arrived. Errors name
-// the fabric and what failed.
+// Listens at `address`, lets `spawn` start the peer, measures, and checks what has arrived. Errors
+// name the fabric and what failed: kTimeout if the peer does not connect, kPeerLost if it ends
+// early, kCorrupt if other bytes arrived than were sent.
 Result<TransportSample> RunOverFabric(Fabric& fabric, const TransportCase& test,
                                       const std::string& address, const SpawnPeer& spawn);
 
-// The peer: connects to `address`, answers until the measuring end is done.
+// The peer: connects to `address` and answers until the measuring end is done.
 Status ServeOverFabric(const TransportCase& test, const std::string& address);
 
 }  // namespace lamina

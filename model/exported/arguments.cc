@@ -31,6 +31,7 @@ Symbol Arguments::Node(const char* name) {
     Reject(name, "another node");
     return {};
   }
+  // ExportedProgram::Parse has made names indices of nodes that stand before this one.
   return symbols_[(*argument)["node"].get<size_t>()];
 }
 

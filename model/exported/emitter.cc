@@ -1,4 +1,5 @@
-// Terms become operators of the graph.
+// Turns terms into operators of the graph, and recognises the operators that are larger than a
+// term: gated products, soft caps, and linear layers of which only some outputs are read.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -9,7 +10,9 @@
 namespace lamina {
 namespace {
 
-constexpr int kMaxDepth = 500;  // operators between two attentions
+// Emit recurses through the terms between two attentions, and a file must not be able to exhaust
+// the stack.
+constexpr int kMaxDepth = 500;
 
 Op NewOp(OpKind kind) {
   Op op;
@@ -17,12 +20,14 @@ Op NewOp(OpKind kind) {
   return op;
 }
 
-// Of a weight's name: "layers.0.mlp.fc1.weight" is of the operator "layers.0.mlp.fc1".
+// A linear layer is named after its weight: "layers.0.mlp.fc1.weight" belongs to
+// "layers.0.mlp.fc1".
 std::string WithoutWeight(const std::string& name) {
   constexpr std::string_view kSuffix = ".weight";
   return name.ends_with(kSuffix) ? name.substr(0, name.size() - kSuffix.size()) : name;
 }
 
+// What is missing in the graph for a term that stands outside of any pattern.
 const char* Describe(TermKind kind) {
   switch (kind) {
     case TermKind::kAddNumber: return "a number that is added to a row";
@@ -58,6 +63,8 @@ Result<Tensor> Importer::Emit(Term* term) {
   return emitted;
 }
 
+// Kinds that are only parts of patterns have no case here: a term of such a kind is emitted only if
+// no pattern took it up, and is refused.
 Result<Tensor> Importer::EmitNew(Term* term) {
   const auto unary = [&](OpKind kind) -> Result<Tensor> {
     LAMINA_ASSIGN_OR_RETURN(const Tensor x, Emit(term->arg()));
@@ -82,15 +89,19 @@ Result<Tensor> Importer::EmitNew(Term* term) {
     }
     default: break;
   }
+  // The error comes from where the term was made, not from the attention that needs it now.
   failed_node_ = term->node;
   return Unimplemented(Describe(term->key.kind));
 }
 
-// Rows of the weight are the linear layer's outputs: a part of them is a smaller layer.
+// Rows of the weight are outputs of the linear layer, so a layer of which only some outputs are
+// read is a smaller layer that reads those rows.
 Result<Tensor> Importer::EmitLinear(Term* linear, const Columns& columns, int32_t at) {
   LAMINA_ASSIGN_OR_RETURN(const Tensor x, Emit(linear->arg()));
   const TermKey& key = linear->key;
   const size_t levels = columns.strides.size();
+  // WeightRef can describe one run of rows, rows at an even distance, and blocks of rows at an even
+  // distance: q of a fused projection whose heads have q, k and v side by side.
   const bool blocks = levels == 2 && columns.strides[1].step == 1 &&
                       columns.strides[0].step >= columns.strides[1].size;
   if (levels > 2 || (levels == 1 && columns.strides[0].step < 1) || (levels == 2 && !blocks)) {
@@ -104,7 +115,8 @@ Result<Tensor> Importer::EmitLinear(Term* linear, const Columns& columns, int32_
   if (key.bias >= 0) op.weights.push_back(WholeWeight(key.bias));
   std::string part;
   if (!columns.AreAll(key.width)) {
-    // {n, 1}: rows that follow each other. {n, step}, {block, 1}: blocks of rows.
+    // One stride {n, 1}: n rows that follow each other. {n, step}: n single rows. {n, step},
+    // {block, 1}: n blocks of rows.
     const Stride outer = levels == 0 ? Stride{1, 1} : columns.strides[0];
     const int64_t block = blocks ? columns.strides[1].size : 1;
     const bool in_one_piece = !blocks && outer.step == 1;
@@ -120,6 +132,7 @@ Result<Tensor> Importer::EmitLinear(Term* linear, const Columns& columns, int32_
       if (!in_one_piece) weight.blocks = {block, outer.step};
     }
   }
+  // The tensor in the other orientation is another weight once it is loaded.
   if (key.transposed) op.weights[0].part += "^T";
   return tracer_.Record(std::move(op),
                         ModulePath(WithoutWeight(WholeWeight(key.weight).name) + part), {x},
@@ -136,6 +149,8 @@ Result<Tensor> Importer::EmitColumns(Term* term) {
 Result<Tensor> Importer::EmitProduct(Term* term) {
   for (const auto& [gate, up] :
        {std::pair(term->arg(0), term->arg(1)), std::pair(term->arg(1), term->arg(0))}) {
+    // A gate that is already an operator of the graph is needed by itself too, and is not computed
+    // twice.
     if (gate->tensor || (!gate->Is(TermKind::kSilu) && !gate->Is(TermKind::kGeluTanh))) continue;
     LAMINA_ASSIGN_OR_RETURN(const Tensor x, Emit(gate->arg()));
     LAMINA_ASSIGN_OR_RETURN(const Tensor factor, Emit(up));
@@ -147,12 +162,13 @@ Result<Tensor> Importer::EmitProduct(Term* term) {
   return Mul(a, b, PathOf(term->node));
 }
 
-// cap * tanh(x / cap), or only a multiple.
+// Either cap * tanh(x / cap), a soft cap, or just a multiple.
 Result<Tensor> Importer::EmitScale(Term* term) {
   const double cap = term->key.number;
   Term* const tanh = term->arg();
   if (cap > 0 && tanh->Is(TermKind::kTanh) && tanh->arg()->Is(TermKind::kScale)) {
     Term* const inner = tanh->arg();
+    // The two factors are inverse to each other but for the rounding of the division in the export.
     if (std::abs(inner->key.number * cap - 1) < 1e-6) {
       LAMINA_ASSIGN_OR_RETURN(const Tensor x, Emit(inner->arg()));
       return SoftCap(x, PathOf(term->node), cap);
@@ -176,11 +192,13 @@ Result<Tensor> Importer::EmitNorm(Term* term) {
   if (key.weight >= 0) op.weights.push_back(WholeWeight(key.weight));
   if (key.bias >= 0) op.weights.push_back(WholeWeight(key.bias));
   for (const WeightRef& weight : op.weights) {
+    // The operators of the graph take a bias only behind a weight.
     if (weight.shape == std::vector<int64_t>{key.group} && (key.weight >= 0 || key.bias < 0))
       continue;
     failed_node_ = term->node;
     return Unimplemented("a norm whose weights are not one for each element");
   }
+  // The weight that is loaded has the addend in it, so it is another one than the bare tensor.
   if (key.weight >= 0 && key.number2 != 0) {
     op.weights[0].plus = static_cast<float>(key.number2);
     op.weights[0].part = fmt::format("+{}", key.number2);
@@ -199,6 +217,7 @@ Result<Tensor> Importer::EmitRope(Term* term) {
   heads.head_dim = static_cast<int>(key.group);
   heads.inverse_frequencies = tables_[static_cast<size_t>(key.table)];
   heads.interleaved = key.interleaved;
+  // The factor would be applied behind the rotation, to the elements that do not rotate too.
   if (key.number != 1 && key.group != 2 * std::ssize(heads.inverse_frequencies)) {
     failed_node_ = term->node;
     return Unimplemented("a rotation of a part of a head that scales it");

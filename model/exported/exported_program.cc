@@ -16,10 +16,13 @@ using nlohmann::json;
 
 constexpr std::string_view kFormat = "lamina graph";
 constexpr int64_t kVersion = 1;
+// The size of an axis, and the number of elements of a tensor: far beyond any model.
 constexpr IntRange kSizes = {0, int64_t{1} << 40};
 constexpr size_t kMaxDimensions = 16;
+// Resolve recurses into lists of arguments, and a file must not be able to exhaust the stack.
 constexpr size_t kMaxArgumentDepth = 4;
 
+// Reads one file, once.
 class Reader {
  public:
   Reader(const json& file, std::string path) : keys_(file, path) {
@@ -28,6 +31,7 @@ class Reader {
 
   Result<ExportedProgram> Read() {
     LAMINA_RETURN_IF_ERROR(ReadHead());
+    // Nodes can be read only after everything that they may name.
     LAMINA_RETURN_IF_ERROR(ReadTensors("weights", ExportedNode::Kind::kWeight));
     LAMINA_RETURN_IF_ERROR(ReadTensors("constants", ExportedNode::Kind::kConstant));
     const json* const nodes = keys_.Find("nodes");
@@ -74,7 +78,7 @@ class Reader {
     return OkStatus();
   }
 
-  // A list of sizes whose product is one too. Nothing if it is something else.
+  // A list of sizes whose product is in the range of sizes too. Nothing if `list` is anything else.
   static std::optional<std::vector<int64_t>> ReadShape(const json& list) {
     if (!list.is_array() || list.size() > kMaxDimensions) return std::nullopt;
     std::vector<int64_t> shape;
@@ -172,7 +176,8 @@ class Reader {
     return Append(std::move(node));
   }
 
-  // Names of other nodes become their indices.
+  // Replaces {"node": name} by {"node": index}, in lists too. Only nodes that stand before this one
+  // are known by now, which makes cycles impossible.
   Status Resolve(json& argument, const ExportedNode& node, size_t depth) {
     if (depth > kMaxArgumentDepth)
       return Wrong("node " + node.name + " has arguments nested too deep");

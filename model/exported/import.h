@@ -1,6 +1,6 @@
-// Makes a graph of an exported program: PyTorch's operators are recognised as the operators that
-// lamina has kernels for, views of tensors become arithmetic, and attention is where the program
-// calls scaled_dot_product_attention.
+// Makes a graph of an exported program. Groups of PyTorch's operators are recognised as operators
+// that lamina has kernels for, views of tensors become arithmetic on strides, and attention is
+// where the program calls scaled_dot_product_attention. docs/export.md lists what is recognised.
 #pragma once
 
 #include "base/status.h"
@@ -9,8 +9,9 @@
 
 namespace lamina {
 
-// kUnimplemented for what cannot be mapped, kInvalidArgument for what makes no sense; both name
-// file, operator, node and the line of forward code that it comes from.
+// kUnimplemented for what lamina has nothing for, kInvalidArgument for a program that contradicts
+// itself. Both name the file, the operator, its node and the line of forward code that it comes
+// from.
 Result<Graph> ImportProgram(const ExportedProgram& program);
 
 }  // namespace lamina

@@ -11,9 +11,11 @@
 namespace lamina {
 namespace {
 
-constexpr int64_t kMaxWidth = 1 << 24;  // of any value: a vocabulary or a fused layer
+// Elements of any value: more than any vocabulary or fused layer has.
+constexpr int64_t kMaxWidth = 1 << 24;
 
-// Of the attentions, which must be alike but for their windows.
+// Takes over what the attentions say. They must be alike but for their windows: ModelConfig, and
+// the slots of a KV cache, have one shape for all layers.
 Status ReadAttentions(const Graph& graph, ModelConfig& config) {
   const Op* first = nullptr;
   for (const Op& op : graph.ops) {
@@ -29,12 +31,14 @@ Status ReadAttentions(const Graph& graph, ModelConfig& config) {
   config.num_heads = first->num_heads;
   config.num_kv_heads = first->num_kv_heads;
   config.head_dim = first->head_dim;
+  // ModelConfig::AttentionScale() is the inverse root of it.
   config.query_pre_attn_scalar = 1 / (double{first->scale} * first->scale);
   if (std::ranges::count(config.windows, 0) == std::ssize(config.windows)) config.windows.clear();
   return OkStatus();
 }
 
-// Elements of a row that a linear layer reads: in decoders the MLP's.
+// The widest row that a linear layer reads. In decoders it is that of the MLP's second layer, the
+// intermediate size.
 int64_t WidestInput(const Graph& graph) {
   int64_t widest = 0;
   for (const Op& op : graph.ops) {
@@ -43,7 +47,8 @@ int64_t WidestInput(const Graph& graph) {
   return widest;
 }
 
-// Of the last sum, where in decoders the residual stream ends; else of the embedding.
+// The width of the last sum, where in decoders the residual stream ends. Without any sum, that of
+// the embedding.
 int64_t HiddenSize(const Graph& graph) {
   int64_t size = 0;
   for (const Op& op : graph.ops) {

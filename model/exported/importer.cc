@@ -11,6 +11,7 @@
 namespace lamina {
 
 Importer::Handler Importer::FindHandler(const std::string& op) {
+  // PyTorch's names: aten.OPERATOR.OVERLOAD. "getitem" picks one of several outputs.
   static const std::map<std::string, Handler, std::less<>> kHandlers = {
       {"aten.clone.default", &Importer::Same},
       {"aten.contiguous.default", &Importer::Same},
@@ -80,6 +81,7 @@ Result<Graph> Importer::Run() {
   }
   const Symbol& logits = symbols_[static_cast<size_t>(program_.logits)];
   now_ = failed_node_ = program_.logits;
+  // From here on errors come from the logits or from a term that they need.
   if (!logits.Is(Symbol::Kind::kTensor) || logits.layout.RowAxis() < 0) {
     return Explain(Unimplemented("the logits are no row per token"), now_);
   }
@@ -103,7 +105,10 @@ Result<Symbol> Importer::Import(const ExportedNode& node) {
       if (handler == nullptr) return Unimplemented("lamina has nothing for this operator");
       Arguments args(node, symbols_);
       Result<Symbol> made = (this->*handler)(args);
+      // A wrong argument explains more than what the handler made of its default.
       LAMINA_RETURN_IF_ERROR(args.status());
+      // The file says which shape PyTorch got. A handler that comes to another has misunderstood
+      // the operator, or the file is wrong.
       if (!made.ok() || !made->HasLayout() || made->layout.Shape() == node.shape) return made;
       return InvalidArgument("its shape should be " + ShapeText(made->layout));
     }

@@ -15,10 +15,10 @@ int64_t SizeOf(const Layout::Axis& axis) {
   return size;
 }
 
-// Of any tensor: products with a size stay below 2^63 if they are checked in turn.
+// Elements of any tensor, repeated ones among them.
 constexpr int64_t kMostElements = int64_t{1} << 40;
 
-// Of all sizes, or something above kMostElements.
+// The product of all sizes, or a number above kMostElements if it overflows.
 int64_t Product(const std::vector<Layout::Axis>& axes) {
   int64_t product = 1;
   for (const Layout::Axis& axis : axes) {
@@ -27,7 +27,8 @@ int64_t Product(const std::vector<Layout::Axis>& axes) {
   return product;
 }
 
-// Drops strides of size 1 and joins those that step on where the next one ends.
+// Keeps strides in normal form, so that equal layouts compare equal: a stride of size 1 is dropped,
+// and two are joined where the outer one steps on to where the inner one ends.
 void AppendJoined(std::vector<Stride>& strides, Stride next) {
   if (next.size == 1) return;
   if (!strides.empty()) {
@@ -49,26 +50,29 @@ Layout::Axis Joined(const Layout::Axis& axis) {
   return joined;
 }
 
-// Elements [first, end) of an axis, every step-th; what is skipped in front goes into `offset`.
-// Nothing if it is no layout.
+// Every step-th of the elements [first, end) of an axis. What is skipped in front is added to
+// `offset`. Nothing if strides cannot express that.
 std::optional<Layout::Axis> SliceAxis(std::span<const Stride> axis, int64_t first, int64_t end,
                                       int64_t step, int64_t& offset) {
-  if (axis.empty()) return Layout::Axis();  // size 1, and all of it: the caller has seen to that
+  if (axis.empty()) return Layout::Axis();  // size 1: all of it, as the caller has checked
   const Stride outer = axis.front();
   const std::span<const Stride> inner = axis.subspan(1);
   const int64_t inner_size = SizeOf({inner.begin(), inner.end()});
   const bool whole = first == 0 && end == outer.size * inner_size && step == 1;
   if (whole) return Layout::Axis(axis.begin(), axis.end());
+  // A part of the rows would be a value of fewer rows, and a graph has none.
   if (outer.step == Layout::kRows) return std::nullopt;
   if (inner.empty()) {
     offset += first * outer.step;
     return Layout::Axis{{(end - first + step - 1) / step, outer.step * step}};
   }
-  if (first / inner_size == (end - 1) / inner_size) {  // within one step of the outer stride
+  // The range lies within one step of the outer stride, which becomes a part of the offset.
+  if (first / inner_size == (end - 1) / inner_size) {
     const int64_t at = first / inner_size;
     offset += at * outer.step;
     return SliceAxis(inner, first - at * inner_size, end - at * inner_size, step, offset);
   }
+  // The range must consist of whole inner runs now; any other one would need two strides in a row.
   if (step != 1 || first % inner_size != 0 || end % inner_size != 0) return std::nullopt;
   offset += first / inner_size * outer.step;
   Layout::Axis sliced = {{(end - first) / inner_size, outer.step}};
@@ -76,7 +80,7 @@ std::optional<Layout::Axis> SliceAxis(std::span<const Stride> axis, int64_t firs
   return sliced;
 }
 
-// The shape without its -1. Nothing if the number of elements is another one.
+// The shape with the size that its -1 stands for. Nothing if it has another number of elements.
 std::optional<std::vector<int64_t>> Resolved(std::span<const int64_t> shape, int64_t elements) {
   std::vector<int64_t> sizes(shape.begin(), shape.end());
   int64_t known = 1;
@@ -133,7 +137,8 @@ bool Layout::empty() const {
 }
 
 Result<Layout> Layout::Reshape(std::span<const int64_t> shape) const {
-  std::vector<Stride> left;  // what is still to be dealt out, the next one last
+  // The strides that the new axes are still to be made of, next one last.
+  std::vector<Stride> left;
   for (const Axis& axis : axes_) {
     for (const Stride& stride : axis) AppendJoined(left, stride);
   }
@@ -146,11 +151,14 @@ Result<Layout> Layout::Reshape(std::span<const int64_t> shape) const {
     Axis axis;
     for (int64_t wanted = size; wanted > 1;) {
       Stride& next = left.back();
+      // The stride fits into the axis as a whole.
       if (wanted % next.size == 0) {
         wanted /= next.size;
         axis.push_back(next);
         left.pop_back();
       } else if (next.size % wanted == 0 && next.step != kRows) {
+        // The stride is cut in two: its outer part completes the axis, its inner part is for the
+        // next one.
         const int64_t inner = next.size / wanted;
         axis.push_back({wanted, next.step * inner});
         next.size = inner;
@@ -181,10 +189,12 @@ Result<Layout> Layout::Permute(std::span<const int64_t> order) const {
 
 Result<Layout> Layout::Slice(int axis, int64_t first, int64_t end, int64_t step) const {
   Layout sliced = *this;
+  // A step beyond the range picks the first element only; the bound keeps sums with it from
+  // overflowing.
   step = std::min(step, std::max<int64_t>(end - first, 1));
   Axis& here = sliced.axes_[static_cast<size_t>(axis)];
   if (first == end) {
-    here = {{0, 1}};
+    here = {{0, 1}};  // an empty axis
     return sliced;
   }
   std::optional<Axis> part = SliceAxis(here, first, end, step, sliced.offset_);

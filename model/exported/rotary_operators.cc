@@ -1,5 +1,5 @@
-// Rotary position embeddings: x cos + rotated(x) sin, with angles that are positions times
-// frequencies.
+// Rotary position embeddings ("RoFormer", section 3.4.2): x cos + rotated(x) sin, with angles that
+// are positions times frequencies.
 #include <cmath>
 #include <utility>
 
@@ -10,28 +10,32 @@ namespace {
 
 int LastAxis(const Layout& layout) { return layout.num_axes() - 1; }
 
-// How the angles of n pairs stand over a head: one after the other, twice, or each one twice.
-// Nothing if neither.
+// How the angles of n pairs lie over a head of 2 n elements. false: all of them, then all again,
+// for pairs (i, n + i). true: each one twice, for pairs (2 i, 2 i + 1). Nothing if neither.
 std::optional<bool> IsInterleaved(const Layout::Axis& axis, int64_t n) {
   using Axis = Layout::Axis;
+  // A single pair is the same in both ways.
   if (axis == (n == 1 ? Axis{{2, 0}} : Axis{{2, 0}, {n, 1}})) return false;
   if (axis == Axis{{n, 1}, {2, 0}}) return true;
   return std::nullopt;
 }
 
-// The strides of a term's elements.
+// Which elements of BaseOf(term) the term has.
 Columns ColumnsOf(const Term* term) {
   return term->Is(TermKind::kColumns) ? term->key.columns : Columns::All(term->key.width);
 }
+// The term that this one has some elements of; itself if it is no such selection.
 Term* BaseOf(Term* term) { return term->Is(TermKind::kColumns) ? term->arg() : term; }
 
-// The heads of which `first` are n elements each and others, `apart` from them, the rest: the even
-// ones and the odd ones, or two halves. Nothing if they are not.
+// The elements of whole heads, made of `first`, one half of each head's elements (n of them), and
+// the other half, which lie `apart` behind them. The halves are a head's even and odd elements if
+// `interleaved`, else its front and back half. Nothing if they are no such halves.
 std::optional<Columns> Joined(Columns first, int64_t n, int64_t apart, bool interleaved) {
   const Stride last = first.strides.empty() ? Stride{1, 2} : first.strides.back();
   const bool even_and_odd =
       (interleaved || n == 1) && apart > 0 && last.step == 2 * apart && last.size % n == 0;
   const bool halves = !interleaved && n > 1 && last.size == n && apart == n * last.step;
+  // Heads of one pair whose elements lie side by side: the pair is a stride of its own.
   if (n == 1 && !even_and_odd && apart == 1) {
     first.Append({2, 1});
     return first;
@@ -44,10 +48,11 @@ std::optional<Columns> Joined(Columns first, int64_t n, int64_t apart, bool inte
 
 }  // namespace
 
-// positions times frequencies, over axes of which one of both has size 1: an outer product, or a
+// Positions times frequencies, where on each axis one of both has size 1: an outer product, or a
 // product of a column and a row.
 Result<Symbol> Importer::AnglesOf(const Symbol& positions, const Symbol& frequencies) {
   const std::vector<double>& data = program_.nodes[static_cast<size_t>(frequencies.node)].data;
+  // Positions with an offset would turn by other angles than kRope does.
   if (data.empty() || !IsInOrder(frequencies) || positions.number != 0)
     return Unimplemented("positions that are scaled by something else than frequencies");
   const int axes = std::max(positions.layout.num_axes(), frequencies.layout.num_axes());
@@ -85,6 +90,8 @@ Result<Symbol> Importer::Angle(Arguments& args) {
 Result<Symbol> Importer::TimesTrigonometric(const Symbol& x, const Symbol& factor) {
   const int last = LastAxis(x.layout), rows = x.layout.RowAxis(),
             more = x.layout.num_axes() - factor.layout.num_axes();
+  // The angles must have a row per token on the same axis as x, be the same for all heads, and lie
+  // over the last axis of both.
   bool fits = rows >= 0 && rows != last && more >= 0 && factor.layout.RowAxis() + more == rows &&
               factor.layout.num_axes() > 0;
   for (int i = 0; fits && i < LastAxis(factor.layout); ++i)
@@ -97,6 +104,7 @@ Result<Symbol> Importer::TimesTrigonometric(const Symbol& x, const Symbol& facto
   if (!interleaved) return Unimplemented("angles that are not there twice for each pair");
   Term* term = TermOf(x);
   const bool is_sine = factor.Is(Symbol::Kind::kSin);
+  // In x cos + rotated(x) sin only rotated elements meet a sine.
   if (is_sine != term->Is(TermKind::kRotated))
     return Unimplemented("a sine or cosine that is no part of a rotation");
   if (is_sine) {
@@ -117,12 +125,14 @@ Result<Symbol> Importer::TimesTrigonometric(const Symbol& x, const Symbol& facto
 // -b and a, where a and b are the first and second halves of each head, or its even and odd
 // elements.
 Result<Symbol> Importer::Rotated(const Symbol& negated, const Symbol& first, bool interleaved) {
+  // Elements are compared as columns of the value that they were taken from.
   const Status refused = Unimplemented("tensors that are not the two halves of others");
   if (!negated.Is(Symbol::Kind::kTensor) || !first.Is(Symbol::Kind::kTensor) ||
       !negated.term->Is(TermKind::kNegate))
     return refused;
   Term* const a = TermOf(first);
   Term* const b = TermOf(negated)->arg();
+  // All of what was negated must be there, in order.
   if (TermOf(negated) != negated.term || a->key.width != b->key.width || BaseOf(a) != BaseOf(b))
     return refused;
   const int64_t n = first.layout.size(LastAxis(first.layout)),
@@ -141,7 +151,8 @@ Result<Symbol> Importer::Rotated(const Symbol& negated, const Symbol& first, boo
                     Layout::Of(shape, first.layout.RowAxis()));
 }
 
-// The first elements of each head are turned, the rest of the same heads are not.
+// Heads whose first elements are rotated and whose other elements are as they were. The rotation's
+// term is widened to whole heads; kRope leaves alone what is behind its frequencies' pairs.
 Result<Symbol> Importer::JoinHeads(const Symbol& turned, const Symbol& rest) {
   const Status refused = Unimplemented("tensors that are not the parts of others");
   if (!turned.Is(Symbol::Kind::kTensor) || !rest.Is(Symbol::Kind::kTensor) ||
@@ -154,6 +165,7 @@ Result<Symbol> Importer::JoinHeads(const Symbol& turned, const Symbol& rest) {
   Columns all = ColumnsOf(x), behind = ColumnsOf(y);
   if (TermOf(turned) != turned.term || first != turned.term->key.group || BaseOf(x) != BaseOf(y))
     return refused;
+  // Each head must go on in `rest` where its first elements end.
   if (behind.offset - all.offset != first || all.strides.empty() ||
       all.strides.back() != Stride{first, 1})
     return refused;
@@ -176,6 +188,7 @@ Result<Symbol> Importer::JoinHeads(const Symbol& turned, const Symbol& rest) {
 Result<Symbol> Importer::Cat(Arguments& args) {
   std::vector<Symbol> parts;
   for (Symbol& part : args.Nodes("tensors")) {
+    // A part of no elements adds nothing: x[..., n:] of a head that is rotated as a whole.
     if (!part.HasLayout() || !part.layout.empty()) parts.push_back(std::move(part));
   }
   LAMINA_RETURN_IF_ERROR(args.status());
@@ -188,6 +201,7 @@ Result<Symbol> Importer::Cat(Arguments& args) {
   if (axis != LastAxis(first.layout) || first.layout.num_axes() != parts[1].layout.num_axes()) {
     return Unimplemented("it joins along another axis than the last");
   }
+  // cat(angles, angles): each pair's angle for both of its elements.
   const bool angles = first.Is(Symbol::Kind::kAngles) || first.IsTrigonometric();
   if (angles) {
     const Symbol& other = parts[1];
@@ -203,6 +217,7 @@ Result<Symbol> Importer::Cat(Arguments& args) {
   return Rotated(first, parts[1], false);
 }
 
+// stack(-odd, even) along a new last axis: the pairs lie side by side.
 Result<Symbol> Importer::Stack(Arguments& args) {
   const std::vector<Symbol> parts = args.Nodes("tensors");
   const int64_t dim = args.Integer("dim");

@@ -1,4 +1,5 @@
-// Operators that compute from a row of each token.
+// Operators that compute the row of a token from rows of the same token; and attention, which reads
+// other rows.
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -8,7 +9,7 @@
 namespace lamina {
 namespace {
 
-// rms_norm's, if none is given.
+// What torch's rms_norm uses if it is given none.
 constexpr float kDefaultEps = std::numeric_limits<float>::epsilon();
 
 Status NotRows(const char* what) {
@@ -19,7 +20,7 @@ int64_t LastSize(const Layout& layout) {
   return layout.num_axes() == 0 ? 1 : layout.size(layout.num_axes() - 1);
 }
 
-// Whether its last axis holds elements of one row, n of them.
+// Whether the last axis holds n elements of one row each time.
 bool HasRowsOf(const Layout& layout, int64_t n) {
   return n > 0 && LastSize(layout) == n && layout.RowAxis() < layout.num_axes() - 1;
 }
@@ -37,6 +38,7 @@ Result<Symbol> Importer::Embedding(Arguments& args) {
     return Unimplemented("it looks up something else than tokens or positions");
   if (rows.layout.RowAxis() < 0) return Unimplemented("it looks up no row per token");
   const int64_t width = table.layout.size(1), first_row = static_cast<int64_t>(rows.number);
+  // Positions up to max_positions - 1 will be looked up.
   if (!of_tokens && (first_row < 0 || first_row > table.layout.size(0) - program_.max_positions)) {
     return InvalidArgument("the table has no row for each of the max_positions positions");
   }
@@ -45,6 +47,7 @@ Result<Symbol> Importer::Embedding(Arguments& args) {
   op.weights = {WholeWeight(table.node)};
   op.first_row = of_tokens ? 0 : first_row;
   const Tensor input = of_tokens ? tracer_.tokens() : tracer_.positions();
+  // The table's row is a new last axis.
   std::vector<int64_t> shape = rows.layout.Shape();
   shape.push_back(width);
   Symbol value = MakeTensor({.kind = TermKind::kValue, .width = width, .id = num_values_++},
@@ -53,8 +56,8 @@ Result<Symbol> Importer::Embedding(Arguments& args) {
   return value;
 }
 
-// x times a matrix whose axes are [in, out] or, as in PyTorch's linear, [out, in]. bias: a node, or
-// -1.
+// A matrix may have been transposed by the program, as in x @ W.t(). Whether the graph's linear
+// layer reads it transposed depends on how it is stored.
 Result<Symbol> Importer::LinearOf(const Symbol& x, const Symbol& weight, bool in_first,
                                   int32_t bias) {
   if (!x.Is(Symbol::Kind::kTensor)) return NotRows("what it multiplies");
@@ -66,6 +69,8 @@ Result<Symbol> Importer::LinearOf(const Symbol& x, const Symbol& weight, bool in
   if (bias >= 0 && program_.nodes[static_cast<size_t>(bias)].shape != std::vector<int64_t>{out}) {
     return Unimplemented("its bias has not one element for each output");
   }
+  // The product must be over the whole row of a token; over one head at a time would be another
+  // operator.
   if (x.layout.RowAxis() < 0 || !HasRowsOf(x.layout, in) || x.layout.RowColumns().count() != in) {
     return Unimplemented("it multiplies " + ShapeText(x.layout) + ", not a row per token of " +
                          std::to_string(in) + " elements");
@@ -88,7 +93,7 @@ Result<Symbol> Importer::LinearOf(const Symbol& x, const Symbol& weight, bool in
 }
 
 Result<Symbol> Importer::Linear(Arguments& args) {
-  const bool has_mat1 = args.Has("mat1");  // addmm: self + mat1 mat2
+  const bool has_mat1 = args.Has("mat1");  // addmm(self, mat1, mat2) is self + mat1 mat2
   const Symbol x = args.Node(has_mat1 ? "mat1" : "input");
   const Symbol weight = args.Node(has_mat1 ? "mat2" : "weight");
   const char* const bias_name = has_mat1 ? "self" : "bias";
@@ -182,6 +187,7 @@ Result<Symbol> Importer::Power(Arguments& args) {
   LAMINA_RETURN_IF_ERROR(args.status());
   if (!x.Is(Symbol::Kind::kTensor)) return NotRows("its argument");
   Term* const term = TermOf(x);
+  // x ** -0.5 is rsqrt(x).
   const bool is_root = exponent == -0.5;
   return MakeTensor({.kind = is_root ? TermKind::kInverseRoot : TermKind::kPower,
                      .args = {term},
@@ -209,7 +215,8 @@ Result<Symbol> Importer::Mean(Arguments& args) {
 }
 
 Result<Symbol> Importer::Arithmetic(Arguments& args) {
-  const std::string op = node().op.substr(5, 3);  // add, sub, mul, div
+  // "add", "sub", "mul" or "div" of "aten.add.Tensor".
+  const std::string op = node().op.substr(5, 3);
   const Symbol a = args.Node("self");
   if (args.Has("alpha") && args.Number("alpha") != 1)
     return Unimplemented("it scales what it adds");
@@ -221,6 +228,7 @@ Result<Symbol> Importer::Arithmetic(Arguments& args) {
   }
   const Symbol b = args.Node("other");
   LAMINA_RETURN_IF_ERROR(args.status());
+  // Positions times one number are angles of a single pair.
   if (IsNumber(b) && !a.Is(Symbol::Kind::kPositions)) return WithNumber(op, a, NumberOf(b));
   if (op == "add") return Add(a, b);
   if (op == "sub") return Subtract(a, b);
@@ -235,12 +243,14 @@ Result<Symbol> Importer::WithNumber(const std::string& op, Symbol a, double numb
   if (op == "div") number = 1 / number;
   const bool adds = op == "add" || op == "sub";
   if (!std::isfinite(number)) return InvalidArgument("a division by 0");
+  // Adding 0 and multiplying by 1 need no operator.
   if (number == (adds ? 0 : 1)) return a;
   switch (a.kind) {
     case Symbol::Kind::kPositions:
     case Symbol::Kind::kWeight:
       if (!adds) return Unimplemented("a multiple of positions or of a weight");
       a.number += number;
+      // It becomes an int64_t, the first row of a table.
       if (std::abs(a.number) > 1e6) return InvalidArgument("an addend of that size");
       return a;
     case Symbol::Kind::kCos:
@@ -269,6 +279,7 @@ Result<Symbol> Importer::Add(Symbol a, Symbol b) {
     return Unimplemented("a sum of tensors of different shapes");
   Term* first = TermOf(a);
   Term* second = TermOf(b);
+  // x cos + rotated(x) sin, in either order, becomes a rotation if both have the same x and angles.
   if (first->Is(TermKind::kTimesSin)) std::swap(first, second);
   if (first->Is(TermKind::kTimesCos) && second->Is(TermKind::kTimesSin)) {
     TermKey turned = first->key;
@@ -285,7 +296,7 @@ Result<Symbol> Importer::Add(Symbol a, Symbol b) {
   return sum;
 }
 
-// A bias.
+// A bias: the term with it replaces the linear layer or norm without it.
 Result<Symbol> Importer::AddWeight(const Symbol& a, const Symbol& weight) {
   const bool fits = a.Is(Symbol::Kind::kTensor) && IsAsStored(weight) &&
                     weight.layout.num_axes() == 1 && weight.number == 0 &&
@@ -302,6 +313,7 @@ Result<Symbol> Importer::AddWeight(const Symbol& a, const Symbol& weight) {
   return MakeTensor(std::move(key), a.layout.Compact());
 }
 
+// Only x - mean(x) is known, the first part of a LayerNorm.
 Result<Symbol> Importer::Subtract(Symbol a, Symbol b) {
   if (!a.Is(Symbol::Kind::kTensor) || !b.Is(Symbol::Kind::kTensor))
     return NotRows("one of its arguments");
@@ -330,6 +342,7 @@ Result<Symbol> Importer::Multiply(Symbol a, Symbol b) {
         {.kind = TermKind::kMul, .args = {first, TermOf(b)}, .width = first->key.width},
         a.layout.Compact());
   }
+  // A norm's factor has one element per group and is the smaller one.
   if (b.term->key.width > a.term->key.width) std::swap(a, b);
   std::optional<TermKey> norm;
   if (a.layout.Compact().WithoutLast().Compact() == b.layout.Compact())
@@ -338,7 +351,7 @@ Result<Symbol> Importer::Multiply(Symbol a, Symbol b) {
   return MakeTensor(std::move(*norm), a.layout.Compact());
 }
 
-// A norm's weight.
+// A norm's weight: the term with it replaces the norm without it.
 Result<Symbol> Importer::MultiplyWeight(const Symbol& a, const Symbol& weight) {
   Term* const term = TermOf(a);
   const bool is_norm =
@@ -355,12 +368,14 @@ Result<Symbol> Importer::MultiplyWeight(const Symbol& a, const Symbol& weight) {
   return MakeTensor(std::move(key), a.layout.Compact());
 }
 
-// Rows' keys or values without the copies that were made for the query heads of a group.
+// With grouped-query attention the program repeats each key and value head for the query heads of
+// its group. Memory nodes need no copies.
 Result<Term*> Importer::KeysOrValues(const Symbol& of, int* num_heads) {
   const Layout::Axis& heads = of.layout.axis(1);
   int64_t copies = 1;
   for (size_t i = 0; i < heads.size(); ++i) {
     if (heads[i].step != 0) continue;
+    // Lamina's attention shares KV heads among consecutive query heads.
     if (i + 1 != heads.size())
       return Unimplemented("query heads that share keys and values in turn, not in groups");
     copies = heads[i].size;
@@ -369,7 +384,8 @@ Result<Term*> Importer::KeysOrValues(const Symbol& of, int* num_heads) {
   return terms_.MakeColumns(of.term, of.layout.RowColumns(true), now_);
 }
 
-// Tokens that a row attends to, itself among them; 0: all.
+// The mask must be what lamina computes: causal, over the last `window` tokens. The last row shows
+// how many those are.
 Result<int64_t> Importer::WindowOf(Arguments& args) {
   const bool causal = args.Flag("is_causal");
   if (!args.Has("attn_mask")) {
@@ -389,6 +405,8 @@ Result<int64_t> Importer::WindowOf(Arguments& args) {
       return Unimplemented("a mask that is no window of the last tokens");
   }
   if (rows == 0) return Unimplemented("a mask that is not known");
+  // The program had no more rows than the window, if there is one; it cannot be told from full
+  // attention.
   return window == rows ? 0 : window;
 }
 
@@ -427,6 +445,8 @@ Result<Symbol> Importer::Attention(Arguments& args) {
   LAMINA_ASSIGN_OR_RETURN(const Tensor key, Emit(keys));
   LAMINA_ASSIGN_OR_RETURN(const Tensor value, Emit(values));
   const int64_t width = heads * head_dim;
+  // An attention is emitted at once, so that the graph has attentions in the program's order, which
+  // `layer` counts.
   Symbol out = MakeTensor({.kind = TermKind::kValue, .width = width, .id = num_values_++},
                           q.layout.Compact());
   out.term->stage = num_attentions_;

@@ -7,23 +7,26 @@
 namespace lamina {
 namespace {
 
+// The constants of exported programs have been through fp32 and through decimal text.
 bool Near(double a, double b) { return std::abs(a - b) <= 1e-6 * std::abs(b); }
 
-// The term that `term` is a multiple of, by about `factor`. Null if it is none.
+// x if `term` is x * factor, about; else null.
 Term* ScaledBy(Term* term, double factor) {
   return term->Is(TermKind::kScale) && Near(term->key.number, factor) ? term->arg() : nullptr;
 }
 
+// x if `term` is x + number, about; else null.
 Term* PlusNumber(Term* term, double number) {
   return term->Is(TermKind::kAddNumber) && Near(term->key.number, number) ? term->arg() : nullptr;
 }
 
-// x of x / 2 in `half` if `rest` is 1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)).
+// x if `half` is x / 2 and `rest` is 1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)), the tanh
+// approximation of GELU ("Gaussian Error Linear Units", section 2); else null.
 Term* GeluTanhOf(Term* half, Term* rest) {
   Term* const x = ScaledBy(half, 0.5);
   Term* const tanh = PlusNumber(rest, 1);
   if (x == nullptr || tanh == nullptr || !tanh->Is(TermKind::kTanh)) return nullptr;
-  Term* const sum = ScaledBy(tanh->arg(), 0.7978845608);
+  Term* const sum = ScaledBy(tanh->arg(), 0.7978845608);  // sqrt(2 / pi)
   if (sum == nullptr || !sum->Is(TermKind::kAdd)) return nullptr;
   for (const auto& [first, second] :
        {std::pair(sum->arg(0), sum->arg(1)), std::pair(sum->arg(1), sum->arg(0))}) {
@@ -56,6 +59,7 @@ TermKey Recognised(TermKey product) {
 
 Term* Regrouped(Term* a, Term* b, TermTable& terms, int32_t node) {
   for (const auto& [sum, other] : {std::pair(a, b), std::pair(b, a)}) {
+    // It pays only if `other` is known before the attention that the sum waits for.
     if (!sum->Is(TermKind::kAdd) || other->stage >= sum->stage) continue;
     for (const auto& [late, early] :
          {std::pair(sum->arg(0), sum->arg(1)), std::pair(sum->arg(1), sum->arg(0))}) {
@@ -77,6 +81,7 @@ std::optional<TermKey> RecognisedNorm(Term* x, Term* root) {
       mean->arg()->key.number != 2)
     return std::nullopt;
   if (mean->arg()->arg() != x) return std::nullopt;
+  // The same mean of squares over a centred x is the variance, which makes it a LayerNorm.
   const bool centred = x->Is(TermKind::kCentred) && x->key.group == mean->key.group;
   TermKey norm = Of(centred ? TermKind::kLayerNorm : TermKind::kRmsNorm, centred ? x->arg() : x);
   norm.group = mean->key.group;
@@ -85,6 +90,7 @@ std::optional<TermKey> RecognisedNorm(Term* x, Term* root) {
 }
 
 Term* TermTable::Make(TermKey key, int32_t node) {
+  // Before the look-up, so that silu(x) and x * sigmoid(x) are the same term.
   if (key.kind == TermKind::kMul) key = Recognised(std::move(key));
   const auto [place, is_new] = by_key_.try_emplace(key, nullptr);
   if (is_new) {

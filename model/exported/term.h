@@ -1,6 +1,6 @@
-// What an exported program computes from a row, as expressions: small ones, which the operators of
-// a graph are recognised in. An RMSNorm, for example, comes as six of PyTorch's operators. Equal
-// expressions are one Term, so that a pattern compares pointers.
+// What an exported program computes from a row, as expressions. They are smaller than the operators
+// of a graph, which are recognised in them: an RMSNorm, for example, comes as six of PyTorch's
+// operators. Equal expressions are one Term, so that a pattern compares pointers.
 #pragma once
 
 #include <compare>
@@ -17,9 +17,10 @@ namespace lamina {
 
 struct Term;
 
+// Each kind says what it computes and which fields of TermKey it uses besides args and width.
 enum class TermKind {
   kValue,        // a value of the graph; id
-  kLinear,       // args[0]; weight, bias, transposed
+  kLinear,       // args[0] times a matrix; weight, bias (-1: none), transposed
   kColumns,      // some elements of args[0]; columns
   kAdd,          // args[0] + args[1]
   kMul,          // args[0] * args[1]
@@ -27,28 +28,34 @@ enum class TermKind {
   kAddNumber,    // args[0] + number
   kPower,        // args[0] ^ number
   kNegate,       // -args[0]
-  kTanh,         // of args[0], as the next ones
-  kSigmoid,      //
-  kSilu,         //
-  kGelu,         // by the error function
-  kGeluTanh,     // by its tanh formula
-  kRelu,         //
-  kMean,         // of each `group` elements
+  kTanh,         // of args[0]
+  kSigmoid,      // of args[0]
+  kSilu,         // of args[0]
+  kGelu,         // of args[0], by the error function
+  kGeluTanh,     // of args[0], by the tanh approximation
+  kRelu,         // of args[0]
+  kMean,         // of each `group` elements of args[0]
   kCentred,      // args[0] minus the mean of each `group` elements
   kInverseRoot,  // args[0] ^ -0.5
-  // Of each `group` elements; number: eps; weight (-1: none), number2: what is added to its
-  // elements.
+  // RMSNorm of each `group` elements of args[0]; number: eps; weight (-1: none); number2: what is
+  // added to the weight's elements.
   kRmsNorm,
-  kLayerNorm,  // likewise, with bias (-1: none)
-  kRotated,    // the pairs (a, b) of each head of args[0] as (-b, a); interleaved
-  // args[0] by the cosine of its pairs' angles; table, interleaved, group: the head's elements,
+  // LayerNorm of each `group` elements; the fields of kRmsNorm, and bias (-1: none).
+  kLayerNorm,
+  // The pairs (a, b) of each head of args[0] as (-b, a); interleaved.
+  kRotated,
+  // args[0] times the cosine of its pairs' angles; table, interleaved; group: elements of a head;
   // number: a factor.
   kTimesCos,
-  kTimesSin,  // the pairs of args[0] as (-b, a), by the sine; likewise
-  kRope,      // kTimesCos + kTimesSin over the first elements of each head of `group` elements
+  // The pairs (a, b) of args[0] as (-b, a), times the sine of their angles; the fields of
+  // kTimesCos.
+  kTimesSin,
+  // kTimesCos + kTimesSin over the first elements of each head, whose other elements stay; the
+  // fields of kTimesCos.
+  kRope,
 };
 
-// Fields that a kind does not name keep their defaults.
+// What makes two terms equal. Fields that a kind does not use keep their defaults.
 struct TermKey {
   TermKind kind = TermKind::kValue;
   std::vector<Term*> args = {};
@@ -57,33 +64,37 @@ struct TermKey {
   double number = 0;
   double number2 = 0;
   int64_t group = 0;
-  int32_t weight = -1;  // nodes of the program
-  int32_t bias = -1;
-  int32_t table = -1;
+  int32_t weight = -1;  // index into the program's nodes
+  int32_t bias = -1;    // index into the program's nodes
+  int32_t table = -1;   // index into Importer::tables_
   bool transposed = false;
   bool interleaved = false;
   Columns columns = {};
   friend auto operator<=>(const TermKey&, const TermKey&) = default;
 };
 
+// An expression. Owned by a TermTable, whose terms never move.
 struct Term {
   TermKey key;
-  int32_t node = -1;  // of the program: the first one that made it
-  // Of the attentions that it depends on, the number of the last one, from 1.
+  // The node of the program that made it first, for messages and names.
+  int32_t node = -1;
+  // The number, from 1, of the last attention that it depends on. 0: none.
   int stage = 0;
-  std::optional<Tensor> tensor = {};  // once it is an operator of the graph
+  // Its operator of the graph, once it has one.
+  std::optional<Tensor> tensor = {};
 
   bool Is(TermKind kind) const { return key.kind == kind; }
   Term* arg(size_t i = 0) const { return key.args[i]; }
 };
 
-// Owns terms. Making one may recognise a larger one: the product of x / 2 and 1 + tanh(...) is a
-// kGeluTanh.
+// Owns terms and keeps them unique. Thread: owner.
 class TermTable {
  public:
+  // The term of that key, new or known. A product that is a larger operator becomes that operator
+  // (Recognised). `node` is the program's node that asks for it.
   Term* Make(TermKey key, int32_t node);
 
-  // Elements of a term; all of them are the term itself.
+  // The elements `columns` of a term; the term itself if that is all of them in order.
   Term* MakeColumns(Term* of, const Columns& columns, int32_t node);
 
  private:
@@ -91,17 +102,17 @@ class TermTable {
   std::map<TermKey, Term*> by_key_;
 };
 
-// What `term` is if it is x * sigmoid(x), x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) or
-// a product with itself; else itself.
+// What a product is: kSilu for x * sigmoid(x), kGeluTanh for x / 2 * (1 + tanh(sqrt(2 / pi) * (x +
+// 0.044715 x^3))), kPower for a term times itself; else the product.
 TermKey Recognised(TermKey product);
 
-// The same sum, of which the part that does not depend on the last attention is added first:
-// (attention + mlp) + x is attention + (mlp + x). A context then has one value where it would have
-// two, and the sum waits for nothing. Null if it stands so already.
+// The sum a + b with the part that does not depend on the last attention added first: (attention +
+// mlp) + x becomes attention + (mlp + x). The context of the cut then holds one value instead of
+// two, and that part can be added while the attention runs. Null if there is nothing to regroup.
 Term* Regrouped(Term* a, Term* b, TermTable& terms, int32_t node);
 
-// x / sqrt(mean(x^2) + eps), where `root` is the second factor; also of a centred x, which makes it
-// a LayerNorm. Nothing if it is neither.
+// The norm that the product of `x` and `root` is: an RMSNorm if root is 1 / sqrt(mean(x^2) + eps),
+// a LayerNorm if moreover x is something minus its own mean. Nothing if it is neither.
 std::optional<TermKey> RecognisedNorm(Term* x, Term* root);
 
 }  // namespace lamina

@@ -1,4 +1,4 @@
-// Operators that only look at a tensor in another way.
+// Operators that only look at a tensor in another way, and compute nothing.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -9,21 +9,25 @@
 namespace lamina {
 namespace {
 
-constexpr int64_t kMostParts = 1 << 10;  // of one tensor
+// Parts that one tensor may be split into: each is a symbol of its own.
+constexpr int64_t kMostParts = 1 << 10;
+// Far beyond any axis, and exact as a double.
 constexpr double kMostIndex = 1e15;
 
+// The symbol with another layout, or the reason why there is no such layout.
 Result<Symbol> Seen(Symbol symbol, Result<Layout> layout) {
   if (!layout.ok()) return layout.status();
   symbol.layout = std::move(*layout);
   return symbol;
 }
 
+// The symbol, if it is one tensor.
 Result<Symbol> WithLayout(Symbol symbol) {
   if (!symbol.HasLayout()) return Unimplemented("it reads several outputs at once");
   return symbol;
 }
 
-// An end of a slice: from behind if it is negative, within [0, size].
+// An end of a slice as PyTorch reads it: from behind if it is negative, and within [0, size].
 int64_t Clamped(int64_t at, int64_t size) {
   return std::clamp<int64_t>(at < 0 ? at + size : at, 0, size);
 }
@@ -35,6 +39,8 @@ Result<Symbol> Importer::Same(Arguments& args) { return WithLayout(args.Node("se
 Result<Symbol> Importer::Convert(Arguments& args) {
   const std::string dtype = args.Text("dtype");
   Symbol symbol = args.Node("self");
+  // Everything is computed in fp32, so a cast between float types is nothing. One to integers would
+  // round, unless it is of integers already.
   const bool real = dtype.empty() || dtype.starts_with("torch.float") || dtype == "torch.bfloat16";
   const bool whole = symbol.Is(Symbol::Kind::kTokens) || symbol.Is(Symbol::Kind::kPositions);
   if (!real && !(whole && (dtype == "torch.int64" || dtype == "torch.int32")))
@@ -78,6 +84,7 @@ Result<Symbol> Importer::Transpose(Arguments& args) {
     LAMINA_RETURN_IF_ERROR(args.status());
     std::swap(order[static_cast<size_t>(a)], order[static_cast<size_t>(b)]);
   } else {
+    // aten.t has no dimensions: it swaps both axes of a matrix.
     std::ranges::reverse(order);
   }
   Result<Layout> layout = symbol.layout.Permute(order);
@@ -151,7 +158,8 @@ Result<Symbol> Importer::Select(Arguments& args) {
   return symbol;
 }
 
-// Elements of one axis that a constant lists; they must follow each other in even steps.
+// Picks the elements of one axis that a constant lists. They must follow each other in even steps,
+// so that the result is a view.
 Result<Symbol> Importer::Index(Arguments& args) {
   LAMINA_ASSIGN_OR_RETURN(Symbol symbol, WithLayout(args.Node("self")));
   const std::vector<Symbol> indices = args.Nodes("indices");
@@ -197,6 +205,7 @@ Result<Symbol> Importer::Split(Arguments& args) {
     sizes = args.Integers("split_sizes");
   } else {
     const int64_t each = args.Integer("split_size");
+    // Checked before the loop, which a tiny part of a huge axis would keep busy.
     if (each < 1 || size / each > kMostParts)
       return InvalidArgument("its argument \"split_size\" is not positive or too small");
     for (int64_t first = 0; first < size; first += each)
@@ -232,6 +241,7 @@ Result<Symbol> Importer::RepeatEach(Arguments& args) {
   const int axis = args.Axis("dim", symbol.layout);
   const int64_t n = args.Integer("repeats");
   LAMINA_RETURN_IF_ERROR(args.status());
+  // No size of the file is above 2^40, so that a product with n fits in 64 bits.
   if (n < 1 || n > (1 << 20)) return InvalidArgument("its argument \"repeats\" is not positive");
   symbol.layout = symbol.layout.Repeat(axis, n, true);
   return symbol;

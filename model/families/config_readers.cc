@@ -10,6 +10,7 @@ namespace {
 
 using nlohmann::json;
 
+// Ranges beyond any published model, which keep a wrong file from asking for absurd memory.
 constexpr IntRange kVocab = {1, 1 << 24};
 constexpr IntRange kLayers = {1, 4096};
 constexpr IntRange kHeads = {1, 4096};
@@ -17,6 +18,7 @@ constexpr IntRange kHeadDim = {2, 4096};
 constexpr IntRange kPositions = {1, std::numeric_limits<int32_t>::max()};
 
 void ReadScaling(JsonKeys& keys, RopeScaling& scaling) {
+  // Older files say "type".
   const std::string_view key = keys.Has("rope_type") ? "rope_type" : "type";
   const std::string type = keys.OptionalString(key).value_or("default");
   if (type == "default") return;
@@ -35,7 +37,7 @@ void ReadScaling(JsonKeys& keys, RopeScaling& scaling) {
     keys.Reject("high_freq_factor", "more than low_freq_factor");
 }
 
-// [num_layers] which layers slide, as newer files list them.
+// [num_layers] Whether each layer slides, as newer files list it.
 std::vector<bool> ReadLayerTypes(JsonKeys& keys, int num_layers) {
   const json& list = *keys.Find("layer_types");
   std::vector<bool> slides;
@@ -69,12 +71,14 @@ void ReadSizes(JsonKeys& keys, std::string_view intermediate, ModelConfig& confi
     keys.Reject("num_key_value_heads",
                 "a divisor of num_attention_heads = " + std::to_string(config.num_heads));
   }
+  // Without a head_dim the heads share hidden_size.
   if (!keys.Has("head_dim") && config.hidden_size % config.num_heads != 0) {
     keys.Reject("num_attention_heads", "a divisor of hidden_size = " +
                                            std::to_string(config.hidden_size) + ", or a head_dim");
   }
   const std::optional<int64_t> head_dim = keys.OptionalInt("head_dim", kHeadDim);
   config.head_dim = static_cast<int>(head_dim.value_or(config.hidden_size / config.num_heads));
+  // The rotary embedding takes a head apart into pairs.
   if (config.head_dim % 2 != 0 || config.head_dim > kHeadDim.max) {
     keys.Reject(head_dim ? "head_dim" : "num_attention_heads",
                 "even heads of at most " + std::to_string(kHeadDim.max) + ", found " +
@@ -118,10 +122,12 @@ void RequireBool(JsonKeys& keys, std::string_view key, bool value) {
 
 void ReadWindows(JsonKeys& keys, int64_t absent, const std::function<bool(int layer)>& slides,
                  ModelConfig& config) {
+  // OptionalInt takes null for absent, but here null means that there is no window.
   const int64_t window = keys.OptionalInt("sliding_window", kPositions)
                              .value_or(keys.IsNull("sliding_window") ? 0 : absent);
   std::vector<bool> listed;
   if (keys.Has("layer_types")) listed = ReadLayerTypes(keys, config.num_layers);
+  // Leaves config.windows empty, which means that all layers attend to all tokens.
   if (window == 0 || !keys.status().ok()) return;
   config.windows.assign(static_cast<size_t>(config.num_layers), 0);
   for (int layer = 0; layer < config.num_layers; ++layer) {

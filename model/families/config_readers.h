@@ -1,6 +1,6 @@
-// Reading what several families say in the same way in config.json. What is wrong is kept in the
-// keys' status; a value that would change the result and that lamina does not know is refused by
-// name (kUnimplemented).
+// Reads what several families say in the same way in config.json. What is wrong is kept in the
+// status of `keys`: kInvalidArgument, or kUnimplemented for a value that would change the result
+// and that lamina does not know.
 #pragma once
 
 #include <functional>
@@ -12,26 +12,29 @@
 
 namespace lamina {
 
-// Beyond any published model, and small enough that products of them fit in 64 bits.
+// Beyond any published model, and small enough that products of two fit in 64 bits.
 inline constexpr IntRange kWidthRange = {1, 1 << 20};
+// The range of numbers that something is divided by or multiplied with.
 inline constexpr RealRange kPositiveRange = {1e-12, 1e12};
 
-// vocab_size, hidden_size, layers, heads, head_dim, max_position_embeddings; `intermediate` is what
-// the family calls intermediate_size.
+// Reads vocab_size, hidden_size, num_hidden_layers, the numbers of heads, head_dim and
+// max_position_embeddings. `intermediate` is the family's key for intermediate_size.
 void ReadSizes(JsonKeys& keys, std::string_view intermediate, ModelConfig& config);
 
-// rope_theta and rope_scaling of older files, rope_parameters with both of newer ones.
+// Reads rope_theta and rope_scaling of older files, and rope_parameters, which has both, of newer
+// ones. A rotation of only a part of each head is refused.
 void ReadRotary(JsonKeys& keys, ModelConfig& config);
 
-// `key` must be absent or one of `known`.
+// Refuses any other value of `key` than the known ones; the key may be absent.
 void RequireOneOf(JsonKeys& keys, std::string_view key,
                   std::initializer_list<std::string_view> known);
 
-// `key` must be absent or `value`.
+// Refuses any other value of `key` than `value`; the key may be absent.
 void RequireBool(JsonKeys& keys, std::string_view key, bool value);
 
-// sliding_window, for the layers that slide: those that layer_types says, else those for which
-// `slides` is true. `absent`: the family's window if the key is missing; null stands for none.
+// Reads sliding_window into config.windows, for the layers that slide: those that layer_types
+// lists, or without that key those for which `slides` is true. `absent` is the family's window if
+// the key is missing; a null means no window. REQUIRES: config.num_layers is read.
 void ReadWindows(JsonKeys& keys, int64_t absent, const std::function<bool(int layer)>& slides,
                  ModelConfig& config);
 

@@ -9,19 +9,20 @@
 namespace lamina {
 namespace {
 
-// The models were trained with the factor in the dtype of their weights.
+// Embeddings are scaled by the root of hidden_size. The models were trained with that factor
+// rounded to the dtype of their weights.
 double Gemma2EmbeddingFactor(const ModelConfig& c) {
   const auto root = std::sqrt(static_cast<float>(c.hidden_size));
   switch (c.dtype) {
     case DType::kBF16: return ToFloat(ToBF16(root));
     case DType::kF16: return ToFloat(ToF16(root));
     case DType::kF32: return root;
-    case DType::kF8: break;  // no model is
+    case DType::kF8: break;  // weights are never fp8
   }
   return root;
 }
 
-// Checkpoints hold norm weights less 1.
+// The checkpoint holds the weights of norms less 1.
 Tensor Gemma2Norm(const ModelConfig& c, Tensor x, const ModulePath& at) {
   return RmsNorm(x, at, {.eps = c.norm_eps, .plus = 1});
 }
@@ -50,6 +51,7 @@ void ReadGemma2(JsonKeys& keys, ModelConfig& config) {
   config.tied_head = keys.OptionalBool("tie_word_embeddings").value_or(true);
   config.qkv_bias = config.o_bias = keys.OptionalBool("attention_bias").value_or(false);
   config.query_pre_attn_scalar = keys.Real("query_pre_attn_scalar", kPositiveRange);
+  // A missing key means the family's default, a null that there is no cap.
   const auto cap = [&](const char* key, double absent) {
     return keys.OptionalReal(key, kPositiveRange).value_or(keys.IsNull(key) ? 0 : absent);
   };

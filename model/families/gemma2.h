@@ -1,5 +1,5 @@
-// Gemma 2: norms before and behind each block, soft caps, a window in every other layer ("Gemma 2",
-// section 2).
+// Gemma 2 ("Gemma 2: Improving Open Language Models at a Practical Size", section 2): norms before
+// and after each block, soft caps of scores and logits, a window in every other layer.
 #pragma once
 
 #include "base/json_keys.h"
@@ -8,6 +8,7 @@
 
 namespace lamina {
 
+// Reads the keys of Gemma2ForCausalLM.
 void ReadGemma2(JsonKeys& keys, ModelConfig& config);
 
 // tokens, positions -> [vocab_size] logits.

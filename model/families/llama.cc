@@ -56,6 +56,7 @@ Tensor LlamaAttention(const ModelConfig& c, const ModulePath& at, int layer, Ten
   Tensor k = Linear(x, at / "k_proj", kv_width, {.bias = c.qkv_bias});
   const Tensor v = Linear(x, at / "v_proj", kv_width, {.bias = c.qkv_bias});
   if (c.head_norm) {
+    // The norm comes before the rotation, as in Qwen 3.
     q = HeadNorm(q, at / "q_norm", c.num_heads, c.head_dim, c.norm_eps);
     k = HeadNorm(k, at / "k_norm", c.num_kv_heads, c.head_dim, c.norm_eps);
   }

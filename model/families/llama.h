@@ -1,5 +1,6 @@
-// LLaMA 1, 2 and 3 and their relatives with the same layout: RMSNorm before each block, rotary
-// positions, grouped-query attention, SwiGLU.
+// LLaMA 1, 2 and 3, and the code that models of the same layout share: RMSNorm before each block,
+// rotary positions, grouped-query attention, SwiGLU ("LLaMA: Open and Efficient Foundation Language
+// Models", section 2.2).
 #pragma once
 
 #include "base/json_keys.h"
@@ -8,28 +9,28 @@
 
 namespace lamina {
 
-// Keys of LlamaForCausalLM.
+// Reads the keys of LlamaForCausalLM.
 void ReadLlama(JsonKeys& keys, ModelConfig& config);
 
-// What ReadLlama and its relatives share: all but biases and windows.
+// Reads the keys that LLaMA and the models of its layout share: all but biases and windows.
 void ReadLlamaLayout(JsonKeys& keys, ModelConfig& config);
 
-// tokens, positions -> [vocab_size] logits, as in "LLaMA: Open and Efficient Foundation Language
-// Models", section 2.2. Relatives differ in which projections have a bias, in windows, and in norms
-// of q and k.
+// tokens, positions -> [vocab_size] logits. `config` says what models of this layout differ in:
+// which projections have a bias, windows, norms of q and k.
 Tensor LlamaForward(const ModelConfig& config, Tensor tokens, Tensor positions);
 
-// Relatives may have another MLP: `mlp` is handed its input and the layer's path.
+// The MLP of a layer: [hidden_size] -> [hidden_size]. `at` is the layer's path.
 using MlpFunction = Tensor (*)(const ModelConfig& config, const ModulePath& at, Tensor x);
+// LlamaForward with another MLP.
 Tensor LlamaForwardWith(const ModelConfig& config, Tensor tokens, Tensor positions,
                         MlpFunction mlp);
 
-// A block of it: attention over the rotated heads that are projected from x, and the projection
-// back to hidden_size.
+// The attention block of a layer: x [hidden_size] is projected to q, k and v, their heads are
+// rotated and attended with, and the result is projected back to [hidden_size].
 Tensor LlamaAttention(const ModelConfig& config, const ModulePath& at, int layer, Tensor x,
                       Tensor positions);
 
-// The attention of a layer as the config shapes it.
+// The shape of a layer's attention, from the config.
 TracedAttention AttentionOf(const ModelConfig& config, int layer);
 
 }  // namespace lamina

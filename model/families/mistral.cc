@@ -8,6 +8,7 @@
 namespace lamina {
 namespace {
 
+// Experts of all layers together. Each is three weights of the graph.
 constexpr int64_t kMaxExperts = 65'536;
 
 Tensor MixtureOfExperts(const ModelConfig& c, const ModulePath& layer, Tensor x) {

@@ -1,6 +1,6 @@
 // Mistral: LLaMA's layout with attention over a sliding window ("Mistral 7B", section 2), which
-// later releases do without. Mixtral: the same with a mixture of experts for an MLP ("Mixtral of
-// Experts", section 2).
+// later releases have dropped. Mixtral: the same with a mixture of experts in place of the MLP
+// ("Mixtral of Experts", section 2).
 #pragma once
 
 #include "base/json_keys.h"
@@ -9,6 +9,8 @@
 
 namespace lamina {
 
+// Read the keys of MistralForCausalLM and MixtralForCausalLM. Mistral's forward code is
+// LlamaForward.
 void ReadMistral(JsonKeys& keys, ModelConfig& config);
 void ReadMixtral(JsonKeys& keys, ModelConfig& config);
 

@@ -6,8 +6,9 @@
 namespace lamina {
 namespace {
 
-constexpr double kOptNormEps = 1e-5;  // no key says another
-// The table's first rows belonged to padding when the models were trained.
+// No key of config.json says another one.
+constexpr double kOptNormEps = 1e-5;
+// The first rows of the table belonged to padding when the models were trained.
 constexpr int64_t kOptFirstPositionRow = 2;
 
 Tensor OptAttention(const ModelConfig& c, const ModulePath& at, int layer, Tensor x) {
@@ -24,6 +25,7 @@ Tensor OptMlp(const ModelConfig& c, const ModulePath& at, Tensor x) {
 }
 
 Tensor OptLayer(const ModelConfig& c, const ModulePath& at, int layer, Tensor x) {
+  // The same two norms stand before the blocks or, in the 350m release, after the sums.
   const auto norm = [&](Tensor y, bool here, const char* name) {
     return here ? LayerNorm(y, at / name, kOptNormEps) : y;
   };
@@ -39,6 +41,7 @@ Tensor OptLayer(const ModelConfig& c, const ModulePath& at, int layer, Tensor x)
 
 void ReadOpt(JsonKeys& keys, ModelConfig& config) {
   ReadSizes(keys, "ffn_dim", config);
+  // OPT has no grouped-query attention.
   config.num_kv_heads = config.num_heads;
   config.embedding_size =
       keys.OptionalInt("word_embed_proj_dim", kWidthRange).value_or(config.hidden_size);

@@ -6,7 +6,8 @@
 namespace lamina {
 namespace {
 
-// Layers from max_window_layers on slide, if any do.
+// If any layers slide, those from max_window_layers on do. A sliding_window in the file counts only
+// with use_sliding_window.
 void ReadQwenWindows(JsonKeys& keys, ModelConfig& config) {
   const int64_t first = keys.OptionalInt("max_window_layers", {0, 1 << 20}).value_or(28);
   if (!keys.OptionalBool("use_sliding_window").value_or(false)) return;

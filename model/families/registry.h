@@ -1,5 +1,6 @@
-// Which architectures lamina can run. To add one: write its forward code beside llama.cc, with a
-// function that reads its keys of config.json, and add a line to the table in registry.cc.
+// Which architectures lamina has forward code for. To add one: write its forward code beside
+// llama.cc, with a function that reads its keys of config.json, and add a line to the table in
+// registry.cc.
 #pragma once
 
 #include <span>
@@ -12,11 +13,12 @@
 
 namespace lamina {
 
-// Forward code: logits of a row from its token and position.
+// Forward code: from a row's token and position to its logits. It only records operators
+// (model/tracer.h).
 using ForwardFunction = Tensor (*)(const ModelConfig& config, Tensor tokens, Tensor positions);
 
 // Reads what the family's config.json says about sizes and layers, with the family's defaults. What
-// is wrong, or not known and would change the result, is kept in the keys' status.
+// is wrong, or is unknown and would change the result, is kept in the status of `keys`.
 using ReadFunction = void (*)(JsonKeys& keys, ModelConfig& config);
 
 struct Architecture {
@@ -25,6 +27,7 @@ struct Architecture {
   ForwardFunction forward = nullptr;
 };
 
+// All of them. Thread: any.
 std::span<const Architecture> Architectures();
 
 // Null if there is none of that name.

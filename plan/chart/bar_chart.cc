@@ -10,7 +10,7 @@
 namespace lamina {
 namespace {
 
-// pixels.
+// Pixels.
 constexpr double kPictureWidth = 960, kLabelWidth = 340, kTextWidth = 150, kRowHeight = 22,
                  kHeadingHeight = 34;
 constexpr const char* kBarColours[] = {"#4e79a7", "#f28e2b"};
@@ -40,7 +40,7 @@ std::string ToSvg(const BarChart& chart) {
   double y = kHeadingHeight;
   for (const ChartBar& bar : chart.bars) {
     const bool has_spread = bar.highest > bar.lowest;
-    const double width = std::max(3.0, x(bar.to) - x(bar.from));
+    const double width = std::max(3.0, x(bar.to) - x(bar.from));  // a point is still seen
     svg += fmt::format(
         "<text x=\"{:.0f}\" y=\"{:.0f}\" text-anchor=\"end\">{}</text><rect x=\"{:.1f}\" "
         "y=\"{:.0f}\" width=\"{:.1f}\" height=\"{:.0f}\" "

@@ -1,4 +1,4 @@
-// Horizontal bars as an SVG picture that needs nothing else.
+// Draws horizontal bars as an SVG picture without scripts or style sheets.
 #pragma once
 
 #include <string>
@@ -6,22 +6,24 @@
 
 namespace lamina {
 
-// The part of a bar from `from` to `to`, on the chart's scale; a point has both alike and gets a
-// mark.
+// One row: a bar from `from` to `to` on the chart's scale. If both are the same it is a short mark.
 struct ChartBar {
   std::string label;
   double from = 0, to = 0;
-  std::string text;                // behind the bar
-  bool second = false;             // in the second colour
-  double lowest = 0, highest = 0;  // an error bar, if they differ
+  std::string text;     // behind the bar
+  bool second = false;  // in the second colour
+  // The ends of an error bar. Equal: none is drawn.
+  double lowest = 0, highest = 0;
 };
 
 struct BarChart {
   std::string title;
   std::vector<ChartBar> bars;  // from top to bottom
-  bool logarithmic = false;    // then all numbers are above 0
+  // A logarithmic scale. REQUIRES: all numbers are above 0.
+  bool logarithmic = false;
 };
 
+// A whole SVG document. Texts are escaped.
 std::string ToSvg(const BarChart& chart);
 
 }  // namespace lamina

@@ -10,15 +10,15 @@
 namespace lamina {
 namespace {
 
-// pixels.
+// Pixels.
 constexpr double kStackWidth = 1060, kStackLabelWidth = 330, kStackTextWidth = 130, kStackRow = 26;
-// Title and legend.
+// The title and the legend.
 constexpr double kStackTop = 52;
 constexpr size_t kMaxLabelBytes = 48;
 constexpr std::array<const char*, 8> kStackPalette = {"#1f6fb4", "#7fb2de", "#8a56b0", "#d1602a",
                                                       "#e8b04a", "#9a9a9a", "#3a9150", "#b03a54"};
 
-// Cut between characters, not within one.
+// Cuts long labels, between two characters of UTF-8.
 std::string Shortened(const std::string& label) {
   if (label.size() <= kMaxLabelBytes) return label;
   size_t end = kMaxLabelBytes - 3;
@@ -34,6 +34,7 @@ std::string StackLegend(const StackedBarChart& chart) {
         "<rect x=\"{:.0f}\" y=\"29\" width=\"11\" height=\"11\" fill=\"{}\"/><text x=\"{:.0f}\" "
         "y=\"39\">{}</text>\n",
         x, kStackPalette[i % kStackPalette.size()], x + 16, EscapeXml(chart.part_names[i]));
+    // A guess at the width of the text.
     x += 34 + 6.6 * static_cast<double>(chart.part_names[i].size());
   }
   return svg;

@@ -1,4 +1,4 @@
-// Horizontal bars made of parts, as an SVG picture that needs nothing else.
+// Draws horizontal bars made of parts as an SVG picture without scripts or style sheets.
 #pragma once
 
 #include <string>
@@ -8,19 +8,20 @@ namespace lamina {
 
 struct StackedBar {
   std::string label;
-  std::vector<double> parts;  // as the chart's names; none below 0
+  std::vector<double> parts;  // in the order of part_names; none below 0
   std::string text;           // behind the bar
 };
 
 struct StackedBarChart {
   std::string title;
-  // In the legend; at most as many as the palette has colours, 8.
+  // The legend. The palette has 8 colours; with more parts colours repeat.
   std::vector<std::string> part_names;
-  std::string unit;              // of the parts, for who points at one
+  // The unit of the parts, for the tooltip of each.
+  std::string unit;
   std::vector<StackedBar> bars;  // from top to bottom
 };
 
-// A whole SVG document. Parts above 0 are <rect class="part">; texts are escaped, long labels
+// A whole SVG document. Each part above 0 is a <rect class="part">. Texts are escaped, long labels
 // shortened.
 std::string ToSvg(const StackedBarChart& chart);
 

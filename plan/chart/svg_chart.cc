@@ -10,14 +10,15 @@
 namespace lamina {
 namespace {
 
-constexpr double kWidth = 520, kHeight = 320;  // of a chart with everything that belongs to it
+// Pixels of one chart, and the margins in it for labels.
+constexpr double kWidth = 520, kHeight = 320;
 constexpr double kLeft = 70, kRight = 20, kTop = 46, kBottom = 50;
 constexpr double kHeading = 34;
 constexpr double kLegendRow = 16;
 constexpr std::array<const char*, 8> kPalette = {"#1f6fb4", "#d1602a", "#3a9150", "#8a56b0",
                                                  "#b03a54", "#6b6b6b", "#1896a3", "#a8862c"};
 
-// From values to pixels.
+// Maps values to pixels. The y axis goes up, so that its first pixel is the larger one.
 struct Axis {
   double low = 0, high = 1;
   double first_pixel = 0, last_pixel = 1;
@@ -36,6 +37,7 @@ bool IsDrawn(const std::pair<double, double>& point) {
   return std::isfinite(point.first) && std::isfinite(point.second);
 }
 
+// Empty at first: low > high.
 struct ValueRange {
   double low = std::numeric_limits<double>::infinity(),
          high = -std::numeric_limits<double>::infinity();
@@ -52,7 +54,7 @@ Axis MakeAxis(ValueRange range, double first_pixel, double last_pixel) {
   return {ticks.front(), ticks.back(), first_pixel, last_pixel, ticks, false};
 }
 
-// At least one doubling, and not more ticks than have room.
+// The range has at least one doubling, and no more ticks than there is room for.
 Axis MakeAxisOfPowers(ValueRange range, double first_pixel, double last_pixel) {
   constexpr double kMostTicks = 9;
   if (!(range.low <= range.high) || !(range.low > 0)) range = {1, 2};
@@ -141,7 +143,8 @@ std::string DrawSeries(const ChartSeries& series, const char* color, const Axis&
          marks;
 }
 
-// `row`: the words of marks at near values stand below each other.
+// The words of vertical marks stand in the `row`-th line, so that those of near marks do not
+// overlap.
 std::string DrawMark(const ChartMark& mark, const Axis& x, const Axis& y, double row) {
   constexpr char kDashed[] = "class=\"note\" stroke=\"#333\" stroke-dasharray=\"4 3\"";
   if (mark.vertical) {
@@ -158,7 +161,8 @@ std::string DrawMark(const ChartMark& mark, const Axis& x, const Axis& y, double
                  "class=\"note\" fill=\"#333\" text-anchor=\"end\"", mark.label);
 }
 
-// Names of series in rows, as many as have room; `height` is that of the rows behind the first.
+// The names of the series, in rows of as many as have room. `height` is that of the rows after the
+// first.
 struct Legend {
   std::string svg;
   double height = 0;
@@ -170,6 +174,7 @@ Legend DrawLegend(const Chart& chart) {
   for (size_t i = 0; i < chart.series.size(); ++i) {
     const std::string& name = chart.series[i].name;
     if (name.empty()) continue;
+    // A guess at the width of the text.
     const double width = 30 + 7.1 * static_cast<double>(name.size());
     if (at > kLeft && at + width > kWidth) {
       at = kLeft;
@@ -207,7 +212,7 @@ std::string DrawChart(const Chart& chart) {
   for (size_t i = 0; i < chart.series.size(); ++i)
     out += DrawSeries(chart.series[i], kPalette[i % kPalette.size()], x, y);
   double row = 0;
-  // One that lies far from all values would squeeze them together.
+  // A mark far from all values is left out: an axis that holds it would squeeze them together.
   for (const ChartMark& mark : chart.marks) {
     if ((mark.vertical ? x : y).Holds(mark.at)) out += DrawMark(mark, x, y, row++);
   }
@@ -231,6 +236,7 @@ std::string EscapeXml(const std::string& text) {
 }
 
 std::vector<double> AxisTicks(double low, double high, int count) {
+  // A single value gets a range around it.
   if (high <= low) {
     low -= low == 0 ? 0 : std::abs(low) / 2;
     high += high == 0 ? 1 : std::abs(high) / 2;

@@ -1,4 +1,5 @@
-// Charts as SVG text that needs nothing else: lines, dots, marked values, axes with round numbers.
+// Draws charts with two axes as SVG text without scripts or style sheets: lines, dots, marked
+// values, axes with round numbers.
 #pragma once
 
 #include <string>
@@ -7,17 +8,22 @@
 
 namespace lamina {
 
+// Values of one colour.
 struct ChartSeries {
-  std::string name;                               // "" stands in no legend
-  std::vector<std::pair<double, double>> points;  // not finite: left out
-  bool dots = false;                              // else a line through the points
+  // The name in the legend; "" for none.
+  std::string name;
+  // (x, y). Points that are not finite are left out.
+  std::vector<std::pair<double, double>> points;
+  // One dot per point; else a line through the points.
+  bool dots = false;
   // A line with a mark at each point: <circle class="mark">.
   bool marked = false;
-  // By point: from where to where y spreads, an error bar; none: no bars.
+  // For each point the ends of an error bar in y. Empty: no error bars.
   std::vector<std::pair<double, double>> spreads = {};
 };
 
-// A dashed line across the chart with a few words at it.
+// A dashed line across the chart with a few words at it. It is left out where it lies outside of
+// the axis.
 struct ChartMark {
   double at = 0;
   bool vertical = false;  // at an x, else at a y
@@ -26,18 +32,19 @@ struct ChartMark {
 
 struct Chart {
   std::string title, x_label, y_label;
-  std::vector<ChartSeries> series;  // drawn in turn in the colours of the palette
+  std::vector<ChartSeries> series;  // drawn in this order, in the palette's colours
   std::vector<ChartMark> marks;
   bool y_from_zero = true;
-  bool x_in_powers_of_two = false;  // the x axis; its values are above 0
+  // The x axis is logarithmic, with ticks at powers of two. REQUIRES: its values are above 0.
+  bool x_in_powers_of_two = false;
 };
 
 // A whole SVG document: the charts in rows of `columns` under the heading, which takes no room if
-// it is "". All texts are escaped. Fills and strokes are attributes, so that a page's style sheet
-// can replace them by class: paper, grid, axis, note.
+// it is "". Texts are escaped. Colours are attributes, so that a page's style sheet can replace
+// them by class: paper, grid, axis, note.
 std::string DrawCharts(const std::string& heading, const std::vector<Chart>& charts, int columns);
 
-// The text as it has to stand in SVG and HTML, quotes too.
+// The text as it has to stand in SVG and HTML, quotes included.
 std::string EscapeXml(const std::string& text);
 
 // Round numbers that cover [low, high], about `count` of them. REQUIRES: both finite, low <= high,

@@ -14,8 +14,8 @@
 namespace lamina {
 namespace {
 
-// So many nodes of a role: those that are there, again from the first one on; their names get a
-// number.
+// Replaces the nodes of a role by `count` nodes: the file's in turn, or copies of the first. They
+// are named c0, c1, ... or m0, m1, ...
 void Repeat(NodeRole role, int count, bool first_only, std::vector<NodeConfig>& nodes) {
   if (count == 0) return;
   std::vector<NodeConfig> of_role, others;
@@ -38,6 +38,8 @@ Status Change(const ClusterChanges& changes, ClusterConfig& config) {
   if (changes.num_batches > 0) config.num_batches = changes.num_batches;
   if (changes.max_num_seqs > 0) {
     config.max_num_seqs = changes.max_num_seqs;
+    // The file's value may be too small for that many sequences, which the user has not asked
+    // about.
     config.max_num_batched_tokens = std::max(config.max_num_batched_tokens, changes.max_num_seqs);
   }
   if (changes.max_num_batched_tokens > 0)
@@ -62,7 +64,8 @@ void FindWindows(ClusterModel& cluster) {
   }
 }
 
-// By name; only compute nodes have a profile of the model.
+// Devices by role and name. A compute node's device has a profile of the model; a memory node's of
+// the same name has not.
 using Devices = std::map<std::pair<NodeRole, std::string>, const DeviceSpec*>;
 
 Result<const DeviceSpec*> DeviceOf(const NodeConfig& node, const ClusterChanges& changes,
@@ -87,7 +90,7 @@ Result<const DeviceSpec*> DeviceOf(const NodeConfig& node, const ClusterChanges&
   return known[{node.role, name}] = cluster.devices.back().get();
 }
 
-// As the executor gives heads and token slots to memory nodes.
+// Gives heads and token slots to a memory node as the executor does (manager/cluster_executor.h).
 Status AddMemoryNode(const NodeConfig& node, NodeId id, const DeviceSpec* device,
                      ClusterModel& cluster) {
   const ClusterConfig& config = cluster.config;
@@ -111,11 +114,13 @@ Status AddMemoryNode(const NodeConfig& node, NodeId id, const DeviceSpec* device
   const int64_t capacity = std::min(node.memory_bytes, device->memory_bytes) / token_bytes;
   if (capacity < 1)
     return OutOfSpace("node '" + node.name + "': its memory is less than one token's KV");
+  // The first node of a group stands for it in the scheduler.
   if (index % config.kv_head_parallel == 0) {
     cluster.kv_nodes.push_back({id, capacity});
     cluster.of_group.emplace_back();
   }
   KvNode& group = cluster.kv_nodes.back();
+  // All nodes of a group hold the same tokens, so the smallest one limits them.
   group.capacity_tokens = std::min(group.capacity_tokens, capacity);
   memory.group = cluster.kv_nodes.size() - 1;
   cluster.of_group.back().push_back(cluster.memory.size());
@@ -153,6 +158,7 @@ Status AddNodes(const ClusterChanges& changes, ClusterModel& cluster) {
 Status Fill(const ClusterChanges& changes, ClusterModel& cluster) {
   LAMINA_RETURN_IF_ERROR(Change(changes, cluster.config));
   LAMINA_ASSIGN_OR_RETURN(cluster.model, ModelConfig::Load(cluster.config.model_path));
+  // With CPU nodes "auto" is fp32 (ResolveConfig); their modelled stand-ins must not change that.
   if (!changes.cpu_device.empty() && cluster.config.wire_dtype == "auto" &&
       !cluster.config.has_modelled())
     cluster.config.wire_dtype = "float32";
@@ -176,6 +182,7 @@ Status Fill(const ClusterChanges& changes, ClusterModel& cluster) {
 
 int ClusterModel::NodeOf(int batch, int slice, bool rotates, int num_left) const {
   if (!config.shares_model()) return (batch + (rotates ? slice : 0)) % num_left;
+  // With stages the slice alone says the node.
   const auto behind = std::upper_bound(first_slices.begin(), first_slices.end(), slice);
   return std::min(static_cast<int>(behind - first_slices.begin()), config.pipeline_parallel_size) -
          1;

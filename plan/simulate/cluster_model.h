@@ -1,5 +1,5 @@
-// A cluster file as the simulator sees it: which devices hold what, and which bytes go where.
-// Nothing of it runs.
+// A cluster file as the simulator sees it: which devices hold what, and which bytes go where. No
+// daemon of it runs.
 #pragma once
 
 #include <memory>
@@ -16,55 +16,74 @@
 
 namespace lamina {
 
-// What is asked for instead of what the cluster file says. The defaults change nothing.
+// What is asked for on the command line in place of what the cluster file says. The defaults change
+// nothing.
 struct ClusterChanges {
-  int num_memory_nodes = 0;   // the file's, over and over
-  int num_compute_nodes = 0;  // copies of the file's first one
+  // The number of memory nodes: the file's, in turn, as often as needed.
+  int num_memory_nodes = 0;
+  // The number of compute nodes: copies of the file's first one.
+  int num_compute_nodes = 0;
   int num_batches = 0;
   int max_num_seqs = 0, max_num_batched_tokens = 0;
   std::string pipeline, overlap, latency;
   double gb_per_s = -1;
-  std::string cpu_device;      // of the catalog: what nodes whose device is cpu are taken for
-  std::string device_catalog;  // instead of the file's
+  // The device of the catalog that nodes whose device is cpu are taken for.
+  std::string cpu_device;
+  // The catalog in place of the file's.
+  std::string device_catalog;
 };
 
+// One memory node.
 struct MemoryNodeModel {
   std::string name;
   NodeId id;
-  size_t group = 0;  // index of the KvNode that it is part of
-  int rank = 0;      // of the compute node that it works for
+  // Index into ClusterModel::kv_nodes. The memory nodes of a group hold the same tokens, each for
+  // some KV heads.
+  size_t group = 0;
+  // The rank of the compute nodes that it works for (tensor parallelism).
+  int rank = 0;
   const DeviceSpec* device = nullptr;
   AttentionHeads heads;  // that it holds
-  WireShape wire;        // with these
+  WireShape wire;
 };
 
+// One compute node, or with tensor parallelism all ranks of a stage: they run a slice together, as
+// one. The name then is those of all ranks, "c0+c1"; id and device are the first rank's.
 struct ComputeNodeModel {
-  std::string name;  // with tensor parallelism all ranks' names: they run a slice together, as one
+  std::string name;
   NodeId id;
-  const DeviceSpec* device = nullptr;  // of the first rank
+  const DeviceSpec* device = nullptr;
 };
 
+// The whole cluster. Immutable once loaded; movable, as the devices that it points to are on the
+// heap.
 struct ClusterModel {
-  ClusterConfig config;  // resolved
+  ClusterConfig config;  // resolved: no value is "auto"
   ModelConfig model;
-  SlicedModel sliced;             // of one rank
-  AttentionHeads heads;           // of one rank
-  std::vector<int> first_slices;  // of each stage, and the number of slices behind them
+  SlicedModel sliced;    // of one rank
+  AttentionHeads heads;  // of one rank
+  // The first slice of each stage, and the number of slices behind them.
+  std::vector<int> first_slices;
   DType kv_dtype = DType::kBF16, wire_dtype = DType::kBF16;
-  std::vector<int64_t> windows;  // of attention, each once; 0: all tokens
-  std::vector<size_t> window_of_layer;
+  // The windows of the model's attentions, each once; 0: all tokens.
+  std::vector<int64_t> windows;
+  std::vector<size_t> window_of_layer;  // [layers] index into windows
 
   std::vector<ComputeNodeModel> compute;
   std::vector<MemoryNodeModel> memory;
-  std::vector<KvNode> kv_nodes;                            // as the scheduler places sequences
-  std::vector<std::vector<size_t>> of_group;               // [kv_nodes] indices into memory
-  std::vector<std::unique_ptr<const DeviceSpec>> devices;  // what the pointers above point to
+  // What the scheduler places sequences on: groups of memory nodes.
+  std::vector<KvNode> kv_nodes;
+  std::vector<std::vector<size_t>> of_group;  // [kv_nodes] indices into memory
+  // Owns what the `device` pointers point to.
+  std::vector<std::unique_ptr<const DeviceSpec>> devices;
 
-  // Of the compute nodes, that which runs slice k of a batch.
+  // Which compute node runs a slice of a batch: an index into the num_left nodes that are not lost.
   int NodeOf(int batch, int slice, bool rotates, int num_left) const;
 
-  // kInvalidArgument names the file and what is wrong; else as ClusterConfig::Load,
-  // ModelConfig::Load and the catalog.
+  // Reads the cluster file, the model and the catalog. kNotFound names a file or a device that is
+  // missing. kInvalidArgument names the file and what is wrong in it or in what the changes make of
+  // it. kOutOfSpace if a memory node has no room for one token. kUnimplemented for a model that
+  // lamina does not know.
   static Result<ClusterModel> Load(const std::string& path, const ClusterChanges& changes);
 };
 

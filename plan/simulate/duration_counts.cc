@@ -6,7 +6,7 @@
 namespace lamina {
 namespace {
 
-// Bucket i holds durations from kShortest x kStep^i on; bucket 0 shorter ones too.
+// Bucket i holds durations from kShortest * kStep^i on; bucket 0 also has all shorter ones.
 constexpr double kShortest = 1e-7, kStep = 1.0025;
 
 }  // namespace

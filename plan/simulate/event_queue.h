@@ -1,5 +1,5 @@
 // Virtual time: what happens when. Events of the same time come in the order in which they were put
-// in, so a run is a function of its input.
+// in, so that a run is a function of its input.
 #pragma once
 
 #include <cstdint>
@@ -19,30 +19,41 @@ inline double SecondsOf(Clock::duration duration) {
 }
 inline constexpr TimePoint kNever = TimePoint::max();
 
+// Something that happens, to whom `index` says.
 struct VirtualEvent {
   enum class Kind : uint8_t {
-    kArrival,      // of the next request
-    kChange,       // of a node: `index` of the list of changes
-    kReconnected,  // the compute nodes that are left
-    kResult,       // of a step of batch `index`, at the manager
-    kOrder,        // of a step of batch `index`, at the compute nodes
-    kAdvance,      // compute node `index` may have something to do
-    kQueries,      // q of batch `index` is complete and goes to the memory nodes
-    kRows,         // the same with the rest of the slice
+    kArrival,  // the next request
+    // The change `index` of the simulation's list happens to a node.
+    kChange,
+    // The compute nodes that are left can go on.
+    kReconnected,
+    // A step of batch `index` is complete: its result is at the manager.
+    kResult,
+    // A step of batch `index` begins: its order is at the compute nodes.
+    kOrder,
+    // Compute node `index` may have something to do.
+    kAdvance,
+    // q of batch `index` is complete and goes to the memory nodes (overlap).
+    kQueries,
+    // The rest of the slice of batch `index` is complete, and goes to the memory nodes.
+    kRows,
   };
   TimePoint at;
   Kind kind = Kind::kArrival;
   int index = 0;
-  // Of the compute nodes: what was under way when one was lost never happens.
+  // Of the compute nodes' events: grows whenever a compute node is lost. What was under way then
+  // never happens, and is known by its older generation.
   uint64_t generation = 0;
 };
 
+// Thread: owner.
 class EventQueue {
  public:
   void Push(TimePoint at, VirtualEvent::Kind kind, int index, uint64_t generation = 0) {
     events_.push({{at, kind, index, generation}, next_number_++});
   }
   bool empty() const { return events_.empty(); }
+  // When the next event is; kNever if there is none.
   TimePoint next() const { return events_.empty() ? kNever : events_.top().event.at; }
 
   // REQUIRES: not empty.
@@ -56,7 +67,8 @@ class EventQueue {
   struct Entry {
     VirtualEvent event;
     uint64_t number = 0;
-    bool operator<(const Entry& other) const {  // the top of the queue is the greatest
+    // std::priority_queue has the greatest on top, which here is the earliest.
+    bool operator<(const Entry& other) const {
       return event.at != other.event.at ? event.at > other.event.at : number > other.number;
     }
   };

@@ -6,7 +6,7 @@
 namespace lamina {
 namespace {
 
-// As ParseDuration; a number alone is in seconds.
+// A duration such as "250ms". A number alone is in seconds, and 0 needs no unit.
 Result<double> ParseSeconds(const std::string& text) {
   if (text == "0" || text == "0s") return 0.0;
   const bool is_number = text.find_first_not_of("0123456789.") == std::string::npos;
@@ -15,7 +15,7 @@ Result<double> ParseSeconds(const std::string& text) {
   return std::chrono::duration<double>(*time).count();
 }
 
-// More than this stands still.
+// A node that is slower than that does nothing at all, in effect.
 constexpr double kLargestFactor = 1e4;
 
 bool IsFactor(double factor) { return factor >= 1 / kLargestFactor && factor <= kLargestFactor; }

@@ -13,13 +13,14 @@
 namespace lamina {
 namespace {
 
-constexpr int64_t kProgressSteps = 256;
+constexpr int64_t kProgressSteps = 256;  // between two calls of progress
 // Far from where nanoseconds overflow.
 constexpr auto kLongestRun = std::chrono::hours(10 * 366 * 24);
 
 using Outcome = RequestTimes::Outcome;
 
-// Tokens whose values only say which prompts begin alike.
+// A prompt whose token values only say which prompts begin alike: those of a shared block come from
+// the block's id, all others from the sequence's own number.
 std::vector<TokenId> PromptOf(const TraceRequest& request, int64_t block_tokens,
                               SequenceId sequence) {
   const auto own = static_cast<TokenId>(sequence.value & 0x3fffffff);
@@ -32,6 +33,7 @@ std::vector<TokenId> PromptOf(const TraceRequest& request, int64_t block_tokens,
   return prompt;
 }
 
+// One run. The methods mirror those of the serving engine, with events in place of threads.
 class Simulation {
  public:
   Simulation(const ClusterModel& cluster, const RequestTrace& workload,
@@ -59,12 +61,14 @@ class Simulation {
   Result<SimulationResult> Run();
 
  private:
+  // The step of a batch that has no result yet.
   struct InFlight {
     std::vector<SequenceId> sampled;
     int64_t rows = 0;
     bool prefills = false, works = false;
   };
-  struct Place {  // of a node that something happens to
+  // Which node a change happens to: an index into the cluster's memory or compute nodes.
+  struct Place {
     bool memory = false;
     size_t index = 0;
   };
@@ -100,14 +104,16 @@ class Simulation {
   std::vector<std::optional<InFlight>> in_flight_;  // by batch
   std::vector<Place> places_;                       // [changes]
   DeviceTimeline manager_;
+  // When the manager has sent the last orders.
   TimePoint manager_free_;
   size_t next_request_ = 0;
-  size_t scheduled_ = 0;  // requests before this one have had their event
+  // Requests before this one have had their kArrival.
+  size_t scheduled_ = 0;
   int64_t num_open_ = 0, num_ended_ = 0;
   SpeedRounds speed_rounds_;
   bool speeds_known_ = false;
   bool reconnecting_ = false;
-  // What was seen last, for the sums over time.
+  // The state that was seen last and when, for the sums over time.
   TimePoint observed_;
   double running_ = 0, waiting_ = 0, used_share_ = 0;
 };
@@ -183,6 +189,7 @@ void Simulation::Handle(const VirtualEvent& event) {
       return PlanSteps(event.at);
     case VirtualEvent::Kind::kResult:
       if (event.generation != nodes_.generation()) return;
+      // The manager is still at an earlier step, and takes this result when it is done.
       if (manager_free_ > event.at)
         return events_.Push(manager_free_, event.kind, event.index, event.generation);
       return TakeResult(event.index, event.at);
@@ -190,8 +197,8 @@ void Simulation::Handle(const VirtualEvent& event) {
   }
 }
 
-// The next request that comes by itself. With a limit on open ones it may have to wait for another
-// to end.
+// Schedules the next request that comes by itself. With a limit on open requests it may have to
+// wait until another ends, and is taken then.
 void Simulation::ScheduleNextArrival(TimePoint now) {
   if (next_request_ == workload_.requests.size() || scheduled_ > next_request_) return;
   if (options_.max_concurrency > 0 && num_open_ >= options_.max_concurrency) return;
@@ -213,7 +220,7 @@ void Simulation::TakeArrivals(TimePoint now) {
   }
   ScheduleNextArrival(now);
   if (!any) return;
-  // Only a batch that may start something is worth a look: arrivals are many.
+  // Planning is worth it only if a batch is not in flight: arrivals are many.
   for (size_t batch = 0; batch < static_cast<size_t>(cycle_.pipeline().num_batches); ++batch) {
     if (!in_flight_[batch]) return PlanSteps(now);
   }
@@ -234,7 +241,7 @@ void Simulation::Arrive(size_t request, TimePoint now) {
   if (!added.ok()) Refuse(request, WhyRefused(added, spec));
 }
 
-// Without numbers of the single request, so that many have the same one.
+// Says nothing of the single request, so that many requests share one reason.
 std::string Simulation::WhyRefused(const Status& status, const TraceRequest& request) const {
   const int64_t max_model_len = engine_.scheduler.max_model_len;
   if (status.code() == StatusCode::kTryAgain)
@@ -281,6 +288,7 @@ bool Simulation::PlanStep(size_t batch, TimePoint now) {
       speeds_known_ = true;
     }
   }
+  // Prompts that appear cost the manager one row each.
   const double rows = options_.prompts_appear ? static_cast<double>(plan.work.size())
                                               : static_cast<double>(step.rows);
   manager_free_ =
@@ -319,7 +327,8 @@ void Simulation::TakeResult(int batch, TimePoint now) {
 void Simulation::TakeToken(SequenceId sequence, TimePoint now) {
   const size_t request = RequestOf(sequence);
   RequestTimes& record = result_.requests[request];
-  if (record.outcome != Outcome::kUnfinished) return;  // failed while the step ran
+  // Its memory node was lost while the step ran.
+  if (record.outcome != Outcome::kUnfinished) return;
   if (record.output_tokens++ == 0) {
     record.first_token = now;
   } else {
@@ -345,6 +354,7 @@ void Simulation::Fail(const Place& place, const std::string& name, TimePoint now
   if (place.memory) {
     const size_t group = cluster_.memory[place.index].group;
     nodes_.LoseGroup(group);
+    // Their KV cache is lost with the node.
     for (const SequenceId sequence : scheduler_.LoseNode(cluster_.kv_nodes[group].id))
       End(RequestOf(sequence), Outcome::kFailed);
     if (scheduler_.stats().nodes.empty())
@@ -360,6 +370,8 @@ void Simulation::Fail(const Place& place, const std::string& name, TimePoint now
     events_.Push(now + options_.reconnect, VirtualEvent::Kind::kReconnected, 0,
                  nodes_.generation());
   }
+  // Clients hear of their tokens when the next steps are on their way, and send their next request
+  // then.
   if (options_.max_concurrency > 0) TakeArrivals(now);
   PlanSteps(now);
 }
@@ -371,6 +383,7 @@ void Simulation::FailAll(const std::string& why) {
     scheduler_.Finish(SequenceId{request + 1});
     End(request, Outcome::kFailed);
   }
+  // What has not come yet is refused as it would come.
   for (; next_request_ < result_.requests.size(); ++next_request_)
     Arrive(next_request_,
            TimePoint(FromSeconds(workload_.requests[next_request_].arrival_seconds)));
@@ -396,9 +409,9 @@ void Simulation::Observe(TimePoint now) {
 ServingEngineOptions EngineOptionsOf(const ClusterModel& cluster, const RequestTrace& workload,
                                      const SimulationOptions& options) {
   ServingEngineOptions engine = ServingEngineOptions::Of(cluster.config, cluster.model);
-  // Prompts cost nothing.
+  // Prompts cost nothing, so that a step can have as many of their tokens as come.
   if (options.prompts_appear) engine.scheduler.max_num_batched_tokens = 1 << 20;
-  // Nothing else is known to begin alike.
+  // Without block ids nothing is known of which prompts begin alike.
   engine.scheduler.prefix_caching &= workload.block_tokens > 0 && !options.prompts_appear;
   if (options.max_concurrency > 0)
     engine.scheduler.max_queued = std::max(engine.scheduler.max_queued, options.max_concurrency);

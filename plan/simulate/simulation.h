@@ -1,6 +1,6 @@
 // Serves a workload in virtual time: the manager's loop (manager/serving_engine.h) on the real
-// scheduler and KV allocator, with nodes whose times are computed. A run is a function of its
-// input.
+// scheduler and KV allocator, with nodes whose times are computed (virtual_nodes.h). A run is a
+// function of its input.
 #pragma once
 
 #include <cstdint>
@@ -18,89 +18,107 @@
 
 namespace lamina {
 
-// Happens to a node while it runs.
+// Something that happens to a node while it runs.
 struct NodeChange {
   enum class Kind { kSlow, kFail };
   Kind kind = Kind::kSlow;
   std::string node;
-  // kSlow: all it does takes that many times as long from then on; 1: as at first.
+  // kSlow: from then on all that the node does takes that many times as long as at first. It does
+  // not add up with earlier changes.
   double factor = 1;
+  // When it happens, in virtual time.
   double at_s = 0;
 
-  // "m0:2.5@10s": kSlow. "m0@10s": kFail. A time without a unit is in seconds. kInvalidArgument
-  // says what was expected.
+  // Makes a kSlow of "m0:2.5@10s" and a kFail of "m0@10s". A time without a unit is in seconds.
+  // kInvalidArgument says what was expected.
   static Result<NodeChange> ParseSlow(const std::string& text);
   static Result<NodeChange> ParseFail(const std::string& text);
-  // A YAML file: `events: [{at: 10s, slow: m0, factor: 2.5}, {at: 20s, fail: m1}]`.
+  // Reads a YAML file: `events: [{at: 10s, slow: m0, factor: 2.5}, {at: 20s, fail: m1}]`. kNotFound
+  // if it cannot be read; kInvalidArgument as "FILE:LINE: what is wrong".
   static Result<std::vector<NodeChange>> Load(const std::string& path);
 };
 
+// How a workload is served.
 struct SimulationOptions {
   HostCosts host;
-  // Requests that wait or run at a time, the next one comes when one ends; 0: they come when they
-  // come.
+  // At most so many requests wait or run at a time; the next one comes when one ends. 0: requests
+  // come when the workload says.
   int max_concurrency = 0;
-  // As `lamina bench modelled`: K and V of prompts are there at once, only decoding takes time.
+  // K and V of prompts are there at once, and only decoding takes time, as in `lamina bench
+  // modelled`.
   bool prompts_appear = false;
   std::vector<NodeChange> changes;
-  // Until the compute nodes that are left can go on when one is lost.
+  // When a compute node is lost: the time until those that are left can go on.
   Clock::duration reconnect = milliseconds(50);
-  std::function<void(int64_t finished, double virtual_s)> progress;  // now and then; may be empty
+  // Called every 256 steps. May be empty.
+  std::function<void(int64_t finished, double virtual_s)> progress;
 };
 
+// What became of one request.
 struct RequestTimes {
   enum class Outcome : uint8_t { kUnfinished, kDone, kRefused, kFailed };
   Outcome outcome = Outcome::kUnfinished;
-  int32_t input_tokens = 0, output_tokens = 0;  // generated
+  // Tokens of the prompt; tokens that were generated.
+  int32_t input_tokens = 0, output_tokens = 0;
   TimePoint arrival, first_token, last_token;
 
   double ttft_s() const { return std::chrono::duration<double>(first_token - arrival).count(); }
   double e2e_s() const { return std::chrono::duration<double>(last_token - arrival).count(); }
-  double tpot_s() const {  // REQUIRES: output_tokens > 1
+  // REQUIRES: output_tokens > 1.
+  double tpot_s() const {
     return std::chrono::duration<double>(last_token - first_token).count() / (output_tokens - 1);
   }
 };
 
-// Counts of durations, in steps of a quarter percent. Value type.
+// A histogram of durations whose buckets are a quarter percent wide. Value type.
 class DurationCounts {
  public:
   void Add(Clock::duration duration);
   int64_t count() const { return count_; }
   double mean_s() const { return count_ == 0 ? 0 : sum_s_ / static_cast<double>(count_); }
   double stddev_s() const;
-  double PercentileSeconds(double share) const;  // 0 if there are none
+  // The middle of the bucket that the percentile is in; 0 if there are no durations.
+  double PercentileSeconds(double share) const;
 
  private:
   std::vector<int64_t> counts_;
   int64_t count_ = 0;
   double sum_s_ = 0, sum_squares_ = 0;
-  Clock::duration last_{-1};  // many tokens of one step have waited as long
+  // The last duration and its bucket: the tokens of one step have often waited for the same time.
+  Clock::duration last_{-1};
   size_t last_index_ = 0;
 };
 
+// What a run showed. Times of one request are in `requests`, those of all in the rest.
 struct SimulationResult {
   std::vector<RequestTimes> requests;  // in the workload's order
-  int64_t num_left_out = 0;            // of the workload's source, which has more (RequestTrace)
-  DurationCounts token_gaps;           // between two tokens of a request
+  // Requests of the workload's source that are not in the workload (RequestTrace::num_left_out).
+  int64_t num_left_out = 0;
+  DurationCounts token_gaps;  // between two tokens of a request
   UsageTimeline usage;
   TimePoint end;
   int64_t num_steps = 0, num_rows = 0, num_preemptions = 0;
-  // Token slots; 0 if every request ended.
+  // Token slots in use at the end; 0 if every request has ended.
   int64_t used_tokens_at_end = 0;
-  // Share of the time, by node; of compute nodes' NICs.
+  // Share of the time that each node was busy; network: of each compute node's NIC.
   std::vector<double> compute_busy, memory_busy, network_busy;
-  int64_t num_kv_tokens = 0;  // slots of all nodes
+  int64_t num_kv_tokens = 0;  // token slots of all nodes
+  // Sequences, and share of all token slots, over the time of the run.
   double mean_running = 0, mean_waiting = 0, mean_used_share = 0, peak_used_share = 0;
-  std::string failure;  // why nothing could be served any more; else ""
-  // Requests by why: "longer than max_model_len, 2048 tokens".
+  // Why nothing could be served any more; "" if all went on.
+  std::string failure;
+  // Number of refused requests by the reason: "longer than max_model_len, 2048 tokens".
   std::map<std::string, int64_t> refusals;
 };
 
-// The engine that serves `workload` on `cluster`, in virtual time and in real time.
+// The options of the engine that serves `workload` on `cluster`, in virtual time here and in real
+// time where the two are compared.
 ServingEngineOptions EngineOptionsOf(const ClusterModel& cluster, const RequestTrace& workload,
                                      const SimulationOptions& options);
 
-// kInvalidArgument: an event names a node that there is not.
+// Serves the workload until every request has ended. kInvalidArgument if a change names a node that
+// does not exist, or if the run takes more than ten years. That all nodes are lost is no error:
+// `failure` says so.
 Result<SimulationResult> Simulate(const ClusterModel& cluster, const RequestTrace& workload,
                                   const SimulationOptions& options);
 

@@ -15,7 +15,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Outcome = RequestTimes::Outcome;
 
-constexpr double kSaturated = 0.85;  // of the time busy: more of the resource makes it faster
+// Share of the time: a resource that is busy for longer makes the cluster faster if there is more
+// of it.
+constexpr double kSaturated = 0.85;
 
 constexpr std::array kPercents = {50.0, 90.0, 95.0, 99.0};
 
@@ -80,7 +82,7 @@ const char* OutcomeName(Outcome outcome) {
   return "unfinished";
 }
 
-// "3 refused: longer than max_model_len, 2048 tokens; 2 refused: ..."; "": none.
+// "3 refused: longer than max_model_len, 2048 tokens; 2 refused: ..."; "" if there are none.
 std::string RefusalsText(const SimulationResult& result) {
   std::string text;
   for (const auto& [why, count] : result.refusals)
@@ -103,6 +105,7 @@ Limit FindLimit(const ClusterModel& cluster, const SimulationResult& result) {
                                               : "network";
     return {name, fmt::format("they are busy {:.0f} % of the time", 100 * most)};
   }
+  // The mean hides a single slow node, which all steps wait for.
   if (MostOf(result.memory_busy) >= kSaturated)
     return {"memory nodes",
             fmt::format("one is busy {:.0f} % of the time, and the others wait for it",

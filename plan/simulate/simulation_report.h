@@ -1,4 +1,4 @@
-// What a simulation showed: in the field names of `vllm bench serve`, with how busy the pools were
+// What a simulation showed, in the field names of `vllm bench serve`, with how busy the pools were
 // and what limited them.
 #pragma once
 
@@ -10,26 +10,28 @@
 
 namespace lamina {
 
-// What a user could have more of to serve faster, or what kept all from being served.
+// What a user could have more of to serve faster, or what kept requests from being served.
 struct Limit {
   // "compute nodes" | "memory nodes" | "network" | "KV cache" | "max_num_seqs" | "requests" |
   // "refusals" | "latency" | "failure".
   std::string resource;
-  std::string why;
+  std::string why;  // a clause, for people
 };
 Limit FindLimit(const ClusterModel& cluster, const SimulationResult& result);
 
-// duration, completed, total_input_tokens, total_output_tokens, request_throughput,
+// duration, completed, failed, total_input_tokens, total_output_tokens, request_throughput,
 // output_throughput, total_token_throughput, and mean_, median_, std_, p50_, p90_, p95_ and p99_ of
 // ttft_ms, tpot_ms, itl_ms and e2el_ms, over the requests that were answered in full.
 nlohmann::ordered_json ToServeJson(const SimulationResult& result);
 
-// The same with `cluster`, `utilisation`, `limit`, `kv` and, over time, `timeline`.
+// ToServeJson with `cluster`, `utilisation`, `limit`, `kv`, counts of requests by outcome and, over
+// time, `timeline`.
 nlohmann::ordered_json ToJson(const ClusterModel& cluster, const SimulationResult& result);
 
+// A table for people.
 std::string ToText(const ClusterModel& cluster, const SimulationResult& result);
 
-// A JSON object a line for each request, in the workload's order; times in seconds.
+// One line of JSON for each request, in the workload's order. Times are in seconds.
 void WriteRequests(const SimulationResult& result, std::ostream& out);
 
 // A picture: how busy the pools were, how full the KV cache was, and how many sequences ran and

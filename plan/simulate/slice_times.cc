@@ -7,7 +7,7 @@
 namespace lamina {
 namespace {
 
-// Slices whose operators are of the same kinds and shapes.
+// Whether the operators of both slices are of the same kinds and shapes.
 bool TakeAsLong(const Slice& a, const Slice& b, const Graph& graph) {
   const auto width = [&](ValueId id) { return graph.values[static_cast<size_t>(id)].width; };
   const auto same = [&](const Op& x, const Op& y) {
@@ -51,7 +51,7 @@ double SliceTimes::StepSeconds(int64_t rows, int64_t sampled_rows) {
   return lamina::StepSeconds(device_, cluster_.sliced, cluster_.model.dtype, rows, sampled_rows);
 }
 
-// What adds up the partial results before a part counts with the part, as on modelled devices
+// The adding up of partial sums counts with the part after the all-reduce, as on modelled devices
 // (compute_node/modelled_device.cc).
 std::vector<SlicePart> SliceTimes::Compute(int slice, int64_t rows) const {
   const Slice& whole = cluster_.sliced.slices[static_cast<size_t>(slice)];
@@ -65,6 +65,7 @@ std::vector<SlicePart> SliceTimes::Compute(int slice, int64_t rows) const {
     SlicePart& part = parts.emplace_back();
     part.has_q =
         whole.q >= 0 && std::any_of(first, sum, [&](const Op& op) { return op.output == whole.q; });
+    // A slice in one piece may have a measured time; a part of one has the roofline's.
     if (begin == 0 && sum == whole.program.end()) {
       part.time = FromSeconds(SliceSeconds(device_, cluster_.sliced, slice, dtype, rows));
     } else {

@@ -1,5 +1,5 @@
-// How long a device of the catalog takes for the slices of a model, by the number of rows: the cost
-// model's times, each computed once.
+// How long a device of the catalog takes for the slices of a model, by the number of rows: the
+// times of the cost model (cost/cost_model.h), each computed once.
 #pragma once
 
 #include <unordered_map>
@@ -11,23 +11,25 @@
 
 namespace lamina {
 
-// A slice, or what of it lies between two sums of partial results (tensor parallelism).
+// A slice or, with tensor parallelism, what of it lies between two all-reduces.
 struct SlicePart {
   Clock::duration time{};
-  Clock::duration behind_q{};  // of that: after q is complete
+  // The share of `time` after q is complete.
+  Clock::duration behind_q{};
   bool has_q = false;
-  int64_t sum_elements = 0;  // of each row, that the ranks exchange behind this part; 0: none
+  // Elements of each row that the ranks add up behind this part; 0: no all-reduce follows.
+  int64_t sum_elements = 0;
 };
 
-// Thread: one owner. Borrows the cluster.
+// Thread: owner. Borrows the cluster and the device.
 class SliceTimes {
  public:
   SliceTimes(const ClusterModel& cluster, const DeviceSpec& device);
 
-  // The parts of slice k. Valid until the object is gone.
+  // The parts of a slice for so many rows. The reference is valid as long as this object.
   const std::vector<SlicePart>& Of(int slice, int64_t rows);
 
-  // Seconds of all slices of one step.
+  // All slices of one step. The head runs for `sampled_rows` rows only.
   double StepSeconds(int64_t rows, int64_t sampled_rows);
 
  private:
@@ -35,9 +37,9 @@ class SliceTimes {
 
   const ClusterModel& cluster_;
   const DeviceSpec& device_;
-  // [slices] the first slice that takes as long.
+  // [slices] The first slice that takes as long as this one.
   std::vector<int> alike_;
-  // [slices]; those that are asked for.
+  // By number of rows: [slices] the parts of the slices that were asked for.
   std::unordered_map<int64_t, std::vector<std::vector<SlicePart>>> by_rows_;
 };
 

@@ -19,6 +19,7 @@ void AddPiece(const UsageTimeline::Piece& from, UsageTimeline::Piece& to) {
 }  // namespace
 
 UsageTimeline::Piece& UsageTimeline::At(TimePoint at) {
+  // Pieces of twice the length, until `at` lies in one of the first kMaxPieces.
   while (at.time_since_epoch() / length_ >= static_cast<int64_t>(kMaxPieces)) {
     std::vector<Piece> merged((pieces_.size() + 1) / 2);
     for (size_t i = 0; i < pieces_.size(); ++i) AddPiece(pieces_[i], merged[i / 2]);
@@ -32,7 +33,8 @@ UsageTimeline::Piece& UsageTimeline::At(TimePoint at) {
 
 template <typename Add>
 void UsageTimeline::ForEachPiece(TimePoint from, TimePoint until, Add add) {
-  At(until);  // the pieces are long enough now
+  // After this the pieces are long enough for all of the range, and merge no more.
+  At(until);
   while (from < until) {
     const TimePoint end =
         std::min(until, TimePoint(length_ * (from.time_since_epoch() / length_ + 1)));

@@ -1,3 +1,4 @@
+// The picture of a simulation: three panels over time, one below the other.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 namespace lamina {
 namespace {
 
+// Pixels.
 constexpr double kWidth = 860, kLeft = 70, kRight = 150, kPanel = 150, kGap = 48, kTop = 40;
 
 struct Curve {
@@ -23,7 +25,7 @@ std::string Escaped(const std::string& text) {
   return escaped;
 }
 
-// 1, 2 or 5 times a power of ten, at least `value`.
+// The least of 1, 2 and 5 times a power of ten that is at least `value`.
 double RoundUp(double value) {
   if (value <= 0) return 1;
   const double power = std::pow(10, std::floor(std::log10(value)));
@@ -33,6 +35,8 @@ double RoundUp(double value) {
   return 10 * power;
 }
 
+// Curves over the run's `seconds`. The y axis is a share of 0 to 100 % or else ends at a round
+// number.
 std::string Panel(const std::string& title, const std::vector<Curve>& curves, double top,
                   double seconds, bool share) {
   double highest = 0;

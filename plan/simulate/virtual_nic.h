@@ -1,5 +1,6 @@
 // A node's NIC in virtual time, by the rules of transport/modelled/modelled_fabric.h: it sends one
-// thing after another, and takes in one thing at a time, in the first gap that is long enough.
+// message after another, and takes in one message at a time, each in the first gap that is long
+// enough.
 #pragma once
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 
 namespace lamina {
 
+// The network between any two nodes: a message takes the time of its bytes plus the latency.
 struct VirtualLink {
   Clock::duration latency{};
   double bytes_per_s = 0;  // 0: bytes take no time
@@ -21,21 +23,26 @@ struct VirtualLink {
   }
 };
 
-// As IngressTimeline of the modelled fabric, for nodes that thousands of messages reach at the same
-// time: pieces that touch become one, so a burst is looked at once. A message without bytes then
-// waits for all of a burst. Value type.
+// When a NIC takes in messages, by the rules of the modelled fabric's IngressTimeline, but for
+// nodes that thousands of messages reach at the same time: busy pieces that touch become one, so
+// that a burst is one piece to look at. Therefore a message without bytes waits for the whole of a
+// burst. Value type.
 class BurstTimeline {
  public:
+  // Takes in a message that arrives at `ready` and needs `cost`. Returns when it has been taken in.
   TimePoint Book(TimePoint ready, Clock::duration cost) {
     constexpr auto kMemory = milliseconds(20);
     const auto ended = [](TimePoint at) {
       return [at](const Busy& busy) { return busy.end < at; };
     };
+    // The times of messages that contend differ by less than that, so older pieces are in nobody's
+    // way.
     if (!busy_.empty() && busy_.front().end < ready - kMemory)
       busy_.erase(busy_.begin(),
                   std::partition_point(busy_.begin(), busy_.end(), ended(ready - kMemory)));
     TimePoint begin = ready;
     auto next = std::partition_point(busy_.begin(), busy_.end(), ended(ready));
+    // Skips busy pieces until the gap before the next one is long enough.
     for (; next != busy_.end() && next->begin < begin + cost; ++next)
       begin = std::max(begin, next->end);
     const TimePoint end = begin + cost;
@@ -63,20 +70,23 @@ class BurstTimeline {
     }
   }
 
-  std::vector<Busy> busy_;  // disjoint, ascending; old ones are dropped
+  // Disjoint and ascending.
+  std::vector<Busy> busy_;
 };
 
-// Value type.
+// Both directions of a NIC. Value type.
 struct VirtualNic {
   DeviceTimeline egress;
   BurstTimeline ingress;
 };
 
-// When a message that is posted at `now` is seen at the other end.
+// When a message of `bytes` that is posted at `now` is seen at the other end.
 inline TimePoint Carry(const VirtualLink& link, VirtualNic& from, VirtualNic& to, TimePoint now,
                        int64_t bytes) {
+  // Bytes take no time, so no NIC is ever busy.
   if (link.bytes_per_s <= 0) return now + link.latency;
   const Clock::duration cost = link.CostOf(bytes);
+  // The receiver takes in the first byte while the last ones are still being sent.
   const TimePoint departure = from.egress.Book(now, cost) - cost;
   return to.ingress.Book(departure + link.latency, cost);
 }

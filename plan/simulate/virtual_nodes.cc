@@ -7,7 +7,8 @@
 namespace lamina {
 namespace {
 
-// As memory_node/attention_service.cc: one row of so many is not begun before k and v are there.
+// As in memory_node/attention_service.cc: with overlap one row of four is not begun before k and v
+// are there.
 constexpr int64_t kShareLeft = 4;
 
 constexpr int64_t kHeaderBytes = sizeof(MessageHeader), kTimesBytes = sizeof(ReplyTimes);
@@ -30,6 +31,7 @@ VirtualNodes::VirtualNodes(const ClusterModel& cluster, const HostCosts& host, b
       events_(events),
       usage_(usage) {
   const ClusterConfig& config = cluster.config;
+  // A message is noticed after the modelled latency or after the host's, whichever is longer.
   link_ = {std::max(config.modelled_latency, FromMicroseconds(host.message_us)),
            config.modelled_gb_per_s * 1e9};
   overlap_ = config.overlap == "on";
@@ -93,6 +95,8 @@ void VirtualNodes::CollectRows(const StepPlan& plan, Batch& batch) {
       const size_t group = group_of_[part.node.value];
       std::vector<Row>& rows = rows_of_group_[group];
       if (rows.empty()) groups_.push_back(group);
+      // One row per new token on this node; a part that gets none has a row too, which attends to
+      // what is stored there.
       const auto stores = static_cast<int64_t>(part.slots.size());
       for (int64_t i = 0; i < std::max<int64_t>(stores, 1); ++i)
         rows.push_back({part.num_stored, part.num_stored + i + (stores > 0 ? 1 : 0), stores > 0,
@@ -158,7 +162,7 @@ VirtualNodes::AttentionTimes VirtualNodes::TimesOf(const MemoryNodeModel& memory
   return times;
 }
 
-// Prompts are attended to on the compute node, and their K and V pushed to the memory nodes.
+// Prompts are attended to on the compute node, and their K and V are pushed to the memory nodes.
 void VirtualNodes::AddPrefill(const StepPlan& plan, Batch& batch) {
   batch.pushed.clear();
   batch.prefill.assign(cluster_.windows.size(), Clock::duration::zero());
@@ -173,6 +177,7 @@ void VirtualNodes::AddPrefill(const StepPlan& plan, Batch& batch) {
         batch.pushed.push_back({memory, std::ssize(part.slots)});
     }
   }
+  // The chunks of several prompts for one memory node go in one push.
   std::stable_sort(batch.pushed.begin(), batch.pushed.end(),
                    [](const Pushed& a, const Pushed& b) { return a.memory < b.memory; });
   size_t last = 0;
@@ -190,6 +195,7 @@ void VirtualNodes::AddPrefill(const StepPlan& plan, Batch& batch) {
 }
 
 void VirtualNodes::Handle(const VirtualEvent& event) {
+  // A compute node was lost since, and this never happens.
   if (event.generation != generation_) return;
   switch (event.kind) {
     case VirtualEvent::Kind::kOrder: {
@@ -212,14 +218,16 @@ void VirtualNodes::Handle(const VirtualEvent& event) {
 
 void VirtualNodes::Advance(int node, TimePoint now) {
   Compute& compute = compute_[static_cast<size_t>(node)];
-  if (compute.busy_until > now) return;  // it will be asked again then
+  // There is another kAdvance for when it is not busy any more.
+  if (compute.busy_until > now) return;
   const int num_batches = static_cast<int>(batches_.size());
   int next = -1;
   for (int i = 1; i <= num_batches; ++i) {
     const int number = (compute.last + i) % num_batches;
     const Batch& batch = batches_[static_cast<size_t>(number)];
     if (!batch.under_way || batch.node != node || batch.ready_at > now) continue;
-    // As StepRunner::NextReady.
+    // As in StepRunner::NextReady: in turn, but where batches rotate the first slice of a step goes
+    // ahead.
     const bool first = batch.rotates && batch.slice == 0 && batch.part == 0;
     if (next < 0 || first) next = number;
     if (first) break;
@@ -234,6 +242,7 @@ void VirtualNodes::RunPart(int number, TimePoint now) {
   Compute& compute = compute_[static_cast<size_t>(batch.node)];
   const Slice& slice = cluster_.sliced.slices[static_cast<size_t>(batch.slice)];
   const bool is_last = slice.attention < 0;
+  // The last slice runs for the rows that are sampled only.
   const int64_t rows = is_last ? batch.sampled : batch.rows;
   const std::vector<SlicePart>& parts = compute.times->Of(batch.slice, rows);
   const SlicePart& part = parts[batch.part];
@@ -243,6 +252,7 @@ void VirtualNodes::RunPart(int number, TimePoint now) {
   batch.cost.slices += SecondsOf(time);
   compute.busy_s += SecondsOf(time);
   usage_.AddBusy(&UsageTimeline::Piece::compute_s, done - time, done);
+  // An all-reduce follows; the node can run another batch meanwhile.
   if (batch.part + 1 < parts.size()) {
     const auto element = static_cast<int64_t>(ElementSize(cluster_.wire_dtype));
     ++batch.part;
@@ -260,10 +270,13 @@ void VirtualNodes::RunPart(int number, TimePoint now) {
     events_.Push(end, VirtualEvent::Kind::kAdvance, batch.node, generation_);
     return EndStep(number, end);
   }
+  // The host gathers q, k and v when the slice is done; with overlap q is posted before, as soon as
+  // it is complete.
   const Clock::duration gathering =
       FromMicroseconds(host_.layer_us + host_.layer_row_us * static_cast<double>(batch.rows));
   const Clock::duration posting = gathering + PostingTime(batch);
   batch.cost.slices += SecondsOf(posting);
+  // PostRows sets it when it knows.
   compute.busy_until = kNever;
   TimePoint host_free = done;
   if (overlap_ && !batch.asked.empty()) {
@@ -285,7 +298,7 @@ void VirtualNodes::EndStep(int number, TimePoint at) {
   events_.Push(at, VirtualEvent::Kind::kResult, number, generation_);
 }
 
-// The device, and the host that waits for it, do one piece after another.
+// The device, and the host thread that waits for it, do one piece after another.
 TimePoint VirtualNodes::Attend(Memory& memory, TimePoint ready, Clock::duration time,
                                int64_t rows) {
   const Clock::duration scaled = Scaled(time, memory.slow);
@@ -315,7 +328,7 @@ void VirtualNodes::PostQueries(int number, TimePoint now) {
   }
 }
 
-// Returns when the outputs are there.
+// Returns when the outputs are at the compute node that runs the next slice.
 TimePoint VirtualNodes::Ask(const Asked& asked, const AttentionTimes& times, Compute& from,
                             Compute& to, TimePoint now) {
   Memory& memory = memory_[asked.memory];
@@ -333,7 +346,9 @@ TimePoint VirtualNodes::Ask(const Asked& asked, const AttentionTimes& times, Com
     return Carry(link_, memory.nic, to.nics[rank], Attend(memory, here, times.whole, asked.rows),
                  reply_bytes);
   const TimePoint begun = Attend(memory, here, times.more, asked.stores > 0 ? asked.begun : 0);
+  // With few rows all have begun early, and there is one reply.
   if (asked.begun == asked.rows) return Carry(link_, memory.nic, to.nics[rank], begun, reply_bytes);
+  // The outputs of rows that began early go ahead while the rest is attended to.
   const int64_t early_bytes = asked.begun * q_bytes;
   const TimePoint early = Carry(link_, memory.nic, to.nics[rank], begun, early_bytes);
   const TimePoint done = Attend(memory, begun, times.rest, asked.rows - asked.begun);
@@ -357,6 +372,8 @@ void VirtualNodes::PostRows(int number, TimePoint now) {
     const double seconds =
         SecondsOf(times.whole + times.first + times.more + times.rest) * memory.slow;
     const WireShape& shape = memory.model->wire;
+    // The part of the wait that is not attention is the network's, and queues'. The manager chooses
+    // the pipeline by these costs.
     longest = std::max(longest, seconds);
     wire = std::max(wire, SecondsOf(answered - now) - seconds);
     sent += static_cast<double>(asked.rows) * static_cast<double>(shape.q_row_bytes()) +
@@ -369,20 +386,24 @@ void VirtualNodes::PostRows(int number, TimePoint now) {
   for (const Pushed& pushed : batch.pushed)
     sent += 2 * static_cast<double>(pushed.tokens) *
             static_cast<double>(memory_[pushed.memory].model->wire.kv_row_bytes());
+  // All ranks send as much, so one of them stands for the node.
   if (link_.bytes_per_s > 0) {
     const double seconds = sent / link_.bytes_per_s / static_cast<double>(from.nics.size());
     from.network_s += seconds;
     const TimePoint sent_all = from.nics.front().egress.free_at();
     usage_.AddBusy(&UsageTimeline::Piece::network_s, sent_all - FromSeconds(seconds), sent_all);
   }
+  // The compute node attends for prompts itself, after it has posted.
   if (const Clock::duration prefill = Scaled(batch.prefill[window], from.slow);
       prefill > Clock::duration::zero()) {
     end = from.device.Book(end, prefill);
     from.busy_s += SecondsOf(prefill);
     usage_.AddBusy(&UsageTimeline::Piece::compute_s, end - prefill, end);
   }
+  // The next slice runs elsewhere: the context goes there, when K and V of prompts are stored.
   if (next != batch.node) {
     end = std::max(end, batch.pushes_done);
+    // The attention output of prompts was computed here, and goes along with the context.
     int64_t elements =
         batch.prefill_rows * int64_t{cluster_.heads.num_heads} * cluster_.heads.head_dim;
     for (const ValueId value : cluster_.sliced.slices[static_cast<size_t>(batch.slice)].context_out)
@@ -402,7 +423,8 @@ void VirtualNodes::PostRows(int number, TimePoint now) {
   events_.Push(ready, VirtualEvent::Kind::kAdvance, next, generation_);
 }
 
-// Returns when the last push of this layer was posted: each takes a slot, and there are few.
+// Returns when the last push of this layer was posted. Each needs one of a few slots and waits for
+// the one that is free first.
 TimePoint VirtualNodes::Push(Batch& batch, Compute& from, TimePoint now) {
   for (const Pushed& pushed : batch.pushed) {
     Memory& memory = memory_[pushed.memory];
@@ -424,7 +446,7 @@ TimePoint VirtualNodes::Push(Batch& batch, Compute& from, TimePoint now) {
   return now;
 }
 
-// Each rank sends its part to each of the others.
+// Each rank sends its partial sums to each of the others.
 TimePoint VirtualNodes::AddUp(Compute& node, int64_t bytes, TimePoint now) {
   const auto others = static_cast<int64_t>(node.nics.size()) - 1;
   TimePoint sent = now;
@@ -455,6 +477,7 @@ std::vector<std::pair<NodeId, double>> VirtualNodes::MeasureSpeeds() {
     memory.stats.set_attended_tokens(memory.tokens);
     any_new |= memory.speed.Update(memory.stats);
     if (!memory.speed.value()) return {};
+    // A group is as slow as its slowest memory node.
     const NodeId group = cluster_.kv_nodes[memory.model->group].id;
     if (speeds.empty() || speeds.back().first != group)
       speeds.emplace_back(group, *memory.speed.value());

@@ -1,23 +1,25 @@
-// The compute and memory nodes in virtual time: take a step's plan, and say when its result is at
-// the manager.
+// The compute and memory nodes in virtual time: they take a step's plan, and say when its result is
+// at the manager.
 //
 // The order of events is that of compute_node/step_runner.h and memory_node/memory_node.h with
 // modelled devices. A compute node does one thing at a time: the next slice of a batch whose
 // attention is complete, in turn; it then posts q, k and v to the memory nodes one after another,
-// and attends for prompts itself. A memory node attends for one message at a time, in their order.
-// With overlap q goes ahead, and three of four rows are attended to before k and v are there.
+// and computes the attention of prompts itself. A memory node attends for one message at a time, in
+// their order. With overlap q goes ahead, and three of four rows are attended to before k and v are
+// there.
 //
 // Where it is not the runtime to the nanosecond:
-// - messages of several compute nodes to one memory node are served in the order in which they were
-// posted, not in that in which they came
-// - pushed K and V of prompts wait for a memory node that attends, but nobody waits for a push that
-// is stored
-// - a row of a spread sequence with a sliding window reads at most the window of each node's part,
-// wherever these tokens stand
-// - what was under way with a memory node that fails is answered as if it had lived until the end
-// of that layer
-// - ranks of a stage (tensor parallelism) run in step, and a sum takes a latency and the bytes that
-// a rank sends
+//
+// - Messages of several compute nodes to one memory node are served in the order in which they
+//   were posted, not in that in which they came.
+// - Pushed K and V of prompts wait for a memory node that attends, but nothing waits for a push
+//   that is being stored.
+// - A row of a spread sequence with a sliding window reads at most the window of each node's part,
+//   wherever those tokens stand.
+// - What was under way with a memory node that fails is answered as if the node had lived until
+//   the end of that layer.
+// - The ranks of a stage (tensor parallelism) run in step, and an all-reduce takes a latency and
+//   the bytes that a rank sends.
 #pragma once
 
 #include <array>
@@ -37,61 +39,74 @@
 
 namespace lamina {
 
-// Thread: one owner. Borrows everything.
+// All nodes of a cluster. Puts events into the queue and has them handed back by Handle when their
+// time comes. Thread: owner. Borrows the cluster, the queue and the usage.
 class VirtualNodes {
  public:
-  // `prompts_appear`: prefill work takes no time (StepPlan::dummy_prefill).
+  // With `prompts_appear` prefill work takes no time (StepPlan::dummy_prefill).
   VirtualNodes(const ClusterModel& cluster, const HostCosts& host, bool prompts_appear,
                EventQueue& events, UsageTimeline& usage);
 
-  // The plan's orders are at the compute nodes at `at`. One kResult follows, if no compute node is
-  // lost.
+  // The plan's orders arrive at the compute nodes at `at`. One kResult of the plan's batch follows,
+  // unless a compute node is lost before.
   void Submit(const StepPlan& plan, TimePoint at);
 
-  // kOrder, kAdvance, kQueries or kRows.
+  // REQUIRES: a kOrder, kAdvance, kQueries or kRows.
   void Handle(const VirtualEvent& event);
 
-  // Of the step of `batch` that was completed last.
+  // What the step of `batch` that was completed last took.
   const StepCost& cost(int batch) const { return batches_[static_cast<size_t>(batch)].cost; }
 
-  // From now on it takes `factor` times as long. REQUIRES: factor > 0.
+  // From now on all that the node does takes `factor` times as long as at first. REQUIRES: factor >
+  // 0.
   void SlowCompute(size_t node, double factor) { compute_[node].slow = factor; }
   void SlowMemory(size_t node, double factor) { memory_[node].slow = factor; }
 
-  // All memory nodes that hold the same tokens.
+  // All memory nodes that hold the same tokens are lost, as a sequence needs every one of them.
   void LoseGroup(size_t group);
-  // What is under way will have no result.
+  // The node is lost, and no step that is under way will have a result.
   void LoseCompute(size_t node);
   int num_compute_left() const { return static_cast<int>(left_.size()); }
 
-  // As the manager learns of them now and then: relative to the fastest, of those that are not
-  // lost, by the scheduler's node. Empty until all are known.
+  // The speeds of attention as the manager learns them now and then: by the scheduler's node,
+  // relative to the fastest, without lost nodes. Empty if nothing is new, or until all are known.
   std::vector<std::pair<NodeId, double>> MeasureSpeeds();
 
   double compute_busy_s(size_t node) const { return compute_[node].busy_s; }
   double memory_busy_s(size_t node) const { return memory_[node].busy_s; }
-  // Of the busier direction of a compute node's NIC.
+  // Time that the node's NIC has been sending q, k, v and pushed prompts: the busier of its
+  // directions.
   double network_busy_s(size_t node) const { return compute_[node].network_s; }
+  // The generation of events that are still to happen; grows when a compute node is lost.
   uint64_t generation() const { return generation_; }
 
  private:
-  // Attention of one layer on one memory node.
+  // What one layer's attention of a step takes on one memory node.
   struct AttentionTimes {
-    Clock::duration whole{};  // without overlap
-    Clock::duration first{};  // with it: what is stored, of the rows that begin without k and v
-    Clock::duration more{};   // their new tokens
-    Clock::duration rest{};   // the other rows
-    int64_t tokens = 0;       // attended to
+    // All rows, without overlap.
+    Clock::duration whole{};
+    // With overlap: the stored tokens of the rows that begin before k and v are there.
+    Clock::duration first{};
+    // With overlap: the new tokens of those rows.
+    Clock::duration more{};
+    // With overlap: the other rows.
+    Clock::duration rest{};
+    int64_t tokens = 0;  // attended to
   };
+  // What a batch asks of one memory node in each layer: so many rows, of which some store k and v
+  // and some (`begun`) begin before k and v are there.
   struct Asked {
     size_t memory = 0;
     int64_t rows = 0, stores = 0, begun = 0;
     bool wants_lse = false;
   };
+  // K and V of prompts that a batch pushes to one memory node in each layer.
   struct Pushed {
     size_t memory = 0;
     int64_t tokens = 0;
   };
+  // The step of a batch that is under way, or the last one. It is at part `part` of slice `slice`
+  // on compute node `node`, and goes on at `ready_at`.
   struct Batch {
     bool under_way = false, rotates = false;
     uint64_t generation = 0;
@@ -99,25 +114,28 @@ class VirtualNodes {
     std::vector<Asked> asked;
     std::vector<AttentionTimes> attention;  // [windows][asked]
     std::vector<Pushed> pushed;
-    std::vector<Clock::duration> prefill;  // [windows] on the compute node
+    // [windows] Attention of one layer for prompts, on the compute node.
+    std::vector<Clock::duration> prefill;
     int slice = 0;
     size_t part = 0;
-    int node = 0;  // that runs it
-    TimePoint ready_at = kNever, pushes_done;
+    int node = 0;
+    TimePoint ready_at = kNever, pushes_done;  // pushes_done: all pushes so far are stored
     StepCost cost;
   };
+  // A compute node. `busy_until` is for the host thread; `device` may be booked for longer.
   struct Compute {
     const ComputeNodeModel* model = nullptr;
     SliceTimes* times = nullptr;
     DeviceTimeline device;
     std::vector<VirtualNic> nics;  // of each rank
     TimePoint busy_until;
-    int last = 0;  // batch
+    int last = 0;  // the batch that ran last
     double slow = 1;
     double busy_s = 0, network_s = 0;
-    // [memory] when they are stored; empty: there was none.
+    // [memory nodes] When each slot for a push is free again. Empty until the first push.
     std::vector<std::array<TimePoint, kPushSlots>> pushes;
   };
+  // A memory node. The last fields are what it tells the manager of its attention.
   struct Memory {
     const MemoryNodeModel* model = nullptr;
     DeviceTimeline device;
@@ -130,8 +148,10 @@ class VirtualNodes {
     double attention_us = 0;
     int64_t messages = 0, tokens = 0;
   };
+  // A decoding row on one memory node.
   struct Row {
-    int64_t before = 0, tokens = 0;  // on the node: without and with those of this step
+    // Tokens on the node: before this step, and with those of this step.
+    int64_t before = 0, tokens = 0;
     bool stores = false, wants_lse = false;
   };
 
@@ -140,20 +160,24 @@ class VirtualNodes {
   void AddPrefill(const StepPlan& plan, Batch& batch);
   AttentionTimes TimesOf(const MemoryNodeModel& memory, const std::vector<Row>& rows,
                          int64_t window) const;
+  // A step's way through its nodes. Each of these books devices and NICs, and pushes the event that
+  // continues it.
   void Advance(int node, TimePoint now);
   void RunPart(int number, TimePoint now);
   void EndStep(int number, TimePoint at);
   void PostQueries(int number, TimePoint now);
   void PostRows(int number, TimePoint now);
+  // These book one thing and return when it is complete: an answer of a memory node at the compute
+  // node `to`; the last push posted; an all-reduce; one piece of attention.
   TimePoint Ask(const Asked& asked, const AttentionTimes& times, Compute& from, Compute& to,
                 TimePoint now);
   TimePoint Push(Batch& batch, Compute& from, TimePoint now);
   TimePoint AddUp(Compute& node, int64_t bytes, TimePoint now);
   TimePoint Attend(Memory& memory, TimePoint ready, Clock::duration time, int64_t rows);
-  // Of a message to each of its memory nodes.
+  // What the host takes to post one message to each memory node of the batch.
   Clock::duration PostingTime(const Batch& batch) const;
   int PlaceOf(int number, int slice) const;  // index into compute_
-  // Index into the cluster's windows, of the attention between slice - 1 and slice.
+  // Index into the cluster's windows for the attention between slice - 1 and slice.
   size_t WindowBefore(int slice) const;
 
   const ClusterModel& cluster_;
@@ -164,14 +188,16 @@ class VirtualNodes {
   VirtualLink link_;
   bool overlap_ = false;
   uint64_t generation_ = 1;
+  // One for each kind of device.
   std::vector<std::pair<const DeviceSpec*, std::unique_ptr<SliceTimes>>> slice_times_;
   std::vector<Compute> compute_;
-  std::vector<int> left_;  // compute nodes
+  std::vector<int> left_;  // compute nodes that are not lost
   std::vector<Memory> memory_;
   std::vector<size_t> group_of_;  // [node id]
   std::vector<Batch> batches_;
-  std::vector<std::vector<Row>> rows_of_group_;  // scratch
-  std::vector<size_t> groups_;                   // likewise: those with rows
+  // Scratch of CollectRows: the rows of each group, and the groups that have any.
+  std::vector<std::vector<Row>> rows_of_group_;
+  std::vector<size_t> groups_;
 };
 
 }  // namespace lamina

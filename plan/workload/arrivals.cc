@@ -10,11 +10,12 @@
 namespace lamina {
 namespace {
 
-constexpr uint64_t kArrivalStream = 1;
-// Gaps below it are 0 or the whole run: sums of them cannot be rescaled.
+constexpr uint64_t kArrivalStream = 1;  // streams 2 and 3: workload.cc
+// With less, a gap is either 0 or the whole run, and sums of such gaps cannot be rescaled.
 constexpr double kLeastBurstiness = 1e-3;
 
 Status CheckArrivals(const ArrivalOptions& options) {
+  // Conditions are negated so that a NaN is refused, here and below.
   if (!(options.burstiness >= kLeastBurstiness))
     return InvalidArgument(
         fmt::format("a burstiness of {} is less than {}; expected about 1, or inf",
@@ -65,6 +66,7 @@ Result<std::vector<double>> MakeArrivals(int64_t count, const ArrivalOptions& op
         "{} requests at this request rate take {:.3g} s, more than a year; ask for a higher rate",
         count, expected));
   }
+  // All at once: there is nothing to rescale.
   if (now > 0) {
     for (double& arrival : arrivals) arrival *= expected / now;
   }

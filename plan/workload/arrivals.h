@@ -1,4 +1,4 @@
-// When requests come.
+// When requests arrive: gaps between them drawn at random for a given rate.
 #pragma once
 
 #include <cstdint>
@@ -9,27 +9,30 @@
 
 namespace lamina {
 
+// A rate at which there are no gaps.
 inline constexpr double kAllAtOnce = std::numeric_limits<double>::infinity();
 
-// From one rate to another over the requests, as `vllm bench serve` has it: the rate at request i
-// of n is that at progress i / n.
+// The rate goes from one to another over the requests, as `vllm bench serve` has it: at request i
+// of n it is that at progress i / n.
 enum class Ramp { kNone, kLinear, kExponential };
 
+// How requests arrive. By default all at once.
 struct ArrivalOptions {
   double requests_per_second = kAllAtOnce;  // without a ramp
-  // Shape of the gamma distribution of the gaps: 1 Poisson, below 1 bursts, above 1 more even;
-  // infinity: constant gaps. Coefficient of variation: burstiness^-0.5.
+  // The shape of the gaps' gamma distribution. 1: Poisson arrivals; less: bursts; more: more even;
+  // infinity: constant gaps. The coefficient of variation is burstiness^-0.5.
   double burstiness = 1;
   Ramp ramp = Ramp::kNone;
-  double ramp_start = 0, ramp_end = 0;  // requests/s, with a ramp
+  // The rates of a ramp, in requests/s.
+  double ramp_start = 0, ramp_end = 0;
   uint64_t seed = 0;
 };
 
-// Seconds of `count` arrivals, ascending. The first comes one gap after 0, the last exactly when
-// the mean rate says (n / rate; with a ramp the sum of 1 / rate over the requests): the drawn gaps
-// are rescaled to that, so that runs with different seeds offer the same load. kInvalidArgument: a
-// rate that is not positive, a burstiness below 0.001, a ramp without finite ends, or more than
-// kMaxArrivalSeconds.
+// The times of `count` arrivals in seconds, ascending. The first comes one gap after 0, the last
+// exactly when the mean rate says (count / rate; with a ramp the sum of 1 / rate over the
+// requests): drawn gaps are rescaled to that, so that runs with different seeds offer the same
+// load. kInvalidArgument for a rate that is not positive, a burstiness below 0.001, a ramp without
+// finite positive ends, or arrivals over more than kMaxArrivalSeconds.
 Result<std::vector<double>> MakeArrivals(int64_t count, const ArrivalOptions& options);
 
 }  // namespace lamina

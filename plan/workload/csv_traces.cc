@@ -1,4 +1,4 @@
-// Azure's and BurstGPT's traces.
+// Readers of the traces that are CSV: Azure's and BurstGPT's.
 #include <charconv>
 #include <chrono>
 #include <cmath>
@@ -10,8 +10,9 @@
 namespace lamina {
 namespace {
 
-constexpr size_t kShownBytes = 200;  // of a line that is not understood
+constexpr size_t kShownBytes = 200;  // of a header that is not understood
 
+// Commas within double quotes do not separate. The quotes are dropped.
 std::vector<std::string> SplitCsv(const std::string& line) {
   std::vector<std::string> fields(1);
   bool quoted = false;
@@ -27,7 +28,7 @@ std::vector<std::string> SplitCsv(const std::string& line) {
   return fields;
 }
 
-// Which field of a row is which.
+// Where the fields that are read stand in a row, and how many fields a row has.
 struct Columns {
   size_t time = 0, input = 0, output = 0;
   size_t count = 0;
@@ -61,8 +62,9 @@ std::optional<Number> WholeNumber(std::string_view text) {
   return value;
 }
 
-// "2023-11-16 18:15:46.6805900", perhaps with "T" and an offset as "+00:00", which is the same in
-// all of a file. Seconds since 1970.
+// Seconds since 1970 of "2023-11-16 18:15:46.6805900", perhaps with a "T" and an offset such as
+// "+00:00". The offset is ignored: it is the same throughout a file, and arrivals are made relative
+// later.
 std::optional<double> SecondsOfTimestamp(const std::string& text) {
   constexpr size_t kDateTimeLength = 19;
   if (text.size() < kDateTimeLength || text[4] != '-' || text[7] != '-' || text[13] != ':' ||
@@ -93,7 +95,7 @@ std::optional<double> SecondsOfNumber(const std::string& text) {
 
 using ToSeconds = std::optional<double> (*)(const std::string& text);
 
-// `expected_time` shows what `to_seconds` reads.
+// `expected_time` says in messages what `to_seconds` reads.
 Status ReadRows(LineReader& lines, const Columns& columns, ToSeconds to_seconds,
                 const char* expected_time, RequestTrace& trace) {
   trace.has_arrivals = true;

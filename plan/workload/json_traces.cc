@@ -1,4 +1,4 @@
-// Mooncake's trace, and ShareGPT's and Alpaca's texts.
+// Readers of the traces that are JSON: Mooncake's, and the texts of ShareGPT and Alpaca.
 #include <algorithm>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -13,8 +13,9 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kMooncakeBlockTokens = 512;
-constexpr int64_t kMaxBlocks = 200'000'000;  // of all requests, of 8 bytes
-// ShareGPT has 0.7 of it, and takes several times that when it is parsed.
+// Blocks of all requests together, 8 bytes each.
+constexpr int64_t kMaxBlocks = 200'000'000;
+// ShareGPT has 0.7 GB, and takes several times as much memory when it is parsed.
 constexpr size_t kMaxListBytes = size_t{1} << 30;
 
 std::optional<int64_t> CountField(const json& object, const char* key) {
@@ -25,6 +26,7 @@ std::optional<int64_t> CountField(const json& object, const char* key) {
   return found->get<int64_t>();
 }
 
+// Nothing, and in `missing` what was expected, if the object is no request.
 std::optional<TraceRequest> MooncakeRequest(const json& object, std::string& missing) {
   TraceRequest request;
   const auto time = object.find("timestamp");
@@ -54,7 +56,8 @@ std::optional<TraceRequest> MooncakeRequest(const json& object, std::string& mis
   return request;
 }
 
-// A file that is one JSON list, with a way to say where in it something is wrong.
+// A file that is one JSON list. Keeps the text, to say at which line something is wrong with an
+// entry.
 class JsonList {
  public:
   static Result<JsonList> Read(const std::string& path) {
@@ -65,7 +68,8 @@ class JsonList {
       list.items_ = json::parse(list.text_);
     } catch (const json::parse_error& error) {
       return list.Fail(error.byte, "this is not JSON: " + std::string(error.what()));
-    } catch (const json::exception& error) {  // a number that is too large: nothing says where
+    } catch (const json::exception& error) {
+      // A number that is too large. Nothing says where it stands.
       return InvalidArgument(path + ": this is not JSON: " + error.what());
     }
     if (!list.items_.is_array()) return list.Fail(0, "expected a JSON list");
@@ -85,7 +89,7 @@ class JsonList {
         fmt::format("{}:{}: {}", path_, 1 + std::count(text_.begin(), end, '\n'), what));
   }
 
-  // Behind so many commas of the outermost list.
+  // Where an entry begins in the text: behind so many commas of the outermost list.
   static size_t BeginOf(size_t item, const std::string& text) {
     int depth = 0;
     bool in_string = false;
@@ -106,7 +110,7 @@ class JsonList {
     return text.find_first_not_of(" \t\r\n", byte + 1);
   }
 
-  std::string path_, text_;  // the text to say where something is wrong
+  std::string path_, text_;
   json items_;
 };
 
@@ -115,7 +119,7 @@ std::string TextField(const json& object, const char* key) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-// As `vllm bench serve` prunes ShareGPT.
+// The lengths that `vllm bench serve` keeps of ShareGPT.
 bool IsShareGptLength(int64_t input, int64_t output) {
   return input >= 4 && output >= 4 && input <= 1024 && input + output <= 2048;
 }

@@ -73,7 +73,8 @@ int64_t LengthDistribution::Draw(RandomStream& random) const {
     case Kind::kUniform: return random.Between(static_cast<int64_t>(a_), static_cast<int64_t>(b_));
     case Kind::kLogNormal: break;
   }
-  const double variance = std::log1p(b_ * b_);  // of the logarithm
+  // The variance of the logarithm, so that lengths have the wanted mean and CV.
+  const double variance = std::log1p(b_ * b_);
   const double tokens = a_ * std::exp(std::sqrt(variance) * random.Normal() - variance / 2);
   return static_cast<int64_t>(std::clamp(std::round(tokens), 1.0, kMaxTokens));
 }

@@ -1,4 +1,4 @@
-// Made-up lengths of prompts and answers.
+// Made-up lengths of prompts and answers, in tokens.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,7 @@
 
 namespace lamina {
 
-// "512" or "fixed:512" | "uniform:LOW:HIGH", both included | "lognormal:MEAN:CV", CV (standard
-// deviation over mean) 1 if left out. Value type.
+// A fixed length, one of a range, or a log-normal one. Value type.
 class LengthDistribution {
  public:
   static LengthDistribution Fixed(int64_t tokens) {
@@ -24,33 +23,40 @@ class LengthDistribution {
     return LengthDistribution(Kind::kLogNormal, mean, cv);
   }
 
-  // kInvalidArgument says what was read and what is expected.
+  // Reads "512" or "fixed:512", "uniform:LOW:HIGH" (both included), or "lognormal:MEAN:CV", where
+  // CV is the standard deviation over the mean, 1 if it is left out. kInvalidArgument says what was
+  // read and what is expected.
   static Result<LengthDistribution> Parse(const std::string& text);
 
-  int64_t Draw(RandomStream& random) const;  // >= 1
-  double mean() const;                       // before rounding to whole tokens
-  std::string text() const;                  // what Parse reads back
+  // A length; at least 1.
+  int64_t Draw(RandomStream& random) const;
+  // The mean before lengths are rounded to whole tokens.
+  double mean() const;
+  // The form that Parse reads.
+  std::string text() const;
 
  private:
   enum class Kind { kFixed, kUniform, kLogNormal };
   LengthDistribution(Kind kind, double a, double b) : kind_(kind), a_(a), b_(b) {}
 
   Kind kind_;
-  double a_, b_;  // tokens | low, high | mean, cv
+  // kFixed: tokens, unused; kUniform: low, high; kLogNormal: mean, CV.
+  double a_, b_;
 };
 
-// Lengths of a published trace or dataset: log-normal with its mean and its coefficient of
-// variation.
+// Lengths of a published trace or dataset: log-normal distributions with its means and coefficients
+// of variation.
 struct PublishedLengths {
   std::string name;
   LengthDistribution input, output;
+  // What was measured, and by whom.
   std::string source;
 };
 
-// "azure-conv", "azure-code", "mooncake-conv", "sharegpt", "alpaca".
+// "azure-conv", "azure-code", "mooncake-conv", "sharegpt" and "alpaca".
 std::span<const PublishedLengths> AllPublishedLengths();
 
-// kNotFound lists the names.
+// kNotFound lists the names that there are.
 Result<PublishedLengths> FindPublishedLengths(const std::string& name);
 
 }  // namespace lamina

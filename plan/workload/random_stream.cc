@@ -6,7 +6,8 @@
 namespace lamina {
 namespace {
 
-// SplitMix64's finalizer: neighbouring seeds and streams start far apart.
+// SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014):
+// neighbouring seeds and streams start far apart.
 uint64_t MixBits(uint64_t x) {
   x += 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -23,8 +24,8 @@ double RandomStream::Unit() { return static_cast<double>(engine_() >> 11) * 0x1p
 
 int64_t RandomStream::Between(int64_t low, int64_t high) {
   const uint64_t width = static_cast<uint64_t>(high) - static_cast<uint64_t>(low) + 1;
-  if (width == 0) return static_cast<int64_t>(engine_());
-  // Bits from here on would favour small values.
+  if (width == 0) return static_cast<int64_t>(engine_());  // all 2^64 numbers
+  // A multiple of `width`: bits from there on would favour small values, and are drawn again.
   const uint64_t fair = width * (UINT64_MAX / width);
   uint64_t bits = engine_();
   while (bits >= fair) bits = engine_();
@@ -32,12 +33,14 @@ int64_t RandomStream::Between(int64_t low, int64_t high) {
 }
 
 double RandomStream::Normal() {
-  const double radius = std::sqrt(-2 * std::log(1 - Unit()));
+  const double radius = std::sqrt(-2 * std::log(1 - Unit()));  // 1 - Unit() is never 0
   return radius * std::cos(2 * std::numbers::pi * Unit());
 }
 
 double RandomStream::Gamma(double shape) {
-  if (shape < 1) {  // a larger shape's, times a power of a uniform one
+  // The method is for shapes of at least 1; a smaller one's number is a larger one's times a power
+  // of a uniform number.
+  if (shape < 1) {
     const double larger = Gamma(shape + 1);
     return larger * std::pow(1 - Unit(), 1 / shape);
   }

@@ -5,6 +5,7 @@
 namespace lamina {
 namespace {
 
+// The standard deviation of the gaps over `mean`. REQUIRES: at least two requests; mean > 0.
 double CvOfGaps(const std::vector<TraceRequest>& requests, double mean) {
   double squares = 0;
   for (size_t i = 1; i < requests.size(); ++i) {

@@ -1,4 +1,4 @@
-// How many tokens a text is, for datasets that have text and no counts.
+// Counts the tokens of a text, for datasets that have texts and no counts.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,17 @@
 
 namespace lamina {
 
+// A way to count, and its name for RequestTrace::counted_by.
 struct TokenCounter {
   std::function<int64_t(std::string_view text)> count;
-  std::string name;  // for RequestTrace::counted_by
+  std::string name;
 };
 
 // One token for every four bytes, which is near the truth for English.
 TokenCounter EstimatedTokens();
 
-// With the special tokens that the model puts around a prompt. Borrows `tokenizer`; `dir` is where
-// it came from.
+// The model's own tokenizer, with the special tokens that it puts around a prompt. Borrows
+// `tokenizer`; `dir` is where it came from.
 TokenCounter TokensOf(const Tokenizer& tokenizer, const std::string& dir);
 
 }  // namespace lamina

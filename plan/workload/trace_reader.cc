@@ -19,6 +19,7 @@ constexpr std::array<std::pair<const char*, TraceFormat>, 5> kFormats = {
      {"mooncake", TraceFormat::kMooncake},
      {"sharegpt", TraceFormat::kShareGpt},
      {"alpaca", TraceFormat::kAlpaca}}};
+// More than any line, or any file, of these traces has.
 constexpr std::streamsize kMaxLineBytes = 1 << 20;
 constexpr int64_t kMaxTraceBytes = int64_t{4} << 30;
 constexpr char kFormatNames[] = "azure, burstgpt, mooncake, sharegpt, alpaca";
@@ -65,7 +66,8 @@ bool LineReader::NextAny(std::string& line) {
 
 bool LineReader::Next(std::string& line) {
   while (NextAny(line)) {
-    if (number_ == 1 && line.starts_with("\xef\xbb\xbf")) line.erase(0, 3);  // a byte order mark
+    // A byte order mark.
+    if (number_ == 1 && line.starts_with("\xef\xbb\xbf")) line.erase(0, 3);
     while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
     if (!line.empty()) return true;
   }
@@ -73,7 +75,7 @@ bool LineReader::Next(std::string& line) {
 }
 
 Status CheckArrival(const LineReader& lines, double seconds, const RequestTrace& trace) {
-  constexpr double kLatestSeconds = 1e12;  // since 1970, or whenever the file's time began
+  constexpr double kLatestSeconds = 1e12;  // since 1970, or since when the file's time began
   const double first = trace.requests.empty() ? seconds : trace.requests.front().arrival_seconds;
   if (seconds <= kLatestSeconds && std::abs(seconds - first) <= kMaxArrivalSeconds)
     return OkStatus();
@@ -105,6 +107,7 @@ Result<TraceFormat> ParseTraceFormat(const std::string& name) {
 
 Result<TraceFormat> DetectTraceFormat(const std::string& path) {
   std::error_code ignored;
+  // Reading the beginning of a pipe would take it away from the reader.
   if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored))
     return InvalidArgument(path +
                            " is no regular file, whose beginning would show which trace it is");

@@ -1,4 +1,4 @@
-// What the readers of trace_reader.h share, one for each format.
+// What the readers of the formats share; trace_reader.h describes the formats.
 #pragma once
 
 #include <fmt/format.h>
@@ -11,27 +11,29 @@
 
 namespace lamina {
 
-// A text file by lines, of whichever end; the last one needs none. Files may be devices and pipes
-// that never end.
+// Reads a text file line by line. Lines end with or without '\r', the last one also without '\n'. A
+// file may be a device or a pipe that never ends, so lines and files have a largest size. Thread:
+// owner.
 class LineReader {
  public:
-  // kNotFound: the file cannot be opened.
+  // kNotFound if the file cannot be opened.
   static Result<LineReader> Open(const std::string& path);
 
-  // The next line that is not blank; false at the end of the file, or if status() is not ok.
+  // The next line that is not blank, without its end. false at the end of the file, or if status()
+  // is not ok.
   bool Next(std::string& line);
 
-  // kInvalidArgument: a line, or the file, is longer than any trace's.
+  // kInvalidArgument if a line, or the file, is longer than that of any trace.
   const Status& status() const { return status_; }
 
-  // kInvalidArgument "FILE:LINE: what", of the line that Next gave last.
+  // kInvalidArgument "FILE:LINE: what", for the line that Next gave last.
   Status Fail(const std::string& what) const {
     return InvalidArgument(fmt::format("{}:{}: {}", path_, number_, what));
   }
 
  private:
   LineReader(std::string path, std::ifstream file);
-  bool NextAny(std::string& line);  // likewise, blank or not
+  bool NextAny(std::string& line);  // blank or not
 
   std::string path_;
   std::ifstream file_;
@@ -40,17 +42,18 @@ class LineReader {
   Status status_;
 };
 
-// kInvalidArgument: further than kMaxArrivalSeconds from the first request of the trace so far, or
-// later than any clock.
+// kInvalidArgument if `seconds` is more than kMaxArrivalSeconds away from the first request of the
+// trace so far, or later than any clock.
 Status CheckArrival(const LineReader& lines, double seconds, const RequestTrace& trace);
 
-// Adds the request if it has tokens on both sides, else counts it as left out.
+// Adds the request if it has tokens of prompt and answer, else counts it as left out.
 void AddOrLeaveOut(TraceRequest request, RequestTrace& trace);
 
-// kInvalidArgument: the trace has as many requests as there may be.
+// kInvalidArgument if the trace has kMaxRequests requests already.
 Status CheckRoom(const LineReader& lines, const RequestTrace& trace);
 
-// They fill in everything but source; arrivals as the file has them.
+// Each fills in all of the trace but its source. Arrivals are as in the file: in its order, and not
+// from 0.
 Status ReadAzure(LineReader& lines, RequestTrace& trace);
 Status ReadBurstGpt(LineReader& lines, RequestTrace& trace);
 Status ReadMooncake(LineReader& lines, RequestTrace& trace);

@@ -11,6 +11,7 @@
 namespace lamina {
 namespace {
 
+// Streams of one seed for different purposes, so that another rate leaves the lengths as they are.
 constexpr uint64_t kLengthStream = 2, kShuffleStream = 3;
 
 Result<RequestTrace> MakeRandom(const WorkloadOptions& options) {
@@ -56,6 +57,7 @@ Result<RequestTrace> LoadDataset(const WorkloadOptions& options, const TokenCoun
   return ReadTrace(options.dataset_path, *format, counter);
 }
 
+// Sets the lengths of answers first, as they count.
 Status LeaveOutLong(const WorkloadOptions& options, RequestTrace& trace) {
   for (TraceRequest& request : trace.requests) {
     if (options.output_len_override > 0) request.output_tokens = options.output_len_override;
@@ -84,6 +86,8 @@ void Shuffle(std::vector<TraceRequest>& requests, uint64_t seed) {
 }
 
 void KeepFirst(const WorkloadOptions& options, RequestTrace& trace) {
+  // A dataset without times has no order that means anything; a trace's first requests belong
+  // together.
   if (!trace.has_arrivals && !options.dataset_path.empty()) Shuffle(trace.requests, options.seed);
   const auto wanted = static_cast<size_t>(options.num_prompts);
   if (wanted > 0 && wanted < trace.requests.size()) trace.requests.resize(wanted);
@@ -117,7 +121,7 @@ Status SetArrivals(const WorkloadOptions& options, RequestTrace& trace) {
     if (!(options.rate_scale > 0)) return InvalidArgument("--rate-scale must be positive");
     if (options.ramp != "none")
       return InvalidArgument("a ramp has its own rates: leave --request-rate out");
-    // The first ones may have been left out.
+    // The trace's first requests may have been left out.
     const double first = trace.requests.front().arrival_seconds;
     for (TraceRequest& request : trace.requests)
       request.arrival_seconds = (request.arrival_seconds - first) / options.rate_scale;

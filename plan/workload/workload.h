@@ -1,5 +1,5 @@
-// What a benchmark, a plan or a simulation serves: a trace or made-up lengths, and when the
-// requests come.
+// What a benchmark, a plan or a simulation serves: a trace or made-up lengths, and when its
+// requests arrive.
 #pragma once
 
 #include <cstdint>
@@ -12,30 +12,37 @@
 
 namespace lamina {
 
+// The options of the command line, as texts where they are read here.
 struct WorkloadOptions {
-  // Auto | random | a format of trace_reader.h; auto: by the file's beginning, random without a
-  // file.
+  // "random", a format of trace_reader.h, or "auto": as the beginning of the file says, random
+  // without a file.
   std::string dataset_name = "auto";
   std::string dataset_path;
-  std::string input_len = "1024";  // of random: as LengthDistribution::Parse
+  // For random: lengths as LengthDistribution::Parse reads them.
+  std::string input_len = "1024";
   std::string output_len = "128";
-  // Of random: a name of AllPublishedLengths() instead of the two above.
+  // For random: a name of AllPublishedLengths() in place of the two above.
   std::string lengths_of;
-  int64_t num_prompts = 1000;       // 0: all of the trace
-  int64_t output_len_override = 0;  // every answer's, whatever the dataset says; 0: the dataset's
-  // Longer requests, prompt and answer, are left out; 0: none are.
+  int64_t num_prompts = 1000;  // 0: all of the trace
+  // Length of every answer, whatever the dataset says. 0: the dataset's.
+  int64_t output_len_override = 0;
+  // Requests of more tokens, prompt and answer, are left out. 0: none are.
   int64_t max_total_len = 0;
-  std::string request_rate = "inf";  // requests/s | inf: all at once | trace: as the trace has them
-  double rate_scale = 1;             // of the trace's own times: 2 is twice the load
-  double burstiness = 1;             // as ArrivalOptions; inf: constant gaps
-  std::string ramp = "none";         // none | linear | exponential
+  // Requests per second, "inf" for all at once, or "trace" for the trace's own times.
+  std::string request_rate = "inf";
+  // For the trace's own times: 2 is twice the load.
+  double rate_scale = 1;
+  // The shape of the gaps' gamma distribution (ArrivalOptions); infinity: constant gaps.
+  double burstiness = 1;
+  std::string ramp = "none";  // none | linear | exponential
   double ramp_start = 0, ramp_end = 0;
   uint64_t seed = 0;
 };
 
 // At most num_prompts requests with their arrivals: the first ones of a trace that has times, else
-// a choice by seed. kInvalidArgument and kNotFound as ReadTrace, and if the options contradict each
-// other or nothing is left.
+// a random choice by seed. kNotFound if a file cannot be read or a name is unknown;
+// kInvalidArgument as "FILE:LINE: ..." for a file, or if options contradict each other or no
+// request is left.
 Result<RequestTrace> MakeWorkload(const WorkloadOptions& options, const TokenCounter& counter);
 
 }  // namespace lamina
