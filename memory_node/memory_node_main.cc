@@ -7,6 +7,7 @@
 #include "base/departure.h"
 #include "base/descriptors.h"
 #include "base/log.h"
+#include "base/units.h"
 #include "cost/node_device.h"
 #include "memory_node/memory_node.h"
 
