@@ -4,19 +4,16 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
-#include <cstdlib>
+#include <cstring>
 
+#include "base/check.h"
 #include "base/descriptors.h"
 
 namespace lamina {
 
 WakeFd::WakeFd() : fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   // The program has just started and cannot do anything without descriptors.
-  if (fd_ < 0) {
-    std::perror("lamina: eventfd");
-    std::abort();
-  }
+  LAMINA_CHECK(fd_ >= 0, "eventfd: {}", std::strerror(errno));
 }
 
 Result<WakeFd> WakeFd::Create() {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/check.h"
 #include "base/mutex.h"
 #include "compute_node/compute_node.h"
 #include "compute_node/make_compute_device.h"
@@ -50,7 +51,8 @@ void InProcessExecutor::Loop() {
     while (std::optional<control::ComputeOrder> order = orders_.TryPop()) {
       std::vector<control::StepResult> results;
       // Orders come from this process, so one that is refused is a bug.
-      if (!runner_->Begin(*order).ok()) std::abort();
+      const Status begun = runner_->Begin(*order);
+      LAMINA_CHECK(begun.ok(), "the order of a step was refused: {}", begun.ToString());
       while (results.empty()) runner_->Advance(results);
       AddTimes(results.front());
       ExecutorEvent event;

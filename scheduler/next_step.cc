@@ -1,11 +1,10 @@
 // Scheduler::NextStep: decoding rows, then prefill chunks of started sequences, then new starts.
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <iterator>
 #include <limits>
 #include <utility>
 
+#include "base/check.h"
 #include "scheduler/scheduler_state.h"
 
 namespace lamina {
@@ -64,10 +63,7 @@ std::vector<KvPart> PrefillRoute(const Sequence& sequence, int64_t first, int64_
 
 StepPlan Scheduler::NextStep(int batch) {
   Batch& planned = state_->batches[static_cast<size_t>(batch)];
-  if (planned.in_flight) {
-    std::fprintf(stderr, "lamina: Scheduler::NextStep: the step before is not completed\n");
-    std::abort();
-  }
+  LAMINA_CHECK(!planned.in_flight, "Scheduler::NextStep: the step before is not completed");
   StepPlan plan;
   plan.step = state_->next_step;
   plan.batch = batch;

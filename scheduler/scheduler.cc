@@ -1,11 +1,10 @@
 #include "scheduler/scheduler.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <utility>
 
+#include "base/check.h"
 #include "scheduler/scheduler_state.h"
 
 namespace lamina {
@@ -23,10 +22,8 @@ Scheduler::Scheduler(const SchedulerOptions& options, std::unique_ptr<QueuePolic
 Scheduler::~Scheduler() = default;
 
 void Scheduler::AddNode(const KvNode& node) {
-  if (state_->pools.contains(node.id)) {
-    std::fprintf(stderr, "lamina: Scheduler::AddNode: node %u is there already\n", node.id.value);
-    std::abort();
-  }
+  LAMINA_CHECK(!state_->pools.contains(node.id), "Scheduler::AddNode: node {} is there already",
+               node.id.value);
   state_->pools.try_emplace(node.id, node.id, node.capacity_tokens);
 }
 

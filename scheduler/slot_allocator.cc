@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdio>
-#include <cstdlib>
 #include <iterator>
+
+#include "base/check.h"
 
 namespace lamina {
 
@@ -12,22 +12,14 @@ namespace {
 
 constexpr int64_t kNone = -1;  // no block, at the ends of lists
 
-[[noreturn]] void DieOfFreeSlot(const char* call, TokenSlot slot) {
-  std::fprintf(stderr, "lamina: SlotAllocator::%s: slot %u is not in use\n", call, slot);
-  std::abort();
-}
-
 // Bits [first, first + count), count >= 1.
 uint32_t Bits(int64_t first, int64_t count) { return ~uint32_t{0} >> (32 - count) << first; }
 
 }  // namespace
 
 SlotAllocator::SlotAllocator(int64_t capacity_tokens) : capacity_(capacity_tokens) {
-  if (capacity_tokens < 0 || capacity_tokens > (int64_t{1} << 32)) {
-    std::fprintf(stderr, "lamina: SlotAllocator: capacity of %lld tokens is out of range\n",
-                 static_cast<long long>(capacity_tokens));
-    std::abort();
-  }
+  LAMINA_CHECK(capacity_tokens >= 0 && capacity_tokens <= (int64_t{1} << 32),
+               "SlotAllocator: a capacity of {} tokens is out of range", capacity_tokens);
   partial_.fill(kNone);
   if (capacity_ > 0) AddRun(0, (capacity_ + kBlockSlots - 1) / kBlockSlots);
 }
@@ -42,7 +34,7 @@ bool SlotAllocator::Allocate(int64_t num_slots, std::vector<TokenSlot>& slots) {
 
 void SlotAllocator::AddRef(std::span<const TokenSlot> slots) {
   for (const TokenSlot slot : slots) {
-    if (num_refs(slot) == 0) DieOfFreeSlot("AddRef", slot);
+    LAMINA_CHECK(num_refs(slot) > 0, "SlotAllocator::AddRef: slot {} is not in use", slot);
     ++refs_[slot];
   }
 }
@@ -55,7 +47,7 @@ void SlotAllocator::Release(std::span<const TokenSlot> slots) {
     uint32_t freed = 0;
     for (; i < slots.size() && slots[i] / kBlockSlots == block; ++i) {
       const TokenSlot slot = slots[i];
-      if (num_refs(slot) == 0) DieOfFreeSlot("Release", slot);
+      LAMINA_CHECK(num_refs(slot) > 0, "SlotAllocator::Release: slot {} is not in use", slot);
       if (--refs_[slot] == 0) freed |= uint32_t{1} << slot % kBlockSlots;
     }
     if (freed == 0) continue;
