@@ -57,7 +57,7 @@ void ReadHost(YamlMap& map, const std::string& key, std::string* host) {
     map.Fail(key, "'" + key + "' is '" + *host + "': expected a host name or an address");
 }
 
-// Relative paths in the YAML start at its folder.
+// `path` as an absolute one: relative paths in the YAML start at its folder.
 std::string FromFolderOf(const std::string& yaml_path, const std::string& path) {
   std::error_code ignored;  // only for an unreadable current folder: then the path stays relative
   return (fs::absolute(yaml_path, ignored).parent_path() / path).lexically_normal().string();
@@ -96,6 +96,7 @@ void ReadDefaults(YamlMap map, ClusterConfig* config) {
 
 NodeConfig ReadNode(YamlMap& map) {
   NodeConfig node;
+  // The name is read before it is checked, so that all messages about this node can carry it.
   map.Require("name");
   map.ReadString("name", &node.name);
   if (!node.name.empty()) map.Rename("node '" + node.name + "'");
@@ -136,6 +137,7 @@ NodeConfig ReadNode(YamlMap& map) {
       map.Fail("host_memory",
                "'host_memory' is for memory nodes on a GPU: 'device' is '" + node.device + "'");
   } else {
+    // Read all the same: it is a likely mistake, and this message says more than "unknown key".
     int64_t unused = 0;
     map.ReadSize("memory", &unused, 0);
     if (unused != 0)
@@ -145,7 +147,8 @@ NodeConfig ReadNode(YamlMap& map) {
   return node;
 }
 
-// Rules that concern several nodes.
+// Checks the rules that concern several nodes: names and addresses are unique, and the roles make a
+// cluster.
 void CheckNodes(const std::vector<NodeConfig>& nodes, const std::vector<YamlMap>& maps,
                 int nodes_line, YamlErrors& errors) {
   std::set<std::string> names;
@@ -174,9 +177,10 @@ void ReadModel(YamlMap map, const std::string& yaml_path, ClusterConfig* config)
   map.ReadChoice("load_format", &config->load_format, {"auto", "safetensors", "dummy"});
   map.ReadChoice("kv_dtype", &config->kv_dtype, KvDTypeChoices());
   map.Close();
-  if (config->model_path.empty()) return;
+  if (config->model_path.empty()) return;  // a mistake that is in the errors already
 
   config->model_path = FromFolderOf(yaml_path, config->model_path);
+  // A '/' at the end would leave served_name empty.
   if (config->model_path.size() > 1 && config->model_path.back() == '/')
     config->model_path.pop_back();
   if (config->served_name.empty())
@@ -314,11 +318,13 @@ Result<ClusterConfig> ClusterConfig::Parse(const std::string& yaml, const std::s
   std::vector<YamlMap> nodes = map.Items("nodes");
   for (YamlMap& node : nodes) config.nodes.push_back(ReadNode(node));
   CheckNodes(config.nodes, nodes, map.LineOf("nodes"), errors);
+  // The catalog's default is known only now: whether one is needed depends on the nodes.
   if (config.has_modelled() && config.device_catalog.empty())
     config.device_catalog = "devices.yaml";
   if (!config.device_catalog.empty())
     config.device_catalog = FromFolderOf(path, config.device_catalog);
 
+  // The sections below are checked against config.nodes, which therefore is read first.
   map.Require("model");
   ReadModel(map.Child("model"), path, &config);
   ReadTransport(map.Child("transport"), &config);

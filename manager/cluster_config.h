@@ -1,5 +1,9 @@
-// The cluster YAML: which nodes there are, what they serve and with which limits. Strict: an
-// unknown key is an error with its line.
+// The cluster's YAML file: which nodes there are, what they serve and within which limits. It is
+// read strictly: an unknown key or a value out of range is an error that names its line. Commented
+// examples are in configs/.
+//
+//   LAMINA_ASSIGN_OR_RETURN(ClusterConfig config, ClusterConfig::Load("configs/local.yaml"));
+//   LAMINA_RETURN_IF_ERROR(ResolveConfig(config, model));  // what the file leaves to the model
 #pragma once
 
 #include <cstdint>
@@ -16,141 +20,182 @@ namespace lamina {
 
 enum class NodeRole { kCompute, kMemory };
 
+// One entry of `nodes`. Value type.
 struct NodeConfig {
-  std::string name;  // unique, [a-z0-9-]+
+  // Unique in the cluster: up to 63 of the characters a-z, 0-9 and -, not beginning with -. Not
+  // "manager".
+  std::string name;
   NodeRole role = NodeRole::kMemory;
-  std::string host = "127.0.0.1";  // as of CanonicalHost (base/net_address.h)
-  int port = 0;                    // control port of its daemon
-  std::string device = "cpu";      // see cost/node_device.h
-  int threads = 0;                 // 0: all cores of the host, or of `cpus`
-  // Such as "0-3,8": its daemon runs on these cores, each thread of its kernels on one; "": on any.
+  // In the form that CanonicalHost (base/net_address.h) gives it.
+  std::string host = "127.0.0.1";
+  // The control port, where the node's daemon listens.
+  int port = 0;
+  // What the node computes on: cpu, cuda:N or modelled:NAME (cost/node_device.h).
+  std::string device = "cpu";
+  // Threads of its kernels. 0: one for each core of `cpus`, or of the host if that is empty.
+  int threads = 0;
+  // The cores that the daemon may run on, such as "0-3,8"; each thread of its kernels gets one of
+  // them to itself. Empty: any core.
   std::string cpus = "";
-  // Memory nodes: for the KV cache (required); human sizes: 512MiB, 4GiB.
+  // Memory nodes: what the KV cache may take, which the file must say in a size such as 512MiB or
+  // 4GiB. 0 for compute nodes of a file.
   int64_t memory_bytes = 0;
-  // Memory nodes on a GPU: so much of it lies in the host's memory, pinned, and is read from there.
+  // Memory nodes on a GPU: the part of memory_bytes that lies pinned in the host's memory, where
+  // the GPU reads it.
   int64_t host_memory_bytes = 0;
-  double price_per_hour = 0;  // for tokens per dollar; 0: unknown
+  // For figures in tokens per dollar. 0: unknown.
+  double price_per_hour = 0;
 };
 
-// What `kv_dtype` may be, in files and on command lines. auto: the model's own. fp8: E4M3 without
-// scales; what exceeds 448 becomes 448.
+// The values that `kv_dtype` may have, in files and on command lines. auto is the model's own
+// dtype. fp8 is E4M3 without scales: values beyond +-448 are stored as +-448.
 const std::vector<std::string>& KvDTypeChoices();
 
+// The whole file. The fields stand in the file's order, under the names of its sections. Load and
+// Parse leave "auto" and 0 as they stand; ResolveConfig (manager/resolve_config.h) replaces those
+// that depend on the model or on the number of nodes. Value type.
 struct ClusterConfig {
+  // version: of the format; 1 is the only one.
   int version = 1;
 
   // cluster:
   std::string name = "lamina";
-  std::string controller_host = "127.0.0.1";  // where the manager and its HTTP server run
+  // The host of the manager and its HTTP server.
+  std::string controller_host = "127.0.0.1";
   int http_port = 8000;
-  // What proves to one node that another belongs to the cluster; the same path on every host; "":
-  // no secret.
+  // The file with the secret by which nodes prove to each other that they belong to the cluster. It
+  // has the same path on every host. Empty: there is no secret.
   std::string secret_file;
-  // The same paths on every host, with a certificate of its own on each; empty: no TLS.
+  // The files for TLS. They have the same paths on every host, and each host has a certificate of
+  // its own. Empty: no TLS.
   TlsFiles tls;
-
-  // See cost/device_catalog.h, for modelled devices; the same path on every host; "": no node has
-  // one.
+  // The catalog of modelled devices (cost/device_catalog.h), at the same path on every host. Empty:
+  // no node has a modelled device.
   std::string device_catalog;
 
-  // defaults: (how daemons on other hosts are started)
-  std::string ssh = "ssh";  // command and options
-  std::string workdir;      // on every host; "": the current folder
-  std::string log_dir;      // "": a folder of the cluster's name below the user's state folder
+  // defaults: how daemons are started
+  // The command and options that run a script on another host.
+  std::string ssh = "ssh";
+  // The folder that daemons run in, on every host. Empty: the one in which they happen to start.
+  std::string workdir;
+  // The folder of the daemons' logs. Empty: lamina/NAME/logs below the user's state folder, with
+  // the cluster's name.
+  std::string log_dir;
+  // Environment variables of the daemons.
   std::vector<std::pair<std::string, std::string>> env;
 
-  // Any number of either role, at least one compute node; several need memory nodes.
+  // nodes: at least one compute node. More than one need at least one memory node.
   std::vector<NodeConfig> nodes;
 
   // model:
-  // On the compute node's host; relative to the YAML's folder if not absolute.
+  // The model's folder on the compute node's host. Parse makes it absolute: a relative path starts
+  // at the YAML's folder.
   std::string model_path;
-  std::string served_name;           // "": last part of the path
+  // The model's name in the API. Parse replaces an empty one by the last part of the path.
+  std::string served_name;
   std::string load_format = "auto";  // auto | safetensors | dummy
-  // Auto (the model's dtype) | float32 | bfloat16 | float16 | fp8.
+  // The dtype in which K and V are stored: auto (the model's) | float32 | bfloat16 | float16 | fp8.
   std::string kv_dtype = "auto";
 
   // transport:
-  // Auto (the best one per pair of nodes) | verbs | ucx | shm | tcp.
+  // The fabric of the data path: auto (the best one for each pair of nodes) | verbs | ucx | shm |
+  // tcp.
   std::string transport = "auto";
-  // If the one that was named cannot be had: take what "auto" would; else it is an error.
+  // What happens if the fabric that `transport` names cannot be had: true takes what auto would
+  // take, false is an error.
   bool transport_fallback = false;
-  // Of q, k, v and outputs on their way: auto (on for tcp) | on | off.
+  // Checksums of q, k, v and outputs in messages: auto (on for tcp) | on | off.
   std::string payload_checksum = "auto";
-
-  // Between GPUs: device (kernels wait for messages themselves, where they can) | host | auto:
-  // device on one host, unless both nodes' processes take turns on one GPU.
+  // Who waits for messages between GPUs: device (kernels do, where they can) | host | auto. auto is
+  // device for nodes on one host, unless their processes take turns on one GPU.
   std::string polling = "auto";
 
-  // attention: (how memory nodes share it; without both, each sequence is on one node)
-  // So many memory nodes, neighbours in `nodes`, hold different kv_heads of the same tokens.
+  // attention: how memory nodes share it. Without the first two, each sequence is on one node.
+  // The size of a group of memory nodes, neighbours in `nodes`, that hold different kv_heads of the
+  // same tokens. Divides the number of memory nodes.
   int kv_head_parallel = 1;
-  // A sequence of more tokens is spread over several nodes (or such groups) and may outgrow one; 0:
-  // none is.
+  // A sequence of more tokens than this is spread over several nodes (or groups of them), so it may
+  // outgrow one. 0: no sequence is.
   int64_t spread_tokens = 0;
-  // Of q and outputs on their way: auto (float32; with modelled devices the model's) | float32 |
-  // bfloat16 | float16. k and v travel as they are stored.
+  // The dtype of q and outputs in messages: auto (float32; with modelled devices the model's) |
+  // float32 | bfloat16 | float16. k and v travel in the dtype in which they are stored.
   std::string wire_dtype = "auto";
-  // K and V of earlier requests stay, while there is room, for those that begin with the same
-  // tokens.
+  // Whether K and V of earlier requests stay, while there is room, for requests that begin with the
+  // same tokens.
   bool prefix_caching = true;
 
-  // network: (a link that all nodes are taken to have, as they are on one machine; without both,
-  // the transport's own time is all)
-  Clock::duration modelled_latency{};  // from one node to another
-  // GB = 10^9 bytes, of each node in each direction; 0: bytes take no time.
+  // network: a link that all nodes are taken to have, while they are on one machine. With neither,
+  // messages take the transport's own time only.
+  // The time that a message takes from one node to another besides that of its bytes.
+  Clock::duration modelled_latency{};
+  // The bandwidth of each node in each direction, in 10^9 bytes per second. 0: bytes take no time.
   double modelled_gb_per_s = 0;
 
   // pipeline:
   // How steps of several batches share the compute nodes while memory nodes attend for others:
+  //
   //   none        one batch per compute node
   //   fixed       each compute node runs every slice of its batches
-  //   rotational  slice k of batch j runs on compute node (j + k) mod their number; the context
-  //   migrates auto        at first none; then whichever of these, with up to num_batches, the
-  //   times of slices and attention show to be fastest
+  //   rotational  slice k of batch j runs on compute node (j + k) mod their number; the batch's
+  //               context moves from node to node
+  //   auto        begins with none, then takes whichever of these, with up to num_batches, is
+  //               fastest by the measured times of slices and attention
   std::string pipeline = "auto";
-  // In flight at a time; 0: n + 1 on n compute nodes or stages, with auto up to 2 n, with none
-  // always n, or 1 with stages.
+  // Batches in flight at a time; with auto the most of them. 0 stands for, on n compute nodes that
+  // hold the whole model: n with none, n + 1 with fixed and rotational, 2 n with auto; on n stages:
+  // 1 with none, n + 1 with fixed, 2 n with auto.
   int num_batches = 0;
-  // Q leaves before k and v, and outputs as they are done: auto (with a modelled network) | on |
-  // off.
+  // Whether q leaves before k and v, and outputs as soon as they are computed: auto (with a
+  // modelled network) | on | off.
   std::string overlap = "auto";
 
-  // parallel: (for models that do not fit one compute node. The product of both is 1 or the number
-  // of compute nodes, which stand in `nodes` stage by stage)
-  int pipeline_parallel_size = 1;  // stages: each runs a contiguous range of layers
-  // Compute nodes of a stage, which share its attention heads and its MLPs.
+  // parallel: for models that do not fit one compute node. The product of both is 1 or the number
+  // of compute nodes, which stand in `nodes` stage by stage.
+  // The number of stages. Each runs a contiguous range of layers.
+  int pipeline_parallel_size = 1;
+  // The number of compute nodes in a stage, which share its attention heads and its MLPs.
   int tensor_parallel_size = 1;
 
   // limits:
+  // Sequences that run at a time.
   int max_num_seqs = 64;
+  // Tokens of a step. At least max_num_seqs.
   int max_num_batched_tokens = 512;
-  int64_t max_model_len = 0;  // 0: the model's
+  // Tokens of a sequence, prompt included. 0: the model's number of positions.
+  int64_t max_model_len = 0;
+  // Requests that wait to be started; more are refused.
   int max_num_queued_reqs = 1024;
-  // Reaching nodes, at first or in an outage; loading weights may take longer.
+  // How long it may take to reach the nodes, at the start and in an outage. Loading weights may
+  // take longer.
   Clock::duration start_timeout = std::chrono::seconds(60);
-  Clock::duration step_timeout = std::chrono::seconds(60);  // one step
-  Clock::duration peer_timeout =
-      // One wait for a peer inside a step; and heartbeat silence, if that is 4 s or more.
-      std::chrono::seconds(10);
-  // Requests under way when the manager is asked to stop.
+  // How long a step may take.
+  Clock::duration step_timeout = std::chrono::seconds(60);
+  // How long a node waits for a peer inside a step. Also the silence after which the manager takes
+  // a node for lost, but that is never less than four heartbeats.
+  Clock::duration peer_timeout = std::chrono::seconds(10);
+  // How long requests under way may go on when the manager is asked to stop.
   Clock::duration drain_timeout = std::chrono::seconds(10);
 
-  // Some node computes nothing.
+  // True if a node has a modelled device, so it computes nothing.
   bool has_modelled() const;
-  // No compute node holds all of it.
+  // True if compute nodes are stages or ranks, so none of them holds the whole model.
   bool shares_model() const { return pipeline_parallel_size > 1 || tensor_parallel_size > 1; }
   bool models_network() const {
     return modelled_latency > Clock::duration::zero() || modelled_gb_per_s > 0;
   }
 
-  // "127.0.0.1:7101", as it stands in commands and messages; an IPv6 host gets brackets.
+  // HOST:PORT as commands and messages show it: "127.0.0.1:7101". An IPv6 host gets brackets.
   static std::string Address(const NodeConfig& node);
 
-  // kNotFound: no such file. kInvalidArgument: "FILE:LINE: what is wrong, what was expected".
-  // ${ENV} is expanded in strings. Load also holds the nodes against the catalog of modelled
-  // devices: kNotFound names the node, the catalog and what it has.
+  // Parses the file and holds its nodes against the catalog of modelled devices. kNotFound if the
+  // file, the catalog or a device in it does not exist. kInvalidArgument if the file cannot be
+  // read, if Parse finds a mistake, if the catalog is malformed, or if a node has more memory than
+  // its modelled device.
   static Result<ClusterConfig> Load(const std::string& path);
+
+  // Parses the text of a file. `path` names it in messages, and relative paths in it start at its
+  // folder. ${NAME} in strings is replaced by the environment variable. kInvalidArgument for every
+  // mistake, as "FILE:LINE: what is wrong, what was expected". Reads no other file.
   static Result<ClusterConfig> Parse(const std::string& yaml, const std::string& path);
 };
 

@@ -21,11 +21,11 @@
 namespace lamina {
 namespace {
 
-// While waiting for a child's end: nothing here is on a hot path.
+// How often a child that is waited for is looked at. Nothing here is on a hot path.
 constexpr auto kChildPollInterval = milliseconds(5);
 
-// What the child needs between fork and exec, prepared before: there only async-signal-safe calls
-// are allowed.
+// What the child needs between fork and exec. It is prepared before the fork, because after it only
+// async-signal-safe calls are allowed: another thread of the parent may have held malloc's lock.
 struct Launch {
   explicit Launch(const std::vector<std::string>& args,
                   const std::vector<std::pair<std::string, std::string>>& env) {
@@ -54,10 +54,12 @@ struct Launch {
 
 [[noreturn]] void RunInChild(const Launch& launch) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
+  // The parent may have died before prctl, and then no signal would ever come.
   if (getppid() != launch.parent) _exit(127);
   // A time-out reaches everything the command started, and ssh cannot ask the terminal for a
   // password.
   if (launch.own_session) setsid();
+  // The signal mask and an ignored SIGPIPE would be inherited across exec.
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -66,6 +68,7 @@ struct Launch {
   dup2(launch.in_fd >= 0 ? launch.in_fd : null_fd, STDIN_FILENO);
   dup2(launch.out_fd >= 0 ? launch.out_fd : null_fd, STDOUT_FILENO);
   dup2(launch.err_fd >= 0 ? launch.err_fd : null_fd, STDERR_FILENO);
+  // Not closed here, only on exec: failure_fd is needed if that fails.
   close_range(3, UINT_MAX, CLOSE_RANGE_CLOEXEC);
   execvpe(launch.argv[0], launch.argv.data(), launch.environment.data());
   const int error = errno;
@@ -83,7 +86,8 @@ Result<pid_t> Fork(Launch& launch) {
   const int fork_error = errno;
   close(failure[1]);
   int error = 0;
-  // End of file once exec succeeded.
+  // The pipe's other end closes on exec, so the read finds the end of file if that succeeded, and
+  // the child's errno if it failed.
   const bool exec_failed = pid > 0 && read(failure[0], &error, sizeof(error)) == sizeof(error);
   close(failure[0]);
   if (pid < 0) return InternalError(std::string("fork: ") + std::strerror(fork_error));
@@ -102,7 +106,8 @@ std::string DescribeExit(int wait_status) {
   return "exited with status " + std::to_string(WEXITSTATUS(wait_status));
 }
 
-// Reads both pipes until they are closed. False at the deadline.
+// Reads both pipes at the same time, so that a command does not block on the one while it fills the
+// other, until both are closed. False at the deadline.
 bool Drain(std::array<int, 2> fds, std::array<std::string*, 2> texts, Deadline deadline) {
   std::array<pollfd, 2> polls = {pollfd{fds[0], POLLIN, 0}, pollfd{fds[1], POLLIN, 0}};
   while (polls[0].fd >= 0 || polls[1].fd >= 0) {
@@ -126,8 +131,8 @@ std::optional<ProcessId> FindProcess(pid_t pid) {
   std::ifstream in("/proc/" + std::to_string(pid) + "/stat");
   std::string line;
   if (!std::getline(in, line)) return std::nullopt;
-  // "PID (name) STATE ...": the name may hold spaces and parentheses, so fields count from the last
-  // one.
+  // "PID (name) STATE ...", see proc(5). The name may hold spaces and parentheses, so fields are
+  // counted from the last one: STATE is field 3, the start time field 22.
   const size_t name_end = line.rfind(") ");
   if (name_end == std::string::npos) return std::nullopt;
   std::istringstream fields(line.substr(name_end + 2));
@@ -153,7 +158,7 @@ std::string ShellQuote(const std::string& text) {
   if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
   std::string quoted = "'";
   for (const char c : text) {
-    if (c == '\'') {
+    if (c == '\'') {  // ends the quotes, adds an escaped one, begins quotes again
       quoted += "'\\''";
     } else {
       quoted += c;
@@ -237,7 +242,7 @@ void ChildProcess::Stop(Deadline deadline) {
   if (!deadline.Passed()) AskToEnd();
   if (Wait(deadline)) return;
   Kill(SIGKILL);
-  // Bounded: nothing survives SIGKILL.
+  // This loop ends, as no process survives SIGKILL.
   while (running()) std::this_thread::sleep_for(kChildPollInterval);
 }
 
@@ -268,6 +273,7 @@ Result<CommandOutput> RunCommand(const std::vector<std::string>& argv, Deadline 
   int wait_status = 0;
   while (waitpid(*pid, &wait_status, WNOHANG) == 0) {
     if (deadline.Passed()) in_time = false;
+    // To the whole process group, which setsid made: what the command started goes as well.
     if (!in_time) kill(-*pid, SIGKILL);
     std::this_thread::sleep_for(kChildPollInterval);
   }

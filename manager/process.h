@@ -1,4 +1,5 @@
-// Other processes: start, observe, stop. Linux only.
+// Starts, observes and stops other processes: the daemons of a local cluster as children
+// (ChildProcess), short commands such as ssh (RunCommand). Linux only: it reads /proc.
 #pragma once
 
 #include <sys/types.h>
@@ -14,7 +15,8 @@
 
 namespace lamina {
 
-// Which process is meant: pids are used again, (pid, start time) is not within one boot.
+// Identifies a process for as long as the machine runs: the system gives a pid to a new process
+// once the old one is gone, but not with the same start time.
 struct ProcessId {
   pid_t pid = 0;
   uint64_t start_time = 0;  // field 22 of /proc/PID/stat: clock ticks after boot
@@ -22,32 +24,37 @@ struct ProcessId {
   bool operator==(const ProcessId&) const = default;
 };
 
-// The process that has this pid now; nothing if there is none or it is only waiting to be reaped.
+// The process that has this pid now. nullopt if there is none, or only a zombie that waits to be
+// reaped.
 std::optional<ProcessId> FindProcess(pid_t pid);
 
-// The folder of the running program, without a '/' at its end: siblings such as lamina-memory-node
-// stand there.
+// The folder of the running program, without a '/' at its end. Other programs of lamina, such as
+// lamina-memory-node, stand in the same folder.
 std::string ProgramFolder();
 
-// `text` as one word of a POSIX shell; quoted only if it has to be.
+// `text` as one word of a POSIX shell, in quotes only if it needs them.
 std::string ShellQuote(const std::string& text);
+// The command line that makes a POSIX shell run `argv`.
 std::string ShellJoin(const std::vector<std::string>& argv);
 
-// A child of this process. Kills and reaps it at destruction. Thread: owner; the child dies when
-// the thread that spawned it ends.
+// A child of this process. The destructor kills and reaps it. The child also dies when the thread
+// that spawned it ends, however that happens (PR_SET_PDEATHSIG). Thread: owner.
 class ChildProcess {
  public:
   struct Options {
-    std::vector<std::string> argv;                         // argv[0]: a path, or a name on PATH
-    std::vector<std::pair<std::string, std::string>> env;  // in addition to ours
-    // Where its stdout and stderr are appended; "": nowhere.
+    // argv[0] is a path, or a name that is looked up on PATH.
+    std::vector<std::string> argv;
+    // Variables that the child gets besides this process's, or instead of those of the same name.
+    std::vector<std::pair<std::string, std::string>> env;
+    // The file to which its stdout and stderr are appended. Empty: they are discarded.
     std::string log_path;
-    // Its stdin ends when it is told to end; else it is empty.
+    // True: its stdin is a pipe that stays open until AskToEnd, so that the child can take the end
+    // of its stdin for the wish that it ends. False: its stdin is /dev/null.
     bool holds_stdin = false;
   };
 
-  // kNotFound if argv[0] cannot be executed, kInternal if the system refuses; both name argv[0] and
-  // the cause.
+  // Starts the child and returns once it runs the program. kNotFound if argv[0] cannot be executed;
+  // kInternal if the log cannot be opened or the system has no pipe or process left.
   static Result<ChildProcess> Spawn(const Options& options);
 
   ChildProcess(ChildProcess&& other) noexcept;
@@ -55,42 +62,49 @@ class ChildProcess {
   ~ChildProcess();
 
   pid_t pid() const { return pid_; }
-  bool running();  // reaps it if it ended
-  // "exited with status 1", "was killed by signal 9"; "" while running.
+  // Whether it still runs. Reaps it if it ended.
+  bool running();
+  // "exited with status 1", "was killed by signal 9 (Killed)". Empty until running() or Wait() has
+  // seen the end.
   std::string exit_description() const { return exit_description_; }
 
-  // Nothing happens if it ended.
+  // Sends a signal. Does nothing if the child ended.
   void Kill(int signal);
 
-  // Asks it to end: SIGTERM, and the end of its stdin if that is held.
+  // Asks it to end: closes its stdin if that is held, and sends SIGTERM. Does not wait.
   void AskToEnd();
 
-  // True once it ended.
+  // Waits until it ends. False if it still runs at the deadline.
   bool Wait(Deadline deadline);
 
-  // AskToEnd, then SIGKILL at the deadline; returns when it is reaped.
+  // Calls AskToEnd, sends SIGKILL at the deadline, and returns when the child is reaped. A deadline
+  // that has passed already means SIGKILL at once.
   void Stop(Deadline deadline);
 
  private:
   ChildProcess(pid_t pid, int stdin_fd) : pid_(pid), stdin_fd_(stdin_fd) {}
 
   pid_t pid_ = 0;      // 0: moved from
-  int stdin_fd_ = -1;  // the other end of its stdin; -1: not held, or closed
+  int stdin_fd_ = -1;  // our end of its stdin; -1: not held, or closed
   bool reaped_ = false;
   std::string exit_description_;
 };
 
-// Runs a command to its end with nothing on its stdin and `env` in addition to our environment.
-// kTimeout kills it and what it started; kNotFound as Spawn.
+// What a command that has ended left behind.
 struct CommandOutput {
-  int exit_status = 0;  // 128 + signal if a signal ended it
+  int exit_status = 0;  // 128 + signal if a signal ended it, as shells count
   std::string out;
   std::string err;
 };
+// Runs a command to its end, in a session of its own, with /dev/null as its stdin and with `env`
+// added to this process's environment. A command that fails is no error: see exit_status. kNotFound
+// if argv[0] cannot be executed; kTimeout if the command has not ended by the deadline, when it and
+// what it started in its session's first process group are killed; kInternal if the system has no
+// pipe or process left. Thread: any.
 Result<CommandOutput> RunCommand(const std::vector<std::string>& argv, Deadline deadline,
                                  const std::vector<std::pair<std::string, std::string>>& env = {});
 
-// The last `num_lines` lines of a file, "" if it cannot be read.
+// The last `num_lines` lines of a file. Empty if it cannot be read.
 std::string TailOfFile(const std::string& path, int num_lines);
 
 }  // namespace lamina
