@@ -1,4 +1,5 @@
-// Reading the small JSON files that stand beside a checkpoint.
+// Reads the small JSON files beside a checkpoint's weights: tokenizer.json, tokenizer_config.json
+// and the like. Thread: any.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,11 +9,13 @@
 
 namespace lamina {
 
-// kNotFound: no such file; kInvalidArgument: not a JSON object.
+// Parses the file as one JSON object. kNotFound: the file does not exist or cannot be read;
+// kInvalidArgument: it is too large (base/text_file.h), or it is not JSON, or not an object. The
+// message names the file.
 Result<nlohmann::json> ReadJsonFile(const std::string& path);
 
-// A special token as tokenizer_config.json writes it: a string, or an object with "content"; "" for
-// anything else.
+// Returns the text of a special token as tokenizer_config.json writes it: either a string, or an
+// object whose "content" is the string. Returns "" for anything else.
 std::string SpecialTokenText(const nlohmann::json& value);
 
 }  // namespace lamina

@@ -3,6 +3,7 @@
 namespace lamina {
 namespace {
 
+// The path of the value below `key`. No dot follows the root's "FILE: ".
 std::string Below(const std::string& path, std::string_view key) {
   return path + (path.ends_with(": ") || path.empty() ? "" : ".") + std::string(key);
 }
@@ -43,6 +44,8 @@ Result<bool> JsonNode::Flag() const {
 }
 
 Result<int64_t> JsonNode::Int(int64_t min, int64_t max) const {
+  // nlohmann-json keeps positive integers unsigned, and get<int64_t>() would wrap those above
+  // INT64_MAX.
   const bool fits = value_->is_number_integer() && (!value_->is_number_unsigned() ||
                                                     value_->get<uint64_t>() <= uint64_t{INT64_MAX});
   if (!fits || value_->get<int64_t>() < min || value_->get<int64_t>() > max) {
@@ -83,6 +86,7 @@ std::string JsonNode::Shown() const {
   if (value_->is_object()) return value_->empty() ? "an empty object" : "an object";
   if (value_->is_array()) return "a list";
   constexpr size_t kMaxShown = 80;
+  // Only ASCII, so that the cut below never falls inside a character.
   std::string text =
       value_->dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace);
   if (text.size() > kMaxShown) text = text.substr(0, kMaxShown) + "...";

@@ -18,13 +18,15 @@
 namespace lamina {
 namespace {
 
-// Of a text. Unicode's forms make at most eleven bytes of one, and long texts never grow so much; a
-// space written as U+2581 has three.
+// How many bytes a text may have after normalization. Unicode's normal forms make at most eleven
+// bytes of one, but long texts never grow so much: their usual growth is a space that becomes
+// U+2581, which has three bytes.
 size_t MaxNormalizedBytes(size_t text_bytes) {
   constexpr size_t kMaxGrowth = 16, kLongMaxGrowth = 3, kLong = 8 << 20, kSlack = 64 << 10;
   return std::min(text_bytes * kMaxGrowth, std::max(kLong, text_bytes * kLongMaxGrowth)) + kSlack;
 }
 
+// A token of the vocabulary, as decoding needs it.
 struct Entry {
   TokenDecoder::Token decoded;
   bool in_use = false;
@@ -76,16 +78,16 @@ class JsonTokenizer final : public Tokenizer {
   TemplateProcessor processor_;
   std::unordered_map<std::string, AddedToken> added_;  // by text
   AddedTokenFinder in_raw_text_, in_normalized_text_;
-  std::vector<Entry> entries_;  // by id
-  std::unordered_map<TokenId, std::string> added_pieces_;
-  size_t added_bytes_ = 0;  // read so far
+  std::vector<Entry> entries_;                             // by id
+  std::unordered_map<TokenId, std::string> added_pieces_;  // spelling by id
+  size_t added_bytes_ = 0;                                 // of the added tokens read so far
   size_t max_token_bytes_ = 1;
   bool added_tokens_take_spaces_ = false;
   std::optional<TokenId> bos_, eos_;
 };
 
-// The words of one text that were encoded already: most of them come again. It lives as long as one
-// call, so threads share nothing.
+// Remembers how the words of one text were encoded, since most words of a text come again. A cache
+// lives as long as one call of Encode, so threads share nothing.
 class JsonTokenizer::WordCache {
  public:
   explicit WordCache(const RankedBpe& bpe) : bpe_(bpe) {}
@@ -101,7 +103,7 @@ class JsonTokenizer::WordCache {
 
  private:
   static constexpr size_t kMaxPartBytes = 32;   // longer ones seldom come twice
-  static constexpr size_t kWorkPerLookUp = 16;  // what TimeWatch counts
+  static constexpr size_t kWorkPerLookUp = 16;  // in units of TimeWatch::Did
 
   Status EncodePart(std::string_view part, TimeWatch& watch, std::vector<TokenId>& ids) {
     if (part.size() > kMaxPartBytes) return bpe_.Encode(part, watch, ids);
@@ -116,7 +118,7 @@ class JsonTokenizer::WordCache {
   std::unordered_map<std::string, std::vector<TokenId>> parts_;
 };
 
-// One text while it is encoded.
+// The state of one call of Encode.
 struct JsonTokenizer::Encoding {
   Encoding(const RankedBpe& bpe, size_t text_bytes)
       : cache(bpe),
@@ -127,7 +129,7 @@ struct JsonTokenizer::Encoding {
   WordCache cache;
   const TimeBudget budget;
   TimeWatch watch;
-  size_t normalized_bytes_left;
+  size_t normalized_bytes_left;  // that the normalizer may still make of this text
   std::vector<TokenId> ids;
 };
 
@@ -151,6 +153,8 @@ Status JsonTokenizer::Read(const JsonNode& file, const JsonNode& config) {
     LAMINA_ASSIGN_OR_RETURN(const JsonNode node, file.Get("post_processor"));
     LAMINA_ASSIGN_OR_RETURN(processor_, TemplateProcessor::Read(node));
   }
+  // In this order: what tokenizer_config.json says about a token replaces what tokenizer.json says,
+  // and ReadConfig may replace the post-processor.
   LAMINA_RETURN_IF_ERROR(ReadAddedTokens(file));
   LAMINA_RETURN_IF_ERROR(ReadConfigTokens(config));
   LAMINA_RETURN_IF_ERROR(ReadSpecialNames(config));
@@ -168,7 +172,7 @@ Status JsonTokenizer::ReadAddedTokens(const JsonNode& file) {
   });
 }
 
-// tokenizer_config.json repeats the added tokens; what it says about one replaces what
+// tokenizer_config.json repeats the added tokens. What it says about a token replaces what
 // tokenizer.json says.
 Status JsonTokenizer::ReadConfigTokens(const JsonNode& config) {
   if (!config.Has("added_tokens_decoder")) return OkStatus();
@@ -185,7 +189,7 @@ Status JsonTokenizer::ReadConfigTokens(const JsonNode& config) {
   return OkStatus();
 }
 
-// A token that the vocabulary has keeps the id that it has there.
+// A token that is in the vocabulary already keeps its id there, whatever `id` the file gives it.
 Status JsonTokenizer::AddToken(const JsonNode& node, int64_t id, bool normalized_by_default) {
   AddedToken token;
   LAMINA_ASSIGN_OR_RETURN(const JsonNode content, node.Get("content"));
@@ -197,7 +201,8 @@ Status JsonTokenizer::AddToken(const JsonNode& node, int64_t id, bool normalized
   LAMINA_ASSIGN_OR_RETURN(token.lstrip, node.Flag("lstrip", false));
   LAMINA_ASSIGN_OR_RETURN(token.rstrip, node.Flag("rstrip", false));
   if (token.text.empty()) return OkStatus();
-  // Bounds what a small file can need.
+  // entries_ has a place for every id up to the largest, so a small file with one huge id could
+  // fill the memory.
   const int64_t max_id =
       static_cast<int64_t>(bpe_->pieces().size() + added_.size()) * 4 + (1 << 16);
   if (id < 0 || id > max_id) {
@@ -211,7 +216,7 @@ Status JsonTokenizer::AddToken(const JsonNode& node, int64_t id, bool normalized
                            " bytes, expected at most " + std::to_string(kMaxAddedTokenBytes));
   }
   added_bytes_ += token.text.size();
-  // tokenizer_config.json repeats them.
+  // Twice the limit, because tokenizer_config.json repeats the tokens of tokenizer.json.
   if (added_bytes_ > 2 * kMaxAddedTokensBytes || added_.size() >= kMaxAddedTokens) {
     return InvalidArgument(node.path() + ": expected at most " + std::to_string(kMaxAddedTokens) +
                            " added tokens of " + std::to_string(kMaxAddedTokensBytes) +
@@ -222,7 +227,8 @@ Status JsonTokenizer::AddToken(const JsonNode& node, int64_t id, bool normalized
   return OkStatus();
 }
 
-// Tokens that tokenizer_config.json names are special even where no list of added tokens has them.
+// The tokens that tokenizer_config.json names as "bos_token" and so on are special even if they are
+// in no list of added tokens.
 Status JsonTokenizer::ReadSpecialNames(const JsonNode& config) {
   const auto add = [&](const nlohmann::json& value) {
     const std::string text = SpecialTokenText(value);
@@ -244,8 +250,8 @@ std::optional<TokenId> JsonTokenizer::IdOf(const std::string& text) const {
   return bpe_->Find(text);
 }
 
-// Of a Llama or Gemma tokenizer the template follows "add_bos_token" and "add_eos_token", as in the
-// transformers library.
+// For Llama and Gemma tokenizers "add_bos_token" and "add_eos_token" decide which tokens are put
+// around a text, and replace tokenizer.json's post-processor, as in the transformers library.
 Status JsonTokenizer::ReadConfig(const JsonNode& config) {
   const auto id_of = [&](const char* key) {
     return config.Has(key) ? IdOf(SpecialTokenText(config.value()[key])) : std::nullopt;
@@ -260,6 +266,7 @@ Status JsonTokenizer::ReadConfig(const JsonNode& config) {
                        tokenizer_class.starts_with("GemmaTokenizer");
   if (decides)
     processor_ = TemplateProcessor(add_bos ? bos_ : std::nullopt, add_eos ? eos_ : std::nullopt);
+  // A file may name no "bos_token" and still put one in front of every text.
   if (!bos_ && !processor_.before().empty()) bos_ = processor_.before().front();
   return OkStatus();
 }
@@ -270,6 +277,8 @@ Status JsonTokenizer::PrepareFinders() {
   const TimeBudget budget = TokenizerTime(text_bytes);
   size_t normalized_bytes = 0;
   for (const auto& [text, token] : added_) {
+    // A token with "normalized" is looked for in normalized text, so its own text is normalized
+    // too.
     if (token.normalized && normalizer_) {
       LAMINA_ASSIGN_OR_RETURN(const std::string normalized,
                               normalizer_->Apply(text, 4 * kMaxAddedTokenBytes, budget));
@@ -311,6 +320,7 @@ Status JsonTokenizer::PrepareEntries() {
       LAMINA_RETURN_IF_ERROR(set(static_cast<TokenId>(id), pieces[id], false));
     max_token_bytes_ = std::max(max_token_bytes_, pieces[id].size());
   }
+  // After the vocabulary: an added token that shares an id with a piece replaces it.
   for (const auto& [text, token] : added_) {
     added_pieces_[token.id] = text;
     LAMINA_RETURN_IF_ERROR(set(token.id, text, token.special));
@@ -359,6 +369,9 @@ Status JsonTokenizer::EncodeWords(std::string_view text, bool is_start, Encoding
   return OkStatus();
 }
 
+// No token stands for more bytes than the longest one. That bounds the number of tokens from below,
+// unless text can vanish on the way: in the model (unknown characters without byte fallback), in an
+// added token that swallows spaces around it, in a Removed split or in the normalizer.
 int64_t JsonTokenizer::MinTokens(std::string_view text) const {
   const std::optional<size_t> shrink = normalizer_ ? normalizer_->max_shrink() : 1;
   const bool loses_text = !bpe_->loses_nothing() || added_tokens_take_spaces_ ||

@@ -6,7 +6,9 @@
 namespace lamina {
 namespace {
 
-constexpr size_t kMaxShrink = 1 << 20;  // to which it says something about a text's tokens
+// Beyond this factor a bound on the number of tokens says nothing any more (and the product of many
+// factors would overflow).
+constexpr size_t kMaxShrink = 1 << 20;
 
 constexpr std::string_view kUnderstoodNormalizers =
     "understood are NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip and Sequence (convert "
@@ -85,6 +87,8 @@ Status Normalizer::AddReplace(const JsonNode& node) {
   LAMINA_ASSIGN_OR_RETURN(step.content, node.Text("content", ""));
   const nlohmann::json& pattern = node.value()["pattern"];
   const auto text = pattern.find("String");
+  // A regular expression may find any length of text, and an empty replacement removes what is
+  // found.
   if (text == pattern.end() || !text->is_string() || step.content.empty()) {
     max_shrink_ = std::nullopt;
   } else {

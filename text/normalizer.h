@@ -1,4 +1,5 @@
-// The "normalizer" of a tokenizer.json: what happens to text before it is divided.
+// The "normalizer" of a tokenizer.json: how text is changed before it is divided into words, for
+// example brought into a Unicode normal form.
 #pragma once
 
 #include <memory>
@@ -16,14 +17,17 @@ namespace lamina {
 // Thread: any; immutable after reading.
 class Normalizer {
  public:
-  // What `node`, the value of "normalizer", describes: NFC, NFD, NFKC, NFKD, Lowercase, Prepend,
-  // Replace, Strip, Sequence of such. kUnimplemented: another kind; kInvalidArgument.
+  // Reads `node`, the value of "normalizer": NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace,
+  // Strip, or a Sequence of these. kUnimplemented: it is of another kind; kInvalidArgument: a value
+  // is missing or wrong, or there are too many steps.
   static Result<Normalizer> Read(const JsonNode& node);
 
-  // At most `max_bytes` bytes. Errors as Regex::ReplaceAll. REQUIRES: valid UTF-8.
+  // Returns the normalized text. kOutOfSpace: it would have more than `max_bytes` bytes, or takes
+  // longer than `budget` allows; kTryAgain: the thread's StopScope was told to stop. REQUIRES:
+  // `text` is valid UTF-8.
   Result<std::string> Apply(std::string text, size_t max_bytes, const TimeBudget& budget) const;
 
-  // A text becomes shorter by this factor at most; nullopt: it may vanish.
+  // The factor by which a text may become shorter at most, in bytes; nullopt if it may vanish.
   std::optional<size_t> max_shrink() const { return max_shrink_; }
 
  private:
@@ -39,7 +43,7 @@ class Normalizer {
 
   Status Add(const JsonNode& node, int depth);
   Status AddReplace(const JsonNode& node);
-  void MayShrink(size_t factor);  // by one more step
+  void MayShrink(size_t factor);  // accounts for one more step
   static Result<std::string> Apply(const Step& step, std::string text, size_t max_bytes,
                                    const TimeBudget& budget);
 
@@ -47,7 +51,9 @@ class Normalizer {
   std::optional<size_t> max_shrink_ = 1;
 };
 
-// The "pattern" of a step: {"String": text} or {"Regex": expression}.
+// Reads the "pattern" of a step, which is {"String": text} or {"Regex": expression}. Normalizers,
+// pre-tokenizers and decoders share this form. kUnimplemented: another form, or an expression that
+// is not supported; kInvalidArgument: it is missing or cannot be compiled.
 Result<std::unique_ptr<Regex>> ReadPattern(const JsonNode& step);
 
 }  // namespace lamina

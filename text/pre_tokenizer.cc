@@ -12,9 +12,9 @@ namespace {
 constexpr std::string_view kUnderstoodPreTokenizers =
     "understood are ByteLevel, Split, Digits, Punctuation, Metaspace and Sequence";
 
-constexpr int kMaxMarks = 4;  // each keeps a copy of the text; in use is one
+constexpr int kMaxMarks = 4;  // each keeps a copy of the text; files in use have one
 
-// How GPT-2 divides text; what ByteLevel stands for.
+// How GPT-2 divides text, which is what ByteLevel with "use_regex" does.
 constexpr std::string_view kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
@@ -46,6 +46,7 @@ Status PreTokenizer::Add(const JsonNode& node, int depth) {
   }
   if (type == "Punctuation") {
     LAMINA_ASSIGN_OR_RETURN(const Behavior behavior, ReadBehavior(node, "Isolated"));
+    // Unicode's punctuation, and the characters of ASCII that Unicode counts as symbols.
     return AddPattern(R"([\p{P}$+<=>\^`|~])", behavior);
   }
   return type_node.Unsupported(kUnderstoodPreTokenizers);
@@ -63,7 +64,9 @@ Status PreTokenizer::AddPattern(std::string_view pattern, Behavior behavior) {
 Status PreTokenizer::AddByteLevel(const JsonNode& node) {
   LAMINA_ASSIGN_OR_RETURN(const bool add_prefix_space, node.Flag("add_prefix_space", true));
   LAMINA_ASSIGN_OR_RETURN(const bool use_regex, node.Flag("use_regex", true));
-  LAMINA_RETURN_IF_ERROR(node.Flag("trim_offsets", true).status());  // about offsets only
+  // "trim_offsets" changes only where the library says that tokens stand in the text, which lamina
+  // does not report.
+  LAMINA_RETURN_IF_ERROR(node.Flag("trim_offsets", true).status());
   is_byte_level_ = true;
   if (add_prefix_space)
     steps_.push_back({nullptr, Behavior::kIsolated, false, " ", Prefix::kAlways});
@@ -92,6 +95,7 @@ Status PreTokenizer::AddMetaspace(const JsonNode& node) {
   const std::string mark = step.mark;
   steps_.push_back(std::move(step));
   if (!split) return OkStatus();
+  // A word begins at each mark.
   Step divide;
   divide.behavior = Behavior::kMergedWithNext;
   LAMINA_ASSIGN_OR_RETURN(divide.pattern, Regex::Literal(mark));
@@ -99,7 +103,7 @@ Status PreTokenizer::AddMetaspace(const JsonNode& node) {
   return OkStatus();
 }
 
-// "add_prefix_space" is how older files say it.
+// Older files have "add_prefix_space", a boolean, instead of "prepend_scheme".
 Result<PreTokenizer::Prefix> PreTokenizer::ReadPrefix(const JsonNode& node) {
   if (!node.Has("prepend_scheme")) {
     LAMINA_ASSIGN_OR_RETURN(const bool add_prefix_space, node.Flag("add_prefix_space", true));
@@ -154,6 +158,7 @@ Status PreTokenizer::Divide(const Step& step, std::string_view text, const TimeB
   if (done < text.size()) AddSpan(step, {done, text.size(), step.invert}, spans);
   for (size_t i = 0; i < spans.size(); ++i) {
     Span& span = spans[i];
+    // Only one match joins what follows it: of two in a row the first stays a word by itself.
     const bool joins_next = step.behavior == Behavior::kMergedWithNext && span.found &&
                             i + 1 < spans.size() && !spans[i + 1].found;
     if (joins_next) {
@@ -165,6 +170,8 @@ Status PreTokenizer::Divide(const Step& step, std::string_view text, const TimeB
   return OkStatus();
 }
 
+// Appends `span`, or makes it a part of the last span where the behavior joins the two. A span that
+// took in a match counts as found, so MergedWithPrevious joins at most one match to it.
 void PreTokenizer::AddSpan(const Step& step, Span span, std::vector<Span>& spans) {
   const bool joins =
       !spans.empty() &&

@@ -1,4 +1,5 @@
-// The "pre_tokenizer" of a tokenizer.json: divides text into words, across which nothing is merged.
+// The "pre_tokenizer" of a tokenizer.json: divides text into words. Byte-pair encoding merges
+// within a word and never across two.
 #pragma once
 
 #include <deque>
@@ -16,33 +17,39 @@ namespace lamina {
 // Thread: any; immutable after reading.
 class PreTokenizer {
  public:
-  // What `node`, the value of "pre_tokenizer", describes: ByteLevel, Split, Digits, Punctuation,
-  // Metaspace, Sequence of such. kUnimplemented: another kind; kInvalidArgument.
+  // Reads `node`, the value of "pre_tokenizer": ByteLevel, Split, Digits, Punctuation, Metaspace,
+  // or a Sequence of these. kUnimplemented: it is of another kind, or something follows a
+  // ByteLevel; kInvalidArgument: a value is missing or wrong, or there are too many steps.
   static Result<PreTokenizer> Read(const JsonNode& node);
 
-  // The words of a text, and the storage of those that are not part of it. Not empty.
+  // The words of a text, none of them empty. A word is a part of the text or, where marks were put
+  // into it, of `storage`.
   struct Words {
     std::vector<std::string_view> words;
     std::deque<std::string> storage;
   };
 
-  // `is_start`: `text` stands at the very beginning of what is tokenised. Borrows `text`, which is
-  // valid UTF-8. Errors as Regex::ForEachMatch.
+  // Divides `text`, which the words borrow. `is_start` says that the text stands at the very
+  // beginning of what is tokenized, not behind a special token. kOutOfSpace: it takes longer than
+  // `budget` allows, or a regular expression gives up; kTryAgain: the thread's StopScope was told
+  // to stop; kUnimplemented: an expression uses \K. REQUIRES: `text` is valid UTF-8.
   Result<Words> Divide(std::string_view text, bool is_start, const TimeBudget& budget) const;
 
-  // Words go to a vocabulary that is spelled in bytes.
+  // Whether the vocabulary is spelled in the byte alphabet (byte_alphabet.h).
   bool is_byte_level() const { return is_byte_level_; }
-  bool drops_text() const { return drops_text_; }  // some text is in no word
+  // Whether some text may be in no word ("Removed").
+  bool drops_text() const { return drops_text_; }
 
  private:
   enum class Behavior { kIsolated, kRemoved, kMergedWithPrevious, kMergedWithNext, kContiguous };
   enum class Prefix { kNever, kFirst, kAlways };
-  // With a pattern: divides. Without: writes each space as `mark` and puts one in front of a word
-  // that has none.
+  // A step with a pattern divides words at what the pattern finds. A step without one writes each
+  // space as `mark`, and puts a mark in front of words that do not begin with one, as `prefix`
+  // says.
   struct Step {
     std::unique_ptr<Regex> pattern;
     Behavior behavior = Behavior::kIsolated;
-    bool invert = false;  // what the pattern does not find counts as found
+    bool invert = false;  // what the pattern does not match counts as matched
     std::string mark;
     Prefix prefix = Prefix::kAlways;
   };
@@ -66,7 +73,7 @@ class PreTokenizer {
   static void Mark(const Step& step, bool is_start, Words& words);
 
   std::vector<Step> steps_;
-  int num_marks_ = 0;  // Metaspace
+  int num_marks_ = 0;  // steps of the kind Metaspace
   bool is_byte_level_ = false;
   bool drops_text_ = false;
 };

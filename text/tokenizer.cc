@@ -23,7 +23,7 @@ void Tokenizer::Finish(DecodeState& state, std::string& text) const {
 
 Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& dir) {
   const auto has = [&](const char* name) {
-    std::error_code ignored;  // cannot be looked at: as good as absent
+    std::error_code ignored;  // a file that cannot be looked at counts as absent
     return std::filesystem::exists(std::filesystem::path(dir) / name, ignored);
   };
   if (has("tokenizer.json")) {
