@@ -1,5 +1,10 @@
-// What a memory node does in a step, without any I/O: keeps the KV tables as the manager orders,
-// stores pushed K and V, and answers attention messages. One per session with a manager.
+// What a memory node does in a step, without any I/O: it keeps the KV tables as the manager orders,
+// stores the K and V that compute nodes push, and answers decode messages with attention. There is
+// one service per session with a manager.
+//
+// Use: Apply for each order. A message whose step is later than newest_step() has to wait for its
+// order, and one that IsStale() must be dropped; others go to Push, to Decode, or, with overlap, to
+// Begin and End.
 #pragma once
 
 #include <cstdint>
@@ -18,112 +23,143 @@
 
 namespace lamina {
 
-// What becomes of q k^T, besides the softmax.
+// How attention scores are formed from q k^T, before the softmax.
 struct ScoreRules {
   float scale = 0;
-  float soft_cap = 0;  // as AttentionShape's
-  // By layer: the tokens that a row attends to, itself among them, 0: all; empty: all in every
-  // layer.
+  // Every scaled score s becomes soft_cap * tanh(s / soft_cap); 0: scores stay as they are.
+  float soft_cap = 0;
+  // [layers]: how many tokens a row attends to, itself included; 0: all. Empty: all in every layer.
   std::vector<int64_t> windows = {};
 };
 
-// Thread: one owner.
+// Owns the KV device. Thread: one owner.
 class AttentionService {
  public:
+  // Messages have the given shape and epoch.
   AttentionService(const WireShape& wire, const ScoreRules& rules, uint64_t epoch,
                    std::unique_ptr<KvDevice> store);
 
-  // What the device is asked ahead with, once the compute node has joined it and Use was called.
-  // Errors as KvDevice::MakeAheadAttention.
+  // Makes the object by which the device is asked for attention before there are queries. The
+  // caller lets a compute node join it and then gives it to Use. kUnimplemented, saying why, if the
+  // device cannot do this; other errors if it has no memory left for it.
   Result<std::unique_ptr<AheadAttention>> MakeAheadAttention() {
     return store_->MakeAheadAttention(attention_, wire_);
   }
 
-  // From here on steps are not decoded by messages: Apply asks for them, or Push, once all K and V
-  // that a step reads have come. REQUIRES: no order was applied; of MakeAheadAttention, joined.
+  // From here on the device takes decode messages itself, and Decode, Begin and End must not be
+  // called. Apply asks the device for each step or, if K and V that the step reads are still to
+  // come, the Push that brings the last of them does. REQUIRES: no order was applied yet; `ahead`
+  // is from MakeAheadAttention, and a compute node has joined it.
   void Use(std::unique_ptr<AheadAttention> ahead) { ahead_ = std::move(ahead); }
-  AheadAttention* ahead() const { return ahead_.get(); }  // null: none is used
+  // What Use was given, or null.
+  AheadAttention* ahead() const { return ahead_.get(); }
 
-  // Applies an order: releases, new slots; its rows become known for the messages of its step. An
-  // order that contradicts the tables is refused as a whole for the sequence concerned: that
-  // sequence is forgotten, and messages about it get an error.
+  // Applies an order: releases sequences, enters new slots into the tables and remembers the rows,
+  // which the messages of the step refer to. If the order contradicts the table of a sequence, that
+  // sequence is forgotten, and rows of it fail. An order for a batch that does not exist, or with
+  // more decode rows than WireShape::max_rows, is logged and ignored.
   void Apply(const control::MemoryOrder& order);
 
   // The newest step whose order is here. Messages of later steps have to wait.
   StepId newest_step() const { return newest_step_; }
 
-  // Computes a decode message and writes the whole reply (header and payload, with its checksum if
-  // so asked) to `reply`, of WireShape::compute_window_bytes(). Returns its size. Failures are
-  // answered in the reply, with a sentence: in its status if they concern the whole message or all
-  // its rows, else as FailedRows. `number`: of the reply.
+  // Carries out a decode message and writes the whole reply to `reply`: header and payload, with a
+  // checksum of the payload if `payload_checksum`. Returns the size of the reply in bytes. `number`
+  // is the reply's MessageHeader::number. Failures are answered in the reply, with a message: in
+  // its status if they concern all rows, else as FailedRows. REQUIRES: `reply` has
+  // WireShape::reply_area_bytes().
   size_t Decode(const ReceivedMessage& message, uint32_t number, std::span<std::byte> reply,
                 bool payload_checksum);
 
-  // The same for a decode message in two parts (WireShape::overlap). Begin attends over the tokens
-  // that are stored already, for most rows; End stores k and v, completes those rows, hands their
-  // outputs to `post_early`, which may put them on their way (and says whether it did), and then
-  // attends for the rest. `queries` and `reply` stay as they are in between. Not batch-invariant:
-  // the rows that are begun sum in another order than the rest, and how many these are depends on
-  // the rows of the message. So last bits depend on the neighbours.
+  // Begin and End do the same for a decode message in two parts (WireShape::overlap). Begin, called
+  // with q, attends over the tokens that are stored already, for most rows. End, called with k and
+  // v, stores these, completes the rows that were begun and offers their outputs to `post_early`;
+  // then it attends for the other rows. The payload of `queries` and the reply must not change in
+  // between.
+  //
+  // This is not batch-invariant: rows that were begun are summed in another order than the others,
+  // and how many are begun depends on the number of rows in the message. So the last bits of an
+  // output depend on the rows beside it.
   struct Begun {
     ReceivedMessage queries;
-    // That were begun: their output and log-sum-exp over stored tokens stand in the reply.
+    // The first num_rows rows were begun: the reply holds their output and log-sum-exp over the
+    // tokens that were stored before.
     size_t num_rows = 0;
-    // Of the reply's payload that were posted; the rest is the caller's to post.
+    // How much of the reply's payload post_early has posted. The caller posts the rest.
     size_t early_bytes = 0;
-    int64_t attended_ns = 0;
-    Status status;
+    int64_t attended_ns = 0;  // how long Begin took
+    Status status;            // of the whole message
     FailedRows failed;
   };
+  // Posts the outputs, the first bytes of the reply's payload, or does not; returns whether it did.
   using PostEarly = std::function<bool(std::span<const std::byte> outputs)>;
   Begun Begin(const ReceivedMessage& queries, std::span<std::byte> reply);
   size_t End(Begun& begun, const ReceivedMessage& keys_values, uint32_t number,
              std::span<std::byte> reply, bool payload_checksum, const PostEarly& post_early);
 
-  // Stores a push message. kNotFound: all its rows were late or of unknown sequences (dropped).
-  // kCorrupt: it contradicts the tables.
+  // Stores the K and V of a push message. kNotFound if there is no order for its step, or if rows
+  // were dropped because they are late or their sequences are unknown; kCorrupt if the message or
+  // one of its rows contradicts the order or the tables. Rows that are in order are stored anyway.
   Status Push(const ReceivedMessage& message);
 
   control::Stats stats() const;
+  // Counts a message that was dropped.
   void CountStale() { ++stale_messages_; }
+  // Whether the message is of another epoch, or of a step that is over.
   bool IsStale(const MessageHeader& header) const;
   ServiceTimes& times() { return times_; }
 
  private:
   struct Row {
     SequenceId sequence;
-    int64_t num_stored = 0;  // tokens before this one here
-    int64_t num_before = 0;  // of those, before the step: its sequence may have several rows
-    bool stores = false;     // its token gets a slot here
-    int64_t position = 0;    // in its sequence
+    int64_t num_stored = 0;  // tokens of the sequence here before this one
+    // How many of these were here before the step. Fewer than num_stored if other rows of the step
+    // are of the same sequence.
+    int64_t num_before = 0;
+    bool stores = false;   // whether its token gets a slot here
+    int64_t position = 0;  // in its sequence
   };
+  // Tokens for which an order gives slots.
   struct NewTokens {
     SequenceId sequence;
-    int64_t num_stored = 0;  // tokens before them here
+    int64_t num_stored = 0;  // tokens of the sequence here before these
     std::span<const TokenSlot> slots;
     int64_t first_position = 0;  // in the sequence
+    // K and V come in a message, are made up for a benchmark, or are in the slots already.
     enum class Kv { kComes, kMadeUp, kShared } kv = Kv::kComes;
   };
   struct StepRows {
     uint32_t batch = 0;
     std::vector<Row> decode;
-    std::vector<Row> prefill;  // the tokens of all chunks in a row
-    bool under_way = false;    // times_ counts it
-    int64_t rows_to_come = 0;  // of prefill, in all layers; with ahead_
+    std::vector<Row> prefill;  // the tokens of all chunks, one after the other
+    bool under_way = false;    // times_ counts the step
+    // Only with ahead_: how many times a prefill row of a layer is still to be pushed.
+    int64_t rows_to_come = 0;
   };
 
+  // In all of these `out` is the payload of the reply that is being written.
+
+  // Enters the tokens into the tables. If that fails, the sequence is forgotten.
   void Append(const NewTokens& tokens, StepId step);
+  // The slots that the row attends to in the message's layer, among those of the first `num_tokens`
+  // tokens of its sequence here.
   Result<std::span<const TokenSlot>> Attended(const MessageHeader& header, const Row& row,
                                               int64_t num_tokens) const;
-  void ForgetBefore(StepId step);  // steps of its batch
+  // Forgets the rows of earlier steps of the step's batch.
+  void ForgetBefore(StepId step);
+  // Asks the device for those of to_ask_ for which everything has come.
   void AskAhead();
+  // Asks the device for a step, or to refuse it. False if pushes have to come first.
   bool AskAhead(StepId id);
   Result<AheadStep> CollectAhead(const StepRows& step, StepId id);
+  // The slots of those tokens that are inside the window of the row; 0: no window.
   std::span<const TokenSlot> InWindow(int64_t window, const Row& row,
                                       std::span<const TokenSlot> slots) const;
   void EndStep(StepRows& step);
+  // The order's rows that the message is about. kNotFound if there is no such order; kCorrupt if
+  // the message has other rows than the order.
   Result<std::span<const Row>> RowsOf(const MessageHeader& header, bool prefill) const;
-  // Where a row's goes, behind all outputs.
+  // Where the row's log-sum-exps go: behind all outputs.
   float* Lse(const MessageHeader& header, size_t row, std::byte* out) const;
   Status AttendStored(Begun& begun, std::byte* out);
   Status AttendRest(Begun& begun, const ReceivedMessage& keys_values, std::byte* out,
@@ -132,14 +168,18 @@ class AttentionService {
     const MessageHeader& asked;
     Status status;  // of the whole message
     const FailedRows& failed;
-    int64_t attended_before_ns = 0;
+    int64_t attended_before_ns = 0;  // how long the message's first part took
   };
+  // Completes and seals the reply, in which the outputs are already. Returns its size in bytes.
   size_t Answer(Outcome outcome, uint32_t number, std::span<std::byte> reply,
                 bool payload_checksum);
   Status Attend(const ReceivedMessage& message, std::span<const Row> rows, std::byte* out,
                 FailedRows& failed);
+  // Stores k and v of the row's token if it gets a slot here. Returns the slots that the row
+  // attends to.
   Result<std::span<const TokenSlot>> Store(const MessageHeader& header, const Row& row,
                                            const std::byte* k, const std::byte* v);
+  // Notes that a row has failed, and gives it an output that adds nothing when it is merged.
   void Fail(const MessageHeader& header, size_t row, const Status& why, std::byte* out,
             FailedRows& failed) const;
 
@@ -148,10 +188,10 @@ class AttentionService {
   const std::vector<int64_t> windows_;
   const uint64_t epoch_;
   const std::unique_ptr<KvDevice> store_;
-  std::unique_ptr<AheadAttention> ahead_;  // null: messages ask
-  std::vector<StepId> to_ask_;             // it: steps that wait for K and V to come
-  TokenPositions positions_;               // if there are windows
-  std::map<StepId, StepRows> steps_;       // a few: those whose messages may still come
+  std::unique_ptr<AheadAttention> ahead_;  // null: decode messages come to this host
+  std::vector<StepId> to_ask_;             // steps that wait for K and V before ahead_ is asked
+  TokenPositions positions_;               // kept only if there are windows
+  std::map<StepId, StepRows> steps_;       // the few steps whose messages may still come
   StepId newest_step_;
   ServiceTimes times_;
   std::vector<KvQuery> queries_, rest_;  // scratch

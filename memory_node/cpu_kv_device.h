@@ -1,4 +1,5 @@
-// KV in this machine's memory, attention on its cores.
+// A KvDevice that keeps KV in this machine's memory and attends on its cores, with the kernels of
+// kernels/attention.h.
 #pragma once
 
 #include <memory>
@@ -10,9 +11,11 @@
 
 namespace lamina {
 
+// The kernels take fp32 queries and give fp32 outputs, so rows of another dtype are converted on
+// their way in and out. Thread: one owner.
 class CpuKvDevice final : public KvDevice {
  public:
-  // Borrows the team.
+  // Borrows the team, whose threads attend.
   CpuKvDevice(std::unique_ptr<KvStore> store, WorkerTeam& team)
       : store_(std::move(store)), team_(team) {}
 
@@ -40,8 +43,6 @@ class CpuKvDevice final : public KvDevice {
                                               int64_t num_tokens) const override {
     return store_->Readable(layer, sequence, num_tokens);
   }
-  // Rows that are not fp32 are converted on their way in and out, as the kernels know no other
-  // queries.
   void Attend(const AttentionShape& shape, int layer, DType dtype,
               std::span<const KvQuery> rows) override;
   void AttendMore(const AttentionShape& shape, int layer, DType dtype,
@@ -50,10 +51,12 @@ class CpuKvDevice final : public KvDevice {
  private:
   const std::unique_ptr<KvStore> store_;
   WorkerTeam& team_;
-  std::vector<AttentionRow> rows_;               // scratch
-  std::vector<float> queries_, out_;             // likewise
-  std::vector<float> more_, more_lse_, merged_;  // likewise, of AttendMore
-  std::vector<KvQuery> more_rows_;               // likewise
+  // Scratch of Attend: the rows as the kernels take them, and their q and out in fp32.
+  std::vector<AttentionRow> rows_;
+  std::vector<float> queries_, out_;  // [rows, num_heads, head_dim]
+  // Scratch of AttendMore: what Attend gives for the further tokens, and two rows to merge.
+  std::vector<float> more_, more_lse_, merged_;
+  std::vector<KvQuery> more_rows_;
 };
 
 }  // namespace lamina

@@ -1,5 +1,6 @@
-// A device of the catalog that is not here: keeps the tables and no K or V, and takes the time that
-// its roofline gives for attention.
+// A KvDevice that stands for a device of the catalog (cost/device_catalog.h) which this machine
+// does not have. It keeps the tables but no K or V, and Attend takes the time that the roofline of
+// that device gives.
 #pragma once
 
 #include "base/device_timeline.h"
@@ -10,11 +11,11 @@
 
 namespace lamina {
 
-// Outputs of attention are whatever stands in their memory. What was written is not tracked: a
-// token that never came is not missed.
+// Attend computes nothing: outputs are whatever their memory holds. Which tokens were written is
+// not tracked, so Readable succeeds for a token that never came. Thread: one owner.
 class ModelledKvDevice final : public KvDevice {
  public:
-  // `dtype`: of the KV cache that the device would hold.
+  // `dtype` is that of the KV cache that the device would hold.
   ModelledKvDevice(const DeviceSpec& device, DType dtype, int64_t capacity_tokens)
       : device_(device), dtype_(dtype), tables_(/*num_layers=*/0, capacity_tokens) {}
 
@@ -42,6 +43,8 @@ class ModelledKvDevice final : public KvDevice {
   }
 
  private:
+  // kCorrupt if the sequence has no token at `position`; kNotFound if it is unknown or its table
+  // was started after `step`.
   Status CheckHolds(SequenceId sequence, int64_t position, StepId step);
 
   const DeviceSpec device_;

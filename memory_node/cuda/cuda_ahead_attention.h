@@ -1,5 +1,6 @@
-// AheadAttention on a GPU: kernels that wait for flags, each batch in a stream of its own, so that
-// none waits behind another's.
+// AheadAttention on a GPU. Kernels that wait for flags (kernels/cuda/flags.h) take the place of a
+// host that polls. Each batch has a stream of its own, so that no batch waits behind another's
+// messages.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +20,16 @@
 
 namespace lamina {
 
-// While kernels wait, this host must not wait for them: they may wait for a message that the
-// compute node sends only after it has heard from this host. So what it writes and uploads goes
-// through `uploads`, a stream that never waits, and nothing is freed meanwhile.
+// While kernels wait, this host must not wait for them: they may be waiting for a message that the
+// compute node sends only after it has heard from this host. So everything that this host uploads
+// goes through `uploads`, a stream in which no kernel waits, and no device memory is freed
+// meanwhile. Thread: one owner, that of the KV cache.
 class CudaAheadAttention final : public AheadAttention {
  public:
-  // Everything is borrowed. `write_collected` sees to it that all K and V that have come are
-  // written or on their way, by `uploads`. Errors as cuda::SharedBuffer::Create and
-  // cuda::DeviceBuffer::Create.
+  // Borrows cache and uploads. `write_collected` has to queue the writing of all K and V that have
+  // come so far, in `uploads`. kUnimplemented, saying why, if the device, driver or system cannot
+  // share memory or run kernels that wait; kOutOfSpace if there is no device or pinned memory left
+  // for windows and scratch; kInternal if the device cannot be used.
   static Result<std::unique_ptr<AheadAttention>> Create(const AttentionShape& shape,
                                                         const WireShape& wire, cuda::KvCache& cache,
                                                         cuda::StagedStream& uploads,
@@ -47,21 +50,22 @@ class CudaAheadAttention final : public AheadAttention {
   int64_t attention_us() const override;
 
  private:
-  // A batch's.
+  // What belongs to one batch.
   struct Lane {
     std::unique_ptr<cuda::Stream> stream;
     std::unique_ptr<cuda::Waits> waits;
-    std::unique_ptr<cuda::Event> uploaded;     // by `uploads`, for the step that is asked for
-    std::vector<cuda::UploadedTables> tables;  // by kind of layer
+    // `uploads` has uploaded what the step needs.
+    std::unique_ptr<cuda::Event> uploaded;
+    std::vector<cuda::UploadedTables> tables;  // [window sizes], as in AheadStep
     cuda::DeviceBuffer stored;                 // [rows that store] TokenSlot
     cuda::DeviceBuffer scratch;                // of attention
-    uint64_t number = 0;                       // of the last message that was asked about
+    uint64_t number = 0;                       // of the last message that a wait was queued for
 
-    // The step, and its first layer that was not asked for.
+    // The step that the device was asked for last.
     StepId step{};
     size_t rows = 0, rows_stored = 0;
-    std::vector<int> kind_of_layer;
-    int next_layer = 0;
+    std::vector<int> kind_of_layer;  // empty if the step was refused
+    int next_layer = 0;              // the first layer that was not asked for yet
   };
 
   CudaAheadAttention(const AttentionShape& shape, const WireShape& wire, cuda::KvCache& cache,
@@ -72,10 +76,15 @@ class CudaAheadAttention final : public AheadAttention {
         uploads_(uploads),
         write_collected_(std::move(write_collected)) {}
   Status CreateLane();
+  // Queues the kernels of the step's next layers, as many as may be queued.
   void AskLayers(int batch);
+  // Queues the wait for the batch's next message.
   void Await(Lane& lane, int batch);
+  // Queues the flag of the reply to the message that was awaited last.
   void Raise(Lane& lane, int batch, size_t payload_bytes, const cuda::Flag& becomes);
+  // Ends the process if a launch was refused.
   void RequireAsked(Lane& lane);
+  // Where a batch's message and its reply are: each begins with a cuda::Flag.
   std::byte* Message(int batch) const { return window_->data() + wire_.decode_offset(batch); }
   std::byte* Reply(int batch) const { return peer_window_->at(wire_.reply_offset(batch)); }
 
@@ -85,10 +94,11 @@ class CudaAheadAttention final : public AheadAttention {
   cuda::StagedStream& uploads_;
   const std::function<void()> write_collected_;
   cuda::DeviceId device_{};
-  // For messages; behind them an outbox, for replies by posts.
+  // The device window for messages; behind it an outbox, where replies that the host posts are
+  // built.
   std::unique_ptr<cuda::SharedBuffer> window_;
-  std::unique_ptr<cuda::PeerWindow> peer_window_;
-  std::vector<Lane> lanes_;  // by batch
+  std::unique_ptr<cuda::PeerWindow> peer_window_;  // null until Join
+  std::vector<Lane> lanes_;                        // [batches]
 };
 
 }  // namespace lamina

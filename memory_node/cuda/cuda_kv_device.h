@@ -1,5 +1,5 @@
-// KV in the memory of a GPU, attention there. Queries and outputs go through pinned memory, one
-// copy each way per call.
+// A KvDevice that keeps KV in the memory of a GPU and attends there. Queries and outputs go through
+// pinned memory, in few large copies per call.
 #pragma once
 
 #include <memory>
@@ -11,13 +11,15 @@
 
 namespace lamina {
 
-// What WriteRaw stores is collected by layer and goes to the device in one piece, before that
-// layer's next attention. A GPU that fails in the middle of a step ends the process. Thread: one
-// owner.
+// WriteRaw collects rows by layer. They go to the device in one piece, at the latest before the
+// layer's next attention. A GPU that fails in the middle of a step ends the process. Owns the
+// stream and the cache. Thread: one owner.
 class CudaKvDevice final : public KvDevice {
  public:
-  // On GPU number `index`, but for `host_bytes`. Errors as cuda::StagedStream::Create and
-  // cuda::KvCache::Create.
+  // Keeps the cache on GPU number `index`, except for `host_bytes` of it, rounded up to whole
+  // layers, which lie in the host's memory. kOutOfSpace if the device has less memory free than the
+  // rest needs or the host cannot pin its part; kInvalidArgument if shape or capacity are not
+  // supported; kInternal if the device cannot be used.
   static Result<std::unique_ptr<KvDevice>> Create(int index, const KvShape& shape,
                                                   int64_t capacity_tokens, int64_t host_bytes);
 
@@ -49,9 +51,9 @@ class CudaKvDevice final : public KvDevice {
                                                              const WireShape& wire) override;
 
  private:
-  // Rows of one layer that the device does not have yet; no slot twice.
+  // Rows of one layer that the device does not have yet. No slot occurs twice.
   struct Collected {
-    std::vector<std::byte> k, v;
+    std::vector<std::byte> k, v;  // [slots, num_kv_heads, head_dim] of the cache's dtype
     std::vector<TokenSlot> slots;
   };
 
@@ -59,19 +61,23 @@ class CudaKvDevice final : public KvDevice {
       : stream_(std::move(stream)),
         cache_(std::move(cache)),
         collected_(static_cast<size_t>(cache_->shape().num_layers)) {}
+  // Queues the writing of a layer's collected rows, or of all layers'.
   void WriteCollected(int layer);
   void WriteAllCollected();
+  // Attend, or with `merges` AttendMore.
   void Attend(const AttentionShape& shape, int layer, DType dtype, std::span<const KvQuery> rows,
               bool merges);
 
-  const std::unique_ptr<cuda::StagedStream> stream_;  // before what uses it
-  std::unique_ptr<cuda::StagedStream> uploads_;       // of AheadAttention; likewise
+  // The streams are declared before the cache, which uses them until it is destroyed.
+  const std::unique_ptr<cuda::StagedStream> stream_;
+  std::unique_ptr<cuda::StagedStream> uploads_;  // for AheadAttention; null: there is none
   const std::unique_ptr<cuda::KvCache> cache_;
-  std::vector<Collected> collected_;        // by layer
-  cuda::DeviceBuffer queries_, out_, lse_;  // scratch: of a call's rows
-  // Likewise: of AttendMore, before they are merged.
+  std::vector<Collected> collected_;  // [layers]
+  // Scratch: q, output and log-sum-exp of a call's rows; for AttendMore also the output and
+  // log-sum-exp over the further tokens, before they are merged.
+  cuda::DeviceBuffer queries_, out_, lse_;
   cuda::DeviceBuffer more_, more_lse_;
-  std::vector<std::span<const TokenSlot>> attended_;  // likewise
+  std::vector<std::span<const TokenSlot>> attended_;  // scratch
 };
 
 }  // namespace lamina
