@@ -27,6 +27,7 @@
 
 #include "base/clock.h"
 #include "base/inbox.h"
+#include "base/pause_watch.h"
 #include "manager/cluster_config.h"
 #include "manager/engine.h"
 #include "manager/node_outages.h"
@@ -54,7 +55,9 @@ struct ServingEngineOptions {
   std::stop_source stop;
   RetryOptions retry;
   Clock::duration give_up_after = std::chrono::seconds(60);  // of serving nothing
-  EngineObserver* observer = nullptr;                        // borrowed; may be null
+  // Of connecting nodes anew: the status says so then.
+  Clock::duration stands_still_after = std::chrono::seconds(5);
+  EngineObserver* observer = nullptr;  // borrowed; may be null
 
   // REQUIRES: ResolveConfig accepted `config`.
   static ServingEngineOptions Of(const ClusterConfig& config, const ModelConfig& model);
@@ -133,12 +136,11 @@ class ServingEngine : public Engine {
   void UsePipelineOf(const std::vector<NodeStatus>& nodes);
   void BeginOutage(const Status& status, Deliveries& out);
   void GiveUp(const Status& status, Deliveries& out);
-  void TryAgainIfDue();
+  void TryAgainIfDue(Deliveries& out);
   void TakeFound();
-  bool SameKvNode(NodeId one, NodeId other) const {
-    return executor_->KvNodeOf(one) == executor_->KvNodeOf(other);
-  }
   TimePoint next_try() const;  // the end of time: none is due
+  void NoticePause();
+  Status WithPause(const Status& loss) const;
   Status WhyNotServing() const;
   void StartExecutor(std::shared_ptr<StepExecutor> executor);
   control::NewSequence Announce(SequenceId sequence) const;
@@ -168,7 +170,8 @@ class ServingEngine : public Engine {
   uint64_t generation_ = 0;                  // of executor_
   std::vector<NodeStatus> nodes_meanwhile_;  // while it is null
   std::optional<Result<std::unique_ptr<StepExecutor>>> reconnected_;
-  std::optional<std::set<NodeId>> found_;  // by looking_
+  std::set<NodeId> looked_for_;            // by looking_
+  std::optional<std::set<NodeId>> found_;  // of these
 
   struct Event {
     uint64_t generation = 0;
@@ -177,6 +180,9 @@ class ServingEngine : public Engine {
   Inbox<Event> events_;
   WakeFd wake_;
   TimePoint reconnecting_since_{};
+  PauseWatch turns_;          // of the loop
+  Clock::duration paused_{};  // the last time that this process did not run for a while
+  TimePoint paused_until_{};  // of that
   // The engine's thread, and the destructor. Both wait for nodes.
   std::thread reconnecting_;  // makes the next executor
   std::thread looking_;       // for nodes that are lost, while others serve
