@@ -299,8 +299,9 @@ void ApiService::HandleModels(const std::shared_ptr<Exchange>& exchange) {
 }
 
 void ApiService::HandleHealth(const std::shared_ptr<Exchange>& exchange) {
-  const bool serving = !draining_ && engine_ != nullptr && engine_->status().serving;
-  exchange->Respond({serving ? 200 : 503, "text/plain", "", {}});
+  const EngineStatus status = engine_ != nullptr ? engine_->status() : EngineStatus();
+  const bool healthy = !draining_ && status.serving && !status.stands_still;
+  exchange->Respond({healthy ? 200 : 503, "text/plain", "", {}});
 }
 
 void ApiService::HandlePing(const std::shared_ptr<Exchange>& exchange) {

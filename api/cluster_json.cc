@@ -47,7 +47,7 @@ ordered_json ClusterStatusJson(const EngineStatus& status) {
                             {"num_started_tokens", status.scheduler.num_started_tokens},
                             {"num_shared_tokens", status.scheduler.num_shared_tokens},
                             {"nodes", std::move(uses)}};
-  return {{"serving", status.serving},
+  return {{"serving", status.serving && !status.stands_still},
           {"detail", status.detail},
           {"nodes", std::move(nodes)},
           {"scheduler", std::move(scheduler)}};

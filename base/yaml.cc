@@ -18,8 +18,26 @@ namespace {
 
 constexpr size_t kMaxDepth = 16;  // a cluster file needs 4
 
+constexpr size_t kMaxMessageBytes = 1000;  // what the file holds may be longer
+
+// One line for a person, with nothing in it that a terminal acts on. The end stays: what was
+// expected.
+std::string ForReading(std::string message) {
+  if (message.size() > kMaxMessageBytes) {
+    // A character of UTF-8.
+    const auto is_inside = [&](size_t at) { return (message[at] & 0xC0) == 0x80; };
+    size_t begin = kMaxMessageBytes / 2, end = message.size() - kMaxMessageBytes / 2;
+    while (begin > 0 && is_inside(begin)) --begin;
+    while (end < message.size() && is_inside(end)) ++end;
+    message.replace(begin, end - begin, "...");
+  }
+  std::ranges::replace_if(
+      message, [](char c) { return (c >= 0 && c < ' ') || c == '\x7f'; }, '?');
+  return message;
+}
+
 std::string At(const std::string& file, int line, const std::string& message) {
-  return file + ":" + std::to_string(line) + ": " + message;
+  return file + ":" + std::to_string(line) + ": " + ForReading(message);
 }
 
 // Builds our tree from yaml-cpp's events. yaml-cpp's own tree expands aliases of aliases without

@@ -73,13 +73,14 @@ Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::Connect(
 
 Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::ConnectWithout(
     const ClusterConfig& config, const ModelConfig& model, std::map<NodeId, std::string> lost,
-    const StartProgress& progress, std::function<bool()> interrupted) {
+    Deadline until, const StartProgress& progress, std::function<bool()> interrupted) {
   const Deadline mended = Deadline::After(
       std::min<Clock::duration>(config.start_timeout, kMendTimeouts * config.peer_timeout));
   while (true) {
     LAMINA_RETURN_IF_ERROR(CheckDescriptorsLeft(config.nodes.size() * kDescriptorsPerNode));
     std::unique_ptr<ClusterExecutor> executor(new ClusterExecutor(config, model, lost));
     executor->interrupted_ = interrupted;
+    executor->until_ = until;
     const auto reasons = [&](NodeRole role) {
       std::string text;
       for (const auto& [id, why] : lost) {
@@ -104,7 +105,7 @@ Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::ConnectWithout(
     if (opened.ok()) return executor;
     if (interrupted && interrupted()) return opened;
     const std::map<NodeId, std::string> more = executor->NewlyLost(opened);
-    if (more.empty()) return opened;
+    if (more.empty() || executor->until_.Passed()) return opened;
     if (executor->HasCut() && !mended.Passed()) continue;
     lost.insert(more.begin(), more.end());
   }
@@ -120,8 +121,7 @@ std::map<NodeId, std::string> ClusterExecutor::NewlyLost(const Status& why) {
     }
     return !lost.empty() || failed_ == nullptr;
   };
-  const TimePoint latest =
-      Clock::now() + std::min<Clock::duration>(config_.peer_timeout, kReachWait);
+  const TimePoint latest = Within(std::min<Clock::duration>(config_.peer_timeout, kReachWait)).at();
   MutexLock lock(mutex_);
   while (!found() && lost_one_.WaitUntil(lock, latest)) {
   }
@@ -143,25 +143,27 @@ bool ClusterExecutor::HasCut() {
 Reconnect ReconnectTo(const ClusterConfig& config, const ModelConfig& model,
                       const StartProgress& progress, std::function<void(ClusterExecutor&)> use,
                       std::function<bool()> interrupted) {
-  return [=](const std::map<NodeId, std::string>& lost) -> Result<std::unique_ptr<StepExecutor>> {
+  return [=](const std::map<NodeId, std::string>& lost,
+             Deadline until) -> Result<std::unique_ptr<StepExecutor>> {
     LAMINA_ASSIGN_OR_RETURN(
         std::unique_ptr<ClusterExecutor> executor,
-        ClusterExecutor::ConnectWithout(config, model, lost, progress, interrupted));
+        ClusterExecutor::ConnectWithout(config, model, lost, until, progress, interrupted));
     if (use != nullptr) use(*executor);
     return std::unique_ptr<StepExecutor>(std::move(executor));
   };
 }
 
 LookForNodes LookAmong(const ClusterConfig& config, const ModelConfig& model) {
-  return [=](const std::map<NodeId, std::string>& lost, std::stop_token stop) {
-    return ClusterExecutor::Look(config, model, lost, std::move(stop));
+  return [=](const std::map<NodeId, std::string>& lost, Deadline until, std::stop_token stop) {
+    return ClusterExecutor::Look(config, model, lost, until, std::move(stop));
   };
 }
 
 std::set<NodeId> ClusterExecutor::Look(const ClusterConfig& config, const ModelConfig& model,
-                                       const std::map<NodeId, std::string>& lost,
+                                       const std::map<NodeId, std::string>& lost, Deadline until,
                                        std::stop_token stop) {
   ClusterExecutor asking(config, model, {});
+  asking.until_ = until;
   const Result<ControlOptions> control = asking.control_options();
   if (!control.ok()) {
     LAMINA_LOG_ERROR("cannot look for lost nodes: {}", control.status().message());
@@ -194,7 +196,7 @@ std::set<NodeId> ClusterExecutor::Look(const ClusterConfig& config, const ModelC
 // Compute nodes load their weights, which takes no more time then when they are connected in
 // earnest.
 Status ClusterExecutor::AskIfFree(Node& node, const ControlOptions& options) {
-  LAMINA_RETURN_IF_ERROR(ConnectNode(node, options, Deadline::After(kLookWait), {}));
+  LAMINA_RETURN_IF_ERROR(ConnectNode(node, options, Within(kLookWait), {}));
   const Clock::duration patience = std::max<Clock::duration>(config_.peer_timeout, kLookWait);
   if (node.config.role == NodeRole::kMemory) {
     control::ConfigureMemory request;
@@ -212,7 +214,7 @@ Status ClusterExecutor::AskIfFree(Node& node, const ControlOptions& options) {
 
 Status ClusterExecutor::Open(Clock::duration reach_patience, Clock::duration patience,
                              const StartProgress& progress) {
-  const Deadline reached = Deadline::After(reach_patience), deadline = Deadline::After(patience);
+  const Deadline reached = Within(reach_patience), deadline = Within(patience);
   if (num_memory_nodes_ % config_.kv_head_parallel != 0) {
     return InvalidArgument(
         fmt::format("kv_head_parallel {}: {} memory nodes cannot be grouped like that",
@@ -233,6 +235,7 @@ Status ClusterExecutor::Open(Clock::duration reach_patience, Clock::duration pat
     LAMINA_RETURN_IF_ERROR(ConfigureMemory(*node, deadline, progress));
   }
   LAMINA_RETURN_IF_ERROR(ConfigureCompute(progress));
+  if (until_.Passed()) until_ = Deadline::After(config_.start_timeout);  // it was for weights
   LAMINA_RETURN_IF_ERROR(JoinComputeNodes(progress));
   failed_ = nullptr;
   return OkStatus();
@@ -362,8 +365,7 @@ Status ClusterExecutor::ConfigureMemory(Node& node, Deadline deadline,
 Status ClusterExecutor::ConfigureOnceFree(Node& node, control::MessageType type,
                                           const std::string& request, Clock::duration patience,
                                           const StartProgress& progress) {
-  const Deadline deadline =
-      Deadline::After(std::min<Clock::duration>(config_.start_timeout, kTakeOverWait));
+  const Deadline deadline = Within(std::min<Clock::duration>(config_.start_timeout, kTakeOverWait));
   bool told = false;
   while (true) {
     LAMINA_RETURN_IF_ERROR(node.connection->Send(static_cast<uint16_t>(type), request));
@@ -474,11 +476,12 @@ Status ClusterExecutor::JoinComputeNodes(const StartProgress& progress) {
   return OkStatus();
 }
 
-// Waits for Configured; every progress message starts `patience` anew.
+// Waits for Configured; every progress message starts `patience` anew, also after until_.
 Status ClusterExecutor::AwaitConfigured(Node& node, Clock::duration patience,
                                         const StartProgress& progress) {
-  Deadline deadline = Deadline::After(patience);
-  while (!deadline.Passed()) {
+  const TimePoint start = Clock::now();
+  Deadline deadline = Within(patience);
+  while (true) {
     const std::optional<ControlFrame> frame = node.answers.TryPop();
     {
       MutexLock lock(mutex_);
@@ -486,6 +489,9 @@ Status ClusterExecutor::AwaitConfigured(Node& node, Clock::duration patience,
     }
     // kTryAgain would be the node's answer.
     if (interrupted_ && interrupted_()) return TimedOut("interrupted");
+    const bool counts =
+        frame && (frame->type == control::LOAD_PROGRESS || frame->type == control::CONFIGURED);
+    if (!counts && deadline.Passed()) break;
     if (!frame) {
       WaitReadable(node.answers.fd(),
                    Deadline(std::min(deadline.at(), Clock::now() + milliseconds(100))));
@@ -507,7 +513,7 @@ Status ClusterExecutor::AwaitConfigured(Node& node, Clock::duration patience,
     return {static_cast<StatusCode>(node.configured.status()), node.configured.message()};
   }
   return TimedOut(fmt::format("{} at {} did not answer Configure within {:.0f} s", node.name(),
-                              node.address(), std::chrono::duration<double>(patience).count()));
+                              node.address(), SecondsSince(start)));
 }
 
 }  // namespace lamina

@@ -2,6 +2,7 @@
 // gone.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <map>
@@ -43,13 +44,15 @@ class ClusterExecutor : public StepExecutor {
   // The same with the nodes of `config` that are not lost, and without those that turn out to be.
   // kPeerLost if no compute node is left, or none that holds KV; names what was lost. If compute
   // nodes that share the model live but do not reach each other, it tries again for start_timeout.
+  // `until`: as Reconnect.
   static Result<std::unique_ptr<ClusterExecutor>> ConnectWithout(
       const ClusterConfig& config, const ModelConfig& model, std::map<NodeId, std::string> lost,
-      const StartProgress& progress, std::function<bool()> interrupted = nullptr);
+      Deadline until, const StartProgress& progress, std::function<bool()> interrupted = nullptr);
 
   // As LookForNodes.
   static std::set<NodeId> Look(const ClusterConfig& config, const ModelConfig& model,
-                               const std::map<NodeId, std::string>& lost, std::stop_token stop);
+                               const std::map<NodeId, std::string>& lost, Deadline until,
+                               std::stop_token stop);
   ~ClusterExecutor() override;
 
   std::vector<KvNode> kv_nodes() const override;
@@ -111,6 +114,9 @@ class ClusterExecutor : public StepExecutor {
   Status ConfigureOnceFree(Node& node, control::MessageType type, const std::string& request,
                            Clock::duration patience, const StartProgress& progress);
   Status AwaitConfigured(Node& node, Clock::duration patience, const StartProgress& progress);
+  Deadline Within(Clock::duration patience) const {
+    return Deadline(std::min(until_.at(), Clock::now() + patience));
+  }
   void OnFrame(Node& node, ControlFrame frame);
   bool IsIrreplaceable(const Node& node);  // REQUIRES: another node says that it is lost
   void OnStats(Node& node, const control::Stats& stats);
@@ -134,6 +140,7 @@ class ClusterExecutor : public StepExecutor {
   const ModelConfig model_;
   const uint64_t epoch_;
   std::function<bool()> interrupted_;  // of Connect, ConnectWithout
+  Deadline until_{TimePoint::max()};   // of ConnectWithout, Look, as Reconnect's
   std::string session_token_;          // what compute nodes show to memory nodes
   int num_memory_nodes_ = 0;
   std::vector<Node*> compute_;  // of nodes_, without those that are left out

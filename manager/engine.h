@@ -101,8 +101,9 @@ struct NodeStatus {
 };
 
 struct EngineStatus {
-  bool serving = false;  // new requests are accepted
-  std::string detail;    // why not
+  bool serving = false;       // new requests are accepted
+  bool stands_still = false;  // and wait: nodes have been connected anew for some time
+  std::string detail;         // why not, or why they wait
   std::vector<NodeStatus> nodes;
   SchedulerStats scheduler;
 };

@@ -139,6 +139,10 @@ Result<std::unique_ptr<LocalCluster>> LocalCluster::Create(const LocalClusterOpt
   std::unique_ptr<LocalCluster> cluster(new LocalCluster(options));
   const Status status = cluster->Start();
   if (status.ok()) return cluster;
+  // Who interrupts with a signal to all processes ends those that do not know yet that it is not
+  // for them.
+  const bool interrupted = options.interrupted && options.interrupted();
+  for (auto& [name, expected] : cluster->expected_end_) expected = expected || interrupted;
   for (const auto& [name, pid] : cluster->pids()) {
     // A node that is starting may look up too late, and has nothing to lose.
     const Status killed = cluster->Kill(name, SIGKILL);
@@ -199,8 +203,8 @@ Status LocalCluster::Spawn(const NodeConfig& node) {
 
 Status LocalCluster::WaitUntilListening(const NodeConfig& node, Deadline deadline) {
   while (!IsListening(node.port)) {
-    if (!children_.at(node.name).running()) return PeerLost(DescribeEnd(node.name));
     if (options_.interrupted && options_.interrupted()) return TryAgain("interrupted");
+    if (!children_.at(node.name).running()) return PeerLost(DescribeEnd(node.name));
     if (deadline.Passed()) {
       keep_logs_ = true;
       return TimedOut("node " + node.name + " does not listen on " + ClusterConfig::Address(node) +

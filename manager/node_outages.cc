@@ -9,7 +9,7 @@ void Retries::Tried(TimePoint now) {
   wait_ = std::min(2 * wait_, most_);
 }
 
-bool NodeOutages::Lose(NodeId node, const std::string& why, TimePoint now) {
+bool NodeOutages::Lose(NodeId node, const std::string& why, TimePoint now, NodeId group) {
   if (!lost_.emplace(node, why).second) return false;
   Clock::duration wait = options_.first;
   if (const auto back = returns_.find(node); back != returns_.end()) {
@@ -19,33 +19,42 @@ bool NodeOutages::Lose(NodeId node, const std::string& why, TimePoint now) {
              : options_.first;
     wait = back->second.wait;
   }
-  retries_.emplace(node, options_).first->second.Begin(now + wait);
+  waiting_.emplace(node, Waiting{group, Retries(options_)}).first->second.retries.Begin(now + wait);
   return true;
 }
 
 void NodeOutages::TakeBack(NodeId node, TimePoint now) {
   if (lost_.erase(node) == 0) return;
-  retries_.erase(node);
+  waiting_.erase(node);
   returns_.try_emplace(node, Return{now, options_.first}).first->second.at = now;
 }
 
 std::set<NodeId> NodeOutages::Due(TimePoint now) const {
   std::set<NodeId> due;
-  for (const auto& [node, retries] : retries_) {
-    if (retries.next() <= now) due.insert(node);
+  for (const auto& [node, waiting] : waiting_) {
+    if (DueAt(node, waiting) <= now) due.insert(node);
   }
   return due;
 }
 
-void NodeOutages::Tried(TimePoint now) {
-  for (auto& [node, retries] : retries_) {
-    if (retries.next() <= now) retries.Tried(now);
+TimePoint NodeOutages::DueAt(NodeId node, const Waiting& waiting) const {
+  TimePoint last = waiting.retries.next();
+  for (const auto& [other, waits] : waiting_) {
+    if (other != node && waiting.group != NodeId{} && waits.group == waiting.group)
+      last = std::max(last, waits.retries.next());
+  }
+  return last;
+}
+
+void NodeOutages::Tried(const std::set<NodeId>& nodes, TimePoint now) {
+  for (auto& [node, waiting] : waiting_) {
+    if (nodes.contains(node) && waiting.retries.next() <= now) waiting.retries.Tried(now);
   }
 }
 
 TimePoint NodeOutages::next_try() const {
   TimePoint first = TimePoint::max();
-  for (const auto& [node, retries] : retries_) first = std::min(first, retries.next());
+  for (const auto& [node, waiting] : waiting_) first = std::min(first, DueAt(node, waiting));
   return first;
 }
 

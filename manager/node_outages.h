@@ -53,8 +53,9 @@ class NodeOutages {
  public:
   explicit NodeOutages(const RetryOptions& options) : options_(options) {}
 
-  // False if the node was lost already.
-  bool Lose(NodeId node, const std::string& why, TimePoint now);
+  // False if the node was lost already. Nodes with the same `group` are tried together, when the
+  // last of them is due: none of them is of any use without the others. 0: it is in none.
+  bool Lose(NodeId node, const std::string& why, TimePoint now, NodeId group = {});
 
   // The node serves again, or is about to.
   void TakeBack(NodeId node, TimePoint now);
@@ -62,8 +63,9 @@ class NodeOutages {
   // Those that are lost and may be tried.
   std::set<NodeId> Due(TimePoint now) const;
 
-  // The nodes that were due were tried, and those that are still lost in vain.
-  void Tried(TimePoint now);
+  // These nodes were tried, and those of them that are still lost in vain. One that is not due was
+  // lost anew meanwhile, and keeps its time.
+  void Tried(const std::set<NodeId>& nodes, TimePoint now);
 
   const std::map<NodeId, std::string>& lost() const { return lost_; }  // with the reasons
 
@@ -71,9 +73,15 @@ class NodeOutages {
   TimePoint next_try() const;
 
  private:
+  struct Waiting {
+    NodeId group;
+    Retries retries;
+  };
+  TimePoint DueAt(NodeId node, const Waiting& waiting) const;  // with its group
+
   const RetryOptions options_;
   std::map<NodeId, std::string> lost_;
-  std::map<NodeId, Retries> retries_;  // of the same nodes
+  std::map<NodeId, Waiting> waiting_;  // the same nodes
   struct Return {
     TimePoint at;
     Clock::duration wait;  // after its last loss

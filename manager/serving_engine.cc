@@ -14,6 +14,9 @@
 namespace lamina {
 namespace {
 
+// Of the loop, so that it notices when it does not run.
+constexpr auto kLongestTurn = std::chrono::seconds(1);
+
 double Seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 // Of about one step: what the nodes timed since the result before.
@@ -92,7 +95,8 @@ ServingEngine::ServingEngine(const ServingEngineOptions& options,
       in_flight_(static_cast<size_t>(options.scheduler.num_batches)),
       cycle_(options.cycle()),
       outages_(options.retry),
-      outage_tries_(options.retry) {
+      outage_tries_(options.retry),
+      turns_(std::min<Clock::duration>(kLongestTurn, options.step_timeout / 4)) {
   scheduler_.SetPipeline(options.pipeline);
   for (const KvNode& node : executor->kv_nodes()) scheduler_.AddNode(node);
   StartExecutor(std::move(executor));
@@ -229,6 +233,12 @@ EngineStatus ServingEngine::status() {
   const Status why_not = WhyNotServing();
   status.serving = why_not.ok();
   status.detail = why_not.message();
+  const Clock::duration reconnecting =
+      executor == nullptr ? Clock::now() - reconnecting_since_ : Clock::duration::zero();
+  status.stands_still = status.serving && reconnecting >= options_.stands_still_after;
+  if (status.stands_still)
+    status.detail = "nodes are being connected anew for " +
+                    std::to_string(static_cast<int>(Seconds(reconnecting))) + " s: requests wait";
   status.scheduler = scheduler_.stats();
   for (NodeStatus& node : status.nodes) {
     if (const auto lost = outages_.lost().find(node.id); lost != outages_.lost().end()) {
@@ -253,6 +263,7 @@ void ServingEngine::Loop() {
       MutexLock lock(mutex_);
       if (stopping_) return;
       out.swap(pending_);
+      NoticePause();
       if (reconnected_) TakeReconnected(out);
       if (found_) TakeFound();
       while (std::optional<Event> event = events_.TryPop()) {
@@ -260,14 +271,14 @@ void ServingEngine::Loop() {
           HandleEvent(event->event, out);
       }
       CheckDeadlines(out);
-      TryAgainIfDue();
+      TryAgainIfDue(out);
       if (given_up_.ok() && executor_ != nullptr) SubmitSteps();
-      deadline = Deadline(std::min(CheckDeadlines(out), next_try()));
+      deadline =
+          Deadline(std::min({CheckDeadlines(out), next_try(), Clock::now() + turns_.turn()}));
     }
     for (const Delivery& delivery : out) delivery.sink(delivery.event);
     std::array<pollfd, 2> polls = {pollfd{events_.fd(), POLLIN, 0}, pollfd{wake_.fd(), POLLIN, 0}};
-    poll(polls.data(), polls.size(),
-         deadline.at() == TimePoint::max() ? -1 : deadline.RemainingMs());
+    poll(polls.data(), polls.size(), deadline.RemainingMs());
     if ((polls[1].revents & POLLIN) != 0) wake_.Clear();
   }
 }
@@ -339,12 +350,14 @@ control::NewSequence ServingEngine::Announce(SequenceId sequence) const {
 void ServingEngine::HandleEvent(const ExecutorEvent& event, Deliveries& out) {
   switch (event.kind) {
     case ExecutorEvent::Kind::kStepDone: CompleteStep(event.result, out); return;
-    case ExecutorEvent::Kind::kNodeLost: LoseNode(event.node, event.status, out); return;
+    case ExecutorEvent::Kind::kNodeLost: LoseNode(event.node, WithPause(event.status), out); return;
     case ExecutorEvent::Kind::kSpeeds:
       for (const NodeSpeed& measured : event.speeds)
         scheduler_.SetSpeed(measured.node, measured.speed);
       return;
-    case ExecutorEvent::Kind::kComputeLost: LoseCompute(event.node, event.status, out); return;
+    case ExecutorEvent::Kind::kComputeLost:
+      LoseCompute(event.node, WithPause(event.status), out);
+      return;
   }
 }
 

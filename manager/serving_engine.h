@@ -27,6 +27,7 @@
 #include "base/clock.h"
 #include "base/inbox.h"
 #include "base/mutex.h"
+#include "base/pause_watch.h"
 #include "manager/cluster_config.h"
 #include "manager/engine.h"
 #include "manager/node_outages.h"
@@ -54,7 +55,9 @@ struct ServingEngineOptions {
   std::stop_source stop;
   RetryOptions retry;
   Clock::duration give_up_after = std::chrono::seconds(60);  // of serving nothing
-  EngineObserver* observer = nullptr;                        // borrowed; may be null
+  // Of connecting nodes anew: the status says so then.
+  Clock::duration stands_still_after = std::chrono::seconds(5);
+  EngineObserver* observer = nullptr;  // borrowed; may be null
 
   // REQUIRES: ResolveConfig accepted `config`.
   static ServingEngineOptions Of(const ClusterConfig& config, const ModelConfig& model);
@@ -133,12 +136,11 @@ class ServingEngine : public Engine {
   void UsePipelineOf(const std::vector<NodeStatus>& nodes) REQUIRES(mutex_);
   void BeginOutage(const Status& status, Deliveries& out) REQUIRES(mutex_);
   void GiveUp(const Status& status, Deliveries& out) REQUIRES(mutex_);
-  void TryAgainIfDue() REQUIRES(mutex_);
+  void TryAgainIfDue(Deliveries& out) REQUIRES(mutex_);
   void TakeFound() REQUIRES(mutex_);
-  bool SameKvNode(NodeId one, NodeId other) const REQUIRES(mutex_) {
-    return executor_->KvNodeOf(one) == executor_->KvNodeOf(other);
-  }
   TimePoint next_try() const REQUIRES(mutex_);  // the end of time: none is due
+  void NoticePause() REQUIRES(mutex_);
+  Status WithPause(const Status& loss) const REQUIRES(mutex_);
   Status WhyNotServing() const REQUIRES(mutex_);
   void StartExecutor(std::shared_ptr<StepExecutor> executor) REQUIRES(mutex_);
   control::NewSequence Announce(SequenceId sequence) const REQUIRES(mutex_);
@@ -168,7 +170,8 @@ class ServingEngine : public Engine {
   uint64_t generation_ GUARDED_BY(mutex_) = 0;                  // of executor_
   std::vector<NodeStatus> nodes_meanwhile_ GUARDED_BY(mutex_);  // while it is null
   std::optional<Result<std::unique_ptr<StepExecutor>>> reconnected_ GUARDED_BY(mutex_);
-  std::optional<std::set<NodeId>> found_ GUARDED_BY(mutex_);  // by looking_
+  std::set<NodeId> looked_for_ GUARDED_BY(mutex_);            // by looking_
+  std::optional<std::set<NodeId>> found_ GUARDED_BY(mutex_);  // of these
 
   struct Event {
     uint64_t generation = 0;
@@ -177,6 +180,9 @@ class ServingEngine : public Engine {
   Inbox<Event> events_;
   WakeFd wake_;
   TimePoint reconnecting_since_{};
+  PauseWatch turns_;          // of the loop
+  Clock::duration paused_{};  // the last time that this process did not run for a while
+  TimePoint paused_until_{};  // of that
   // The engine's thread, and the destructor. Both wait for nodes.
   std::thread reconnecting_;  // makes the next executor
   std::thread looking_;       // for nodes that are lost, while others serve

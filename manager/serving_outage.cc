@@ -13,6 +13,9 @@ namespace {
 // in it.
 constexpr int kMostLateSteps = 2;
 
+// What is lost so soon after a pause of this process was lost because of it.
+constexpr auto kPauseEcho = std::chrono::seconds(5);
+
 double SecondsOf(Clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
@@ -35,7 +38,8 @@ Status ServingEngine::WhyNotServing() const {
 // The executor may have told of the node's loss before the engine heard of it, so whether the
 // scheduler counts on its KV decides, not whether it is among those that are lost.
 void ServingEngine::LoseNode(NodeId node, const Status& status, Deliveries& out) {
-  if (outages_.Lose(node, status.message(), Clock::now())) LAMINA_LOG_ERROR("{}", status.message());
+  if (outages_.Lose(node, status.message(), Clock::now(), executor_->KvNodeOf(node)))
+    LAMINA_LOG_ERROR("{}", status.message());
   executor_->Leave(node);
   FailSequencesOf(executor_->KvNodeOf(node), status, out);
   if (scheduler_.stats().nodes.empty())
@@ -48,7 +52,8 @@ void ServingEngine::FailSequencesOf(NodeId kv_node, const Status& status, Delive
 }
 
 void ServingEngine::LoseCompute(NodeId node, const Status& status, Deliveries& out) {
-  if (node != NodeId{}) outages_.Lose(node, status.message(), Clock::now());
+  if (node != NodeId{})
+    outages_.Lose(node, status.message(), Clock::now(), executor_->KvNodeOf(node));
   if (options_.reconnect == nullptr) return GiveUp(status, out);
   LAMINA_LOG_ERROR("{}; what runs starts again on the nodes that are left", status.message());
   BeginReconnecting(outages_.lost());
@@ -86,25 +91,53 @@ void ServingEngine::BeginReconnecting(std::map<NodeId, std::string> left_out,
   if (executor_ != nullptr) nodes_meanwhile_ = executor_->nodes();
   for (NodeStatus& one : nodes_meanwhile_) {
     // An event that is on its way comes too late.
-    if (one.state == "lost" && outages_.Lose(one.id, one.detail, Clock::now()))
+    if (one.state == "lost" &&
+        outages_.Lose(one.id, one.detail, Clock::now(), executor_->KvNodeOf(one.id)))
       (outage_.ok() ? left_out : doubtful).emplace(one.id, one.detail);
     if (!left_out.contains(one.id)) one.state = "reconnecting";
   }
+  Deadline until(outage_.ok() ? TimePoint::max() : outage_since_ + options_.give_up_after);
   reconnecting_ =
       std::thread([this, before = std::exchange(executor_, nullptr), left_out = std::move(left_out),
-                   doubtful = std::move(doubtful)]() mutable {
+                   doubtful = std::move(doubtful), until]() mutable {
         before.reset();
         std::set<NodeId> answer;
         if (options_.look != nullptr && !doubtful.empty())
-          answer = options_.look(doubtful, options_.stop.get_token());
+          answer = options_.look(doubtful, until, options_.stop.get_token());
         for (const auto& [node, why] : doubtful) {
           if (!answer.contains(node)) left_out.emplace(node, why);
         }
-        Result<std::unique_ptr<StepExecutor>> after = options_.reconnect(left_out);
+        // Only weights take that long to load, and now they are there.
+        if (!answer.empty() && until.Passed()) until = Deadline::After(options_.give_up_after);
+        Result<std::unique_ptr<StepExecutor>> after = options_.reconnect(left_out, until);
         MutexLock lock(mutex_);
         reconnected_ = std::move(after);
         wake_.Signal();
       });
+}
+
+// A pause is no fault of nodes, and no time in which they could come back.
+void ServingEngine::NoticePause() {
+  const TimePoint now = Clock::now();
+  const Clock::duration missed = turns_.Turn(now);
+  if (missed == Clock::duration::zero()) return;
+  paused_ = missed;
+  paused_until_ = now;
+  LAMINA_LOG_WARN(
+      "the manager did not run for {:.1f} s (was it stopped, swapped out, without a core?): that "
+      "time does not count against nodes",
+      SecondsOf(missed));
+  for (std::optional<InFlight>& step : in_flight_) {
+    if (step) step->deadline = Deadline(step->deadline.at() + missed);
+  }
+  for (TimePoint* since : {&outage_since_, &reconnecting_since_})
+    *since = std::min(*since + missed, now);
+}
+
+Status ServingEngine::WithPause(const Status& loss) const {
+  if (paused_ == Clock::duration::zero() || Clock::now() - paused_until_ > kPauseEcho) return loss;
+  return {loss.code(), loss.message() + "; the manager itself had not run for " +
+                           std::to_string(static_cast<int>(SecondsOf(paused_))) + " s"};
 }
 
 void ServingEngine::TakeReconnected(Deliveries& out) {
@@ -115,7 +148,7 @@ void ServingEngine::TakeReconnected(Deliveries& out) {
   const std::vector<NodeStatus> nodes = executor_->nodes();
   for (const NodeStatus& node : nodes) {
     if (node.state == "lost") {
-      outages_.Lose(node.id, node.detail, Clock::now());
+      outages_.Lose(node.id, node.detail, Clock::now(), executor_->KvNodeOf(node.id));
     } else {
       outages_.TakeBack(node.id, Clock::now());
     }
@@ -170,17 +203,13 @@ void ServingEngine::BeginOutage(const Status& status, Deliveries& out) {
   if (options_.reconnect == nullptr) return GiveUp(status, out);
   const TimePoint now = Clock::now();
   const bool begins = outage_.ok();
-  outage_ = PeerLost(status.message());
+  // A try that had to end early tells nothing but that.
+  if (begins || now - outage_since_ < options_.give_up_after) outage_ = PeerLost(status.message());
   if (begins) {
     LAMINA_LOG_ERROR("nothing can be served until nodes come back: {}", status.message());
     outage_since_ = executor_ == nullptr ? reconnecting_since_ : now;
     FailAll(outage_, out);
     outage_tries_.Begin(now);
-  } else if (now - outage_since_ >= options_.give_up_after) {
-    const auto waited = std::to_string(static_cast<int>(SecondsOf(now - outage_since_)));
-    return GiveUp(
-        PeerLost(status.message() + "; no node came back that would do, within " + waited + " s"),
-        out);
   } else {
     outage_tries_.Tried(now);
   }
@@ -209,20 +238,22 @@ TimePoint ServingEngine::next_try() const {
 
 // While others serve, nodes are looked for aside, so that nobody waits for one that does not
 // answer.
-void ServingEngine::TryAgainIfDue() {
-  if (Clock::now() < next_try()) return;
-  if (executor_ == nullptr) return BeginReconnecting({}, outages_.lost());
-  // Those that hold the same tokens are asked together, as they come back together.
+void ServingEngine::TryAgainIfDue(Deliveries& out) {
+  const TimePoint now = Clock::now();
+  if (now < next_try()) return;
+  if (executor_ == nullptr) {
+    if (now - outage_since_ < options_.give_up_after) return BeginReconnecting({}, outages_.lost());
+    const auto waited = std::to_string(static_cast<int>(SecondsOf(now - outage_since_)));
+    return GiveUp(
+        PeerLost(outage_.message() + "; no node came back that would do, within " + waited + " s"),
+        out);
+  }
   std::map<NodeId, std::string> lost = outages_.lost();
-  const std::set<NodeId> due = outages_.Due(Clock::now());
-  std::erase_if(lost, [&](const auto& one) {
-    return std::ranges::none_of(due, [&](NodeId node) {
-      mutex_.AssertHeld();
-      return SameKvNode(node, one.first);
-    });
-  });
+  looked_for_ = outages_.Due(now);
+  std::erase_if(lost, [&](const auto& one) { return !looked_for_.contains(one.first); });
   looking_ = std::thread([this, lost = std::move(lost)] {
-    std::set<NodeId> found = options_.look(lost, options_.stop.get_token());
+    std::set<NodeId> found =
+        options_.look(lost, Deadline(TimePoint::max()), options_.stop.get_token());
     MutexLock lock(mutex_);
     found_ = std::move(found);
     wake_.Signal();
@@ -235,17 +266,11 @@ void ServingEngine::TakeFound() {
   if (executor_ == nullptr) return;  // all are being connected anew already
   const TimePoint now = Clock::now();
   const std::set<NodeId> due = outages_.Due(now);
-  for (const auto& [node, why] : outages_.lost()) {
-    if (!due.contains(node))
-      std::erase_if(found, [&, other = node](NodeId one) {
-        mutex_.AssertHeld();
-        return SameKvNode(one, other);
-      });
-  }
+  std::erase_if(found, [&](NodeId node) { return !due.contains(node); });  // lost anew meanwhile
   std::map<NodeId, std::string> left_out = outages_.lost();
   const size_t num_found =
       std::erase_if(left_out, [&](const auto& lost) { return found.contains(lost.first); });
-  outages_.Tried(now);
+  outages_.Tried(looked_for_, now);
   if (num_found == 0) return;
   LAMINA_LOG_INFO(
       "{} nodes that were lost answer again: they are taken back, and what runs starts again",

@@ -360,6 +360,19 @@ TEST_F(HttpApi, ClusterStatus) {
   EXPECT_EQ(body["scheduler"]["nodes"][0]["capacity_tokens"], 1000);
 }
 
+TEST_F(HttpApi, HealthSaysSoWhileAcceptedRequestsWaitForNodes) {
+  StartServer();
+  EngineStatus status;
+  status.serving = status.stands_still = true;
+  status.detail = "nodes are being connected anew for 7 s";
+  engine_->SetStatus(status);
+  EXPECT_EQ(Get("/health").status, 503);
+  EXPECT_EQ(Get("/cluster/status").json()["serving"], false);
+  EXPECT_EQ(Get("/cluster/status").json()["detail"], status.detail);
+  EXPECT_EQ(Post("/v1/completions", {{"prompt", "x"}, {"max_tokens", 1}}).status, 200)
+      << "a request waits";
+}
+
 TEST_F(HttpApi, ApiKey) {
   options_.service.api_key = "sesame";
   StartServer();

@@ -13,7 +13,10 @@
 namespace lamina {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 constexpr char kSmall[] = R"(version: 1
 nodes:
@@ -275,6 +278,20 @@ TEST(ClusterConfig, NodesAreChecked) {
             "/etc/c.yaml:4: 'manager' is the name of the manager's own process: choose another");
   EXPECT_EQ(ErrorOf(Changed("name: m0", "name: M0")),
             "/etc/c.yaml:4: 'name' is 'M0': expected up to 63 of the characters a-z, 0-9 and -");
+  for (const char* name :
+       {"a b", "a/b", "../a", "a'b", "$(a)", "`a`", "a;b", "a.b", "-a", "\u00e9", ""}) {
+    EXPECT_EQ(ErrorOf(Changed("name: m0", "name: \"" + std::string(name) + "\"")),
+              "/etc/c.yaml:4: 'name' is '" + std::string(name) +
+                  "': expected up to 63 of the characters a-z, 0-9 and -");
+  }
+  EXPECT_EQ(
+      ErrorOf(Changed("name: m0", R"(name: "a\nb\e[31m")")),
+      "/etc/c.yaml:4: 'name' is 'a?b?[31m': expected up to 63 of the characters a-z, 0-9 and -");
+  const std::string longest = ErrorOf(Changed("name: m0", "name: " + std::string(100'000, 'a')));
+  EXPECT_LT(longest.size(), 1100u);
+  EXPECT_THAT(longest,
+              AllOf(StartsWith("/etc/c.yaml:4: 'name' is 'aaaa"),
+                    EndsWith("aaaa': expected up to 63 of the characters a-z, 0-9 and -")));
   EXPECT_EQ(ErrorOf(Changed("port: 7100", "port: 7100, host: -oProxyCommand=x")),
             "/etc/c.yaml:3: 'host' is '-oProxyCommand=x': expected a host name or an address");
   EXPECT_EQ(ErrorOf(Changed("port: 7100", "port: 7100, gpus: 2")),

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/wait.h>
 
 #include "api/http_client.h"
 #include "tests/cli/fake_programs.h"
@@ -102,6 +103,22 @@ TEST_F(LocalClusterTest, AMissingProgramIsReported) {
   const Status status = LocalCluster::Create(options_).status();
   EXPECT_EQ(status.code(), StatusCode::kNotFound);
   EXPECT_EQ(status.message(), "/nonexistent/lamina-compute-node: No such file or directory");
+}
+
+// Ctrl-C goes to the daemons too, some of which have just begun.
+TEST_F(LocalClusterTest, AStartThatIsInterruptedLeavesNoLogs) {
+  setenv("FAKE_FAIL", "c0", 1);
+  setenv("TMPDIR", folder_.path().c_str(), 1);
+  options_.log_dir.clear();
+  options_.interrupted = [] {
+    siginfo_t ended{};
+    return waitid(P_ALL, 0, &ended, WEXITED | WNOWAIT) == 0;  // a daemon is no more
+  };
+  const Status status = LocalCluster::Create(options_).status();
+  unsetenv("TMPDIR");
+  EXPECT_EQ(status.code(), StatusCode::kTryAgain) << status;
+  for (const auto& file : std::filesystem::directory_iterator(folder_.path()))
+    EXPECT_FALSE(file.path().filename().string().starts_with("lamina-")) << file.path();
 }
 
 TEST_F(LocalClusterTest, TemporaryLogsGoWhenAllWentWell) {

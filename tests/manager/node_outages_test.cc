@@ -35,7 +35,7 @@ TEST_F(NodeOutagesTest, TriesInVainFollowEachOtherMoreAndMoreSlowly) {
   EXPECT_EQ(outages_.next_try() - now_, seconds(1));
   for (const int wait : {1, 2, 4, 8, 10, 10}) {
     now_ = outages_.next_try();
-    outages_.Tried(now_);
+    outages_.Tried({kNode}, now_);
     EXPECT_EQ(outages_.next_try() - now_, seconds(wait));
   }
   outages_.TakeBack(kNode, now_);
@@ -92,8 +92,47 @@ TEST_F(NodeOutagesTest, NoOtherWaitsForANodeThatComesAndGoes) {
     while (!outages_.Due(now_).contains(kOther)) now_ += seconds(1);
     EXPECT_LE(now_ - last_, seconds(wait));
     last_ = now_;
-    outages_.Tried(now_);
+    outages_.Tried(outages_.Due(now_), now_);
   }
+}
+
+// A look may take as long as weights take to load.
+TEST_F(NodeOutagesTest, WhatBecomesDueDuringALookWasNotTried) {
+  outages_.Lose(kNode, "", now_);
+  outages_.Lose(kOther, "", now_ + seconds(5));
+  const std::set<NodeId> asked = outages_.Due(now_ + seconds(1));
+  ASSERT_THAT(asked, ElementsAre(kNode));
+  now_ += seconds(20);
+  outages_.Tried(asked, now_);
+  EXPECT_THAT(outages_.Due(now_), ElementsAre(kOther));
+  EXPECT_EQ(outages_.next_try(), last_ + seconds(6)) << "at once, not a wait later";
+}
+
+TEST_F(NodeOutagesTest, ANodeThatIsLostAnewDuringALookKeepsItsTime) {
+  outages_.Lose(kNode, "", now_);
+  now_ += seconds(2);
+  const std::set<NodeId> asked = outages_.Due(now_);
+  outages_.TakeBack(kNode, now_);
+  outages_.Lose(kNode, "", now_);
+  outages_.Tried(asked, now_);
+  EXPECT_EQ(outages_.next_try() - now_, seconds(4));
+}
+
+// Each alone would be found, and not taken because the other is not due, for ever.
+TEST_F(NodeOutagesTest, NodesThatHoldTheSameTokensAreTriedTogether) {
+  const NodeId group{7};
+  outages_.Lose(kNode, "", now_, group);
+  outages_.Lose(kOther, "", now_ + milliseconds(500), group);
+  for (const int wait : {1, 1, 2, 4}) {
+    EXPECT_THAT(outages_.Due(outages_.next_try() - milliseconds(1)), IsEmpty());
+    const TimePoint before = now_;
+    now_ = outages_.next_try();
+    EXPECT_LE(now_ - before, seconds(wait) + milliseconds(500));
+    ASSERT_THAT(outages_.Due(now_), ElementsAre(kNode, kOther));
+    outages_.Tried(outages_.Due(now_), now_);
+  }
+  outages_.TakeBack(kOther, now_);
+  EXPECT_THAT(outages_.Due(now_ + seconds(10)), ElementsAre(kNode));
 }
 
 }  // namespace

@@ -374,8 +374,8 @@ class ReconnectTest : public ServingEngineTest {
  protected:
   ReconnectTest() {
     shared_->answer_at_once = false;
-    options_.reconnect =
-        [this](const std::map<NodeId, std::string>& lost) -> Result<std::unique_ptr<StepExecutor>> {
+    options_.reconnect = [this](const std::map<NodeId, std::string>& lost,
+                                Deadline) -> Result<std::unique_ptr<StepExecutor>> {
       std::unique_lock lock(mutex_);
       lost_ = lost;
       changed_.notify_all();
@@ -465,6 +465,23 @@ TEST_F(ReconnectTest, WhereNoNodeIsLostAllAreConnectedAnew) {
     EXPECT_EQ(node.state, "ready") << node.name;
 }
 
+TEST_F(ReconnectTest, TheStatusSaysWhenItTakesLong) {
+  options_.stands_still_after = milliseconds(20);
+  Create();
+  EXPECT_FALSE(engine_->status().stands_still);
+  LoseCompute();
+  ASSERT_TRUE(
+      AwaitTrue([&] { return engine_->status().stands_still; }, Deadline::After(seconds(10))));
+  EXPECT_TRUE(engine_->status().serving) << "requests wait";
+  EXPECT_THAT(engine_->status().detail, HasSubstr("nodes are being connected anew for "));
+  const Collector collector;
+  ASSERT_TRUE(engine_->Submit(GreedyRequest({1, 2}, 2), collector.sink()).ok());
+  EndReconnecting(OkStatus());
+  EXPECT_EQ(Await(collector).reason, FinishReason::kLength);
+  EXPECT_FALSE(engine_->status().stands_still);
+  EXPECT_EQ(engine_->status().detail, "");
+}
+
 TEST_F(ReconnectTest, AMemoryNodeThatDidNotComeBackFailsItsSequences) {
   shared_->kv_nodes = {{kNode, 40}, {kOther, 90}};
   after_->kv_nodes = {{kNode, 40}};
@@ -523,7 +540,7 @@ class ReturnTest : public ServingEngineTest {
  protected:
   ReturnTest() {
     options_.retry = {milliseconds(1), milliseconds(4), milliseconds(4), seconds(1)};
-    options_.look = [this](const std::map<NodeId, std::string>& lost, std::stop_token) {
+    options_.look = [this](const std::map<NodeId, std::string>& lost, Deadline, std::stop_token) {
       std::lock_guard lock(mutex_);
       ++num_looks_;
       changed_.notify_all();
@@ -533,8 +550,8 @@ class ReturnTest : public ServingEngineTest {
       }
       return found;
     };
-    options_.reconnect =
-        [this](const std::map<NodeId, std::string>& lost) -> Result<std::unique_ptr<StepExecutor>> {
+    options_.reconnect = [this](const std::map<NodeId, std::string>& lost,
+                                Deadline) -> Result<std::unique_ptr<StepExecutor>> {
       std::lock_guard lock(mutex_);
       left_out_.push_back(lost);
       changed_.notify_all();
@@ -596,8 +613,8 @@ class ReturnTest : public ServingEngineTest {
 
 TEST_F(ReturnTest, NobodyWaitsForNodesOnceTheEngineStops) {
   std::atomic<bool> waits = false;
-  options_.reconnect =
-      [&, stop = options_.stop.get_token()](const auto&) -> Result<std::unique_ptr<StepExecutor>> {
+  options_.reconnect = [&, stop = options_.stop.get_token()](
+                           const auto&, Deadline) -> Result<std::unique_ptr<StepExecutor>> {
     waits = true;
     const bool stopped =
         AwaitTrue([&] { return stop.stop_requested(); }, Deadline::After(seconds(30)));
@@ -682,6 +699,83 @@ TEST_F(ReturnTest, GivesUpWhenNobodyComesBackInTime) {
   EXPECT_EQ(num_executors(), 0u);
 }
 
+// Each try waits as long as it may.
+TEST_F(ReturnTest, GivesUpInTimeHoweverLongATryTakes) {
+  options_.give_up_after = milliseconds(300);
+  const auto wait = [](Deadline until) {
+    AwaitTrue([&] { return until.Passed(); }, Deadline::After(seconds(30)));
+  };
+  const auto look = options_.look;
+  options_.look = [=](const std::map<NodeId, std::string>& lost, Deadline until,
+                      std::stop_token stop) {
+    wait(until);
+    return look(lost, until, std::move(stop));
+  };
+  const auto connect = options_.reconnect;
+  options_.reconnect = [=](const std::map<NodeId, std::string>& lost,
+                           Deadline until) -> Result<std::unique_ptr<StepExecutor>> {
+    if (until.Passed()) return TimedOut("the time was over");
+    return connect(lost, until);
+  };
+  Create();
+  shared_->on_event(Lost(ExecutorEvent::Kind::kComputeLost, kCompute));
+  ASSERT_TRUE(AwaitTrue([&] { return !engine_->given_up().ok(); }, Deadline::After(seconds(10))));
+  EXPECT_THAT(engine_->given_up().message(),
+              HasSubstr("no compute node is left: test; no node came back that would do"))
+      << "what was wrong, not that the time was over";
+}
+
+// Loading may take longer than the wait for nodes that do not answer.
+TEST_F(ReturnTest, ANodeThatHasLoadedItsWeightsIsTakenHoweverLongThatTook) {
+  options_.give_up_after = milliseconds(300);
+  const auto look = options_.look;
+  options_.look = [=](const std::map<NodeId, std::string>& lost, Deadline until,
+                      std::stop_token stop) {
+    AwaitTrue([&] { return until.Passed(); }, Deadline::After(seconds(30)));
+    return look(lost, until, std::move(stop));
+  };
+  std::atomic<bool> had_time = false;
+  const auto connect = options_.reconnect;
+  options_.reconnect = [&, connect](const std::map<NodeId, std::string>& lost, Deadline until) {
+    if (!lost.contains(kCompute)) had_time = !until.Passed();
+    return connect(lost, until);
+  };
+  BringBack(kCompute);
+  Create();
+  shared_->on_event(Lost(ExecutorEvent::Kind::kComputeLost, kCompute));
+  ASSERT_TRUE(AwaitTrue([&] { return num_executors() == 1; }, Deadline::After(seconds(10))))
+      << engine_->given_up();
+  ExpectServes();
+  EXPECT_TRUE(had_time);
+}
+
+// The sink holds up the engine's thread as if its process had been stopped.
+TEST_F(ReturnTest, APauseOfTheManagerIsNoFaultOfNodes) {
+  shared_->answer_at_once = false;
+  options_.step_timeout = seconds(2);
+  Create();
+  const Collector collector;
+  std::atomic<bool> paused = false;
+  const auto sink = [&, pass_on = collector.sink()](const TokenEvent& event) {
+    if (!paused) AwaitTrue([] { return false; }, Deadline::After(milliseconds(2600)));
+    paused = true;
+    pass_on(event);
+  };
+  ASSERT_TRUE(engine_->Submit(GreedyRequest({1, 2}, 9), sink).ok());
+  shared_->on_event(FakeExecutor::Answer(NextSubmitted()));
+  const StepPlan late = NextSubmitted();
+  ASSERT_TRUE(AwaitTrue([&] { return paused.load(); }, Deadline::After(seconds(20))));
+  // Its deadline would have passed long ago.
+  AwaitTrue([] { return false; }, Deadline::After(milliseconds(500)));
+  shared_->on_event(FakeExecutor::Answer(late));
+  NextSubmitted();
+  EXPECT_EQ(num_executors(), 0u) << "nobody was connected anew";
+  shared_->on_event(Lost(ExecutorEvent::Kind::kNodeLost, kNode));
+  EXPECT_EQ(Await(collector).tokens.size(), 2u);
+  EXPECT_THAT(collector.results()[0].error.message(),
+              HasSubstr("the manager itself had not run for "));
+}
+
 TEST_F(ReturnTest, AStepThatIsNeverAnsweredStartsAgainOnNodesThatAnswer) {
   shared_->answer_at_once = false;
   options_.step_timeout = milliseconds(50);
@@ -699,8 +793,8 @@ TEST_F(ReturnTest, ARequestWhoseStepsAreNeverAnsweredFailsAlone) {
   options_.step_timeout = milliseconds(50);
   BringBack(kCompute);
   const auto connect = options_.reconnect;
-  options_.reconnect = [=, this](const std::map<NodeId, std::string>& lost) {
-    Result<std::unique_ptr<StepExecutor>> next = connect(lost);
+  options_.reconnect = [=, this](const std::map<NodeId, std::string>& lost, Deadline until) {
+    Result<std::unique_ptr<StepExecutor>> next = connect(lost, until);
     std::lock_guard lock(mutex_);
     executors_.back()->answer_at_once = executors_.size() > 1;
     return next;
