@@ -24,6 +24,7 @@ class Departure {
   // handler.
   void AskNow() { wish_.store(Wish::kNow); }
   bool Ask();
+  bool IsAsked() const { return wish_.load() != Wish::kStay; }
 
   // Whether the owner is to leave now. `in_use`: somebody would notice. Clears `wake`, which woke
   // the owner up, when it takes note of a wish that has to wait. Thread: owner.

@@ -1,5 +1,5 @@
-// Logging: a line per event to stderr, "time level process-name] message", control characters
-// spelled out. Never on a hot path.
+// Logging: a line per event to stderr, "time level process-name] message", which is made Printable
+// (printable.h). Never on a hot path.
 #pragma once
 
 #include <spdlog/spdlog.h>

@@ -15,9 +15,11 @@
 #include "bench/transport/transport.h"
 #include "cli/plan_command.h"
 #include "cli/simulate_command.h"
+#include "splitter/protobuf_log.h"
 
 int main(int argc, char** argv) {
   lamina::InitLogging("bench");
+  lamina::TakeProtobufLog();
   lamina::RaiseDescriptorLimit();
   spdlog::set_level(spdlog::level::warn);
   std::signal(SIGPIPE, SIG_IGN);

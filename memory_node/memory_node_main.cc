@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "cost/node_device.h"
 #include "memory_node/memory_node.h"
+#include "splitter/protobuf_log.h"
 
 namespace {
 
@@ -68,6 +69,7 @@ int main(int argc, char** argv) {
   }
   if (leave_with_stdin) lamina::IgnoreLeaveSignals();
   lamina::InitLogging("memory " + options.name);
+  lamina::TakeProtobufLog();
   lamina::RaiseDescriptorLimit();
   for (const auto& [option, text, bytes] :
        {std::tuple{"--memory", &memory, &options.memory_bytes},

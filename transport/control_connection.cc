@@ -9,12 +9,14 @@
 #include <system_error>
 
 #include "base/log.h"
+#include "base/printable.h"
 
 namespace lamina {
 namespace {
 
 constexpr size_t kMaxUnsentBytes = size_t{256} << 20;
 constexpr size_t kReadBytes = size_t{256} << 10;  // per system call
+constexpr size_t kShownHelloBytes = 100;          // who a node says it is takes a few words
 
 }  // namespace
 
@@ -31,7 +33,7 @@ Result<std::unique_ptr<ControlConnection>> TcpControlConnection::Create(
 
 TcpControlConnection::TcpControlConnection(std::unique_ptr<ControlStream> stream, Peer peer,
                                            const ControlOptions& options, WakeFd wake)
-    : peer_(std::move(peer)),
+    : peer_{Briefly(peer.hello, kShownHelloBytes), std::move(peer.address)},
       options_(options),
       wake_(std::move(wake)),
       stream_(std::move(stream)),
@@ -41,13 +43,17 @@ TcpControlConnection::TcpControlConnection(std::unique_ptr<ControlStream> stream
       thread_([this] { Run(); }) {}
 
 TcpControlConnection::~TcpControlConnection() {
+  Abort();
+  std::lock_guard lock(join_mutex_);
+  if (thread_.joinable()) thread_.join();
+}
+
+void TcpControlConnection::Abort() {
   {
     std::lock_guard lock(mutex_);
     wish_.abort = true;
   }
   wake_.Signal();
-  std::lock_guard lock(join_mutex_);
-  if (thread_.joinable()) thread_.join();
 }
 
 void TcpControlConnection::Start(Callbacks callbacks) {

@@ -36,6 +36,7 @@ class TcpControlConnection final : public ControlConnection {
   void LimitFrames(size_t max_payload_bytes) override {
     max_payload_bytes_ = std::min(max_payload_bytes, kMaxFrameBytes);
   }
+  void Abort() override;
   Status Send(uint16_t type, std::string payload) override;
   void Close(Deadline deadline) override;
   const std::string& peer_hello() const override { return peer_.hello; }
@@ -54,7 +55,7 @@ class TcpControlConnection final : public ControlConnection {
   // What the other threads want of this connection's. It only grows.
   struct Wish {
     bool started = false;
-    bool abort = false;                      // destroyed
+    bool abort = false;                      // Abort was called, or it is destroyed
     std::optional<Deadline> close_deadline;  // Close was called
   };
 

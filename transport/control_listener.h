@@ -43,6 +43,7 @@ class TcpControlListener final : public ControlListener {
   Status Admit(UniqueFd socket, const std::string& name);
   void AdvancePending();
   Status LetIn(Pending pending);
+  void TellDropped(const std::string& name, const Status& why) const;
 
   const std::string address_;
   const ControlOptions options_;

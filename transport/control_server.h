@@ -24,9 +24,14 @@ struct ControlEvent {
   Status status;            // kLost
 };
 
-// Peers that the owner does not keep hold few connections in all: when those are taken, one of them
-// (strangers.h) is lost with kOutOfSpace for the next that greets. Such a peer is lost, too, if
-// more than a few of its frames wait for the owner, or one has more than 1 MiB. Thread: one owner.
+// Peers that the owner does not serve are strangers, who cannot fill the process:
+// - They hold few connections in all. When those are taken, one of them (strangers.h) makes room
+// for the next that greets.
+// - A frame of theirs has at most 1 MiB, few frames of each wait for the owner, and those of all
+// strangers together have at
+//   most 4 MiB: the one with most of it is lost for the next frame.
+// What waits of a connection that is lost or closed is dropped.
+// Thread: one owner.
 class ControlServer {
  public:
   // Errors as ControlListener::Create.
@@ -40,12 +45,14 @@ class ControlServer {
   // kPeerLost if the connection is gone.
   Status Send(uint64_t connection, uint16_t type, std::string payload);
 
-  // The one that is served: its connection never makes room for another, and its frames may have
-  // kMaxFrameBytes. Until the next call.
+  // Its connection never makes room for another. Until the next call of Keep or Serve. 0: nobody's.
   void Keep(uint64_t connection);
 
-  // Sends what is queued and closes. No event of this connection is made afterwards; ones that are
-  // queued may still come.
+  // Keeps it, and it is no stranger any more: its frames may have kMaxFrameBytes, and 256 MiB of
+  // them may wait.
+  void Serve(uint64_t connection);
+
+  // At once: what is queued is lost, either way. No event of this connection comes afterwards.
   void Close(uint64_t connection);
 
   const std::string& address() const { return listener_->address(); }
@@ -55,27 +62,37 @@ class ControlServer {
   std::string PeerName(uint64_t connection) const;
 
  private:
-  ControlServer() = default;
-  void Adopt(std::unique_ptr<ControlConnection> connection);
-  std::shared_ptr<ControlConnection> Find(uint64_t connection) const;
-  void MakeRoom();
-  void TakeFrame(uint64_t connection, ControlFrame frame);
-  void PushLost(uint64_t connection, Status why);
-
   // A peer that has greeted.
   struct Peer {
     // Shared, because a Send may run while the owner's map changes on the listener's thread.
     std::shared_ptr<ControlConnection> connection;
     Stranger stranger;
     int num_waiting = 0;  // frames that the owner has not taken yet
-    bool flooded = false;
+    size_t waiting_bytes = 0;
+    bool lost = false;  // nothing comes any more
   };
 
+  ControlServer() = default;
+  void Adopt(std::unique_ptr<ControlConnection> connection);
+  std::shared_ptr<ControlConnection> Find(uint64_t connection) const;
+  void MakeRoom();
+  void TakeFrame(uint64_t connection, ControlFrame frame);
+  void TakeLoss(uint64_t connection, Status why);
+
+  // REQUIRES: mutex_ held.
+  bool IsServed(uint64_t connection) const { return serves_ && connection == kept_; }
+  std::optional<uint64_t> WhoGoes() const;
+  void BoundWaiting(uint64_t sender);
+  void BoundStrangers();
+  void Lose(uint64_t connection, Status why);
+  void SetKept(uint64_t connection, bool serves);
+
+  mutable std::mutex mutex_;  // guards what follows, and what goes into events_ and out
   Inbox<ControlEvent> events_;
-  mutable std::mutex mutex_;
-  std::map<uint64_t, Peer> peers_;             // guarded by mutex_
-  uint64_t kept_ = 0;                          // guarded by mutex_
-  uint64_t last_id_ = 0;                       // guarded by mutex_
+  std::map<uint64_t, Peer> peers_;
+  uint64_t kept_ = 0;
+  bool serves_ = false;  // the one that is kept
+  uint64_t last_id_ = 0;
   std::unique_ptr<ControlListener> listener_;  // last: its thread uses the members above
 };
 

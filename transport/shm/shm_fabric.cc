@@ -21,6 +21,7 @@ constexpr auto kShmHandshakeDeadline = std::chrono::seconds(5);
 constexpr size_t kMaxPendingOnShm = 64;
 
 RareWarning shm_full_warning;
+RareLines shm_dropped_lines;
 
 // This end's segment, mapped, and handed to the peer.
 Result<Mapping> OfferSegment(int socket, const EndpointOptions& options, int wake) {
@@ -79,7 +80,8 @@ Status ShmListener::TakeNewPeers() {
     }
     int pid = 0;
     if (const Status status = CheckShmCredentials(socket.get(), pid); !status.ok()) {
-      LAMINA_LOG_WARN("shm {}: dropped a peer: {}", name_, status.message());
+      if (const auto rest = shm_dropped_lines.Admit())
+        LAMINA_LOG_WARN("shm {}: dropped a peer: {}{}", name_, status.message(), *rest);
       continue;
     }
     if (goes != pending_.end()) {
@@ -122,8 +124,9 @@ Result<std::unique_ptr<Endpoint>> ShmListener::Accept(const EndpointOptions& opt
       const ShmGreeting greeting;
       (void)send(pending.socket.get(), &greeting, sizeof(greeting), MSG_NOSIGNAL);
     }
-    LAMINA_LOG_WARN("shm {}: dropped process {} during its handshake: {}", name_, pending.pid,
-                    status.message());
+    if (const auto rest = shm_dropped_lines.Admit())
+      LAMINA_LOG_WARN("shm {}: dropped process {} during its handshake: {}{}", name_, pending.pid,
+                      status.message(), *rest);
   }
   return TryAgain();
 }
