@@ -27,6 +27,7 @@ class Departure {
   // the owner's WakeFd. Thread: any, also in a signal handler.
   void AskNow() { wish_.store(Wish::kNow); }
   bool Ask();
+  bool IsAsked() const { return wish_.load() != Wish::kStay; }
 
   // Whether the owner has to leave now. `in_use` says whether anybody uses the daemon. If the owner
   // may stay for a while, clears `wake`, which has woken it up. Thread: owner.

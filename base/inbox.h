@@ -34,7 +34,8 @@ class WakeFd {
   int fd_;
 };
 
-// Thread: Push from any, the rest from one consumer. fd() is readable while the queue is not empty.
+// Thread: Push and EraseIf from any, the rest from one consumer. fd() is readable while the queue
+// is not empty.
 template <typename T>
 class Inbox {
  public:
@@ -63,6 +64,14 @@ class Inbox {
     items_.pop_front();
     if (items_.empty()) wake_.Clear();
     return item;
+  }
+
+  // Drops the items that `goes` is true of.
+  template <typename Predicate>
+  void EraseIf(const Predicate& goes) {
+    MutexLock lock(mutex_);
+    std::erase_if(items_, goes);
+    if (items_.empty()) wake_.Clear();
   }
 
   int fd() const { return wake_.fd(); }

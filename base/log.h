@@ -1,5 +1,5 @@
-// Logging: one line per event on stderr, "TIME LEVEL PROCESS] MESSAGE". Control characters in the
-// message are escaped. Logging locks and formats, so nothing is logged on a hot path.
+// Logging: one line per event on stderr, "TIME LEVEL PROCESS] MESSAGE". The message is made
+// Printable (base/printable.h). Logging locks and formats, so nothing is logged on a hot path.
 #pragma once
 
 #include <spdlog/spdlog.h>

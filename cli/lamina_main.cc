@@ -3,9 +3,11 @@
 #include "base/log.h"
 #include "bench/benchmarks.h"
 #include "cli/commands.h"
+#include "wire/protobuf_log.h"
 
 int main(int argc, char** argv) {
   lamina::InitLogging("lamina");
+  lamina::TakeProtobufLog();
   lamina::RaiseDescriptorLimit();
   return lamina::RunCli(argc, argv, lamina::RegisterBench);
 }

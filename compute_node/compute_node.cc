@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "base/log.h"
+#include "base/printable.h"
 #include "compute_node/local_attention.h"
 #include "compute_node/make_compute_device.h"
 #include "compute_node/remote_attention.h"
@@ -25,6 +26,9 @@ constexpr auto kConnectTimeout = std::chrono::seconds(20);
 constexpr auto kProgressInterval = milliseconds(200);
 constexpr auto kLinger = std::chrono::seconds(1);
 constexpr auto kKeepModel = std::chrono::seconds(60);
+// What a cluster's file may ask for (manager/cluster_config.cc): buffers are made for so many rows.
+constexpr int kMaxSequences = 65536;
+constexpr int kMaxTokensOfStep = 1 << 20;
 constexpr size_t kRecordsPerAnswer = 4096;  // 160 kB: tens of microseconds in which no slice runs
 
 DType FromProto(control::KvDType dtype) {
@@ -215,7 +219,8 @@ bool ComputeNode::Run() {
     }
     switch (event->kind) {
       case ControlEvent::Kind::kConnected:
-        LAMINA_LOG_INFO("{} connected", control_->PeerName(event->connection));
+        if (const auto rest = connected_lines_.Admit())
+          LAMINA_LOG_INFO("{} connected{}", control_->PeerName(event->connection), *rest);
         break;
       case ControlEvent::Kind::kFrame: HandleFrame(event->connection, event->frame); break;
       case ControlEvent::Kind::kLost:
@@ -255,8 +260,9 @@ void ComputeNode::HandleFrame(uint64_t connection, const ControlFrame& frame) {
     }
     default: break;
   }
-  LAMINA_LOG_WARN("dropped a control message of type {} from {}: malformed or not expected now",
-                  frame.type, control_->PeerName(connection));
+  if (const auto rest = dropped_lines_.Admit())
+    LAMINA_LOG_WARN("dropped a control message of type {} from {}: malformed or not expected now{}",
+                    frame.type, control_->PeerName(connection), *rest);
   if (!current) control_->Close(connection);  // it would only fill the log
 }
 
@@ -277,17 +283,23 @@ void ComputeNode::Configure(uint64_t connection, const std::string& payload) {
         connection, TryAgain("it serves " + control_->PeerName(session_->connection) + " already"));
   if (!request.ParseFromString(payload))
     return SendConfigured(connection, InvalidArgument("the Configure message cannot be parsed"));
-  if (request.prepare_only()) {
-    const Status loaded = LoadModel(connection, request);
-    return SendConfigured(
-        connection, loaded.ok() ? Result<control::Configured>(control::Configured()) : loaded);
-  }
-  control_->Keep(connection);
-  const Result<control::Configured> opened = Open(connection, request);
-  if (opened.ok())
+  control_->Keep(connection);  // while weights load others may connect, however many
+  const Result<control::Configured> outcome =
+      request.prepare_only() ? Prepare(connection, request) : Open(connection, request);
+  if (session_ != nullptr) {
+    control_->Serve(connection);
     LAMINA_LOG_INFO("ready for {}: {} with {} memory nodes", control_->PeerName(connection),
                     request.model(), request.memory_nodes_size());
-  SendConfigured(connection, opened);
+  } else {
+    control_->Keep(0);
+  }
+  SendConfigured(connection, outcome);
+}
+
+Result<control::Configured> ComputeNode::Prepare(uint64_t connection,
+                                                 const control::ConfigureCompute& request) {
+  LAMINA_RETURN_IF_ERROR(LoadModel(connection, request));
+  return control::Configured();
 }
 
 void ComputeNode::JoinOthers(const std::string& payload) {
@@ -341,9 +353,10 @@ void ComputeNode::SendConfigured(uint64_t connection, const Result<control::Conf
     answer = *outcome;
   } else {
     const Status status = outcome.status().WithContext("compute node " + options_.name);
-    LAMINA_LOG_ERROR("{}", status.ToString());
     answer.set_status(static_cast<uint32_t>(status.code()));
-    answer.set_message(status.message());
+    answer.set_message(Briefly(status.message()));  // it may quote the request
+    if (const auto rest = refused_lines_.Admit())
+      LAMINA_LOG_ERROR("{}: {}{}", CodeName(status.code()), answer.message(), *rest);
   }
   Send(connection, control::CONFIGURED, answer);
 }
@@ -366,6 +379,8 @@ Status ComputeNode::LoadModel(uint64_t connection, const control::ConfigureCompu
     progress.set_total_bytes(total);
     Send(connection, control::LOAD_PROGRESS, progress);
   };
+  // There is no session yet that it could wait for.
+  weights.interrupted = [&] { return departure_.IsAsked(); };
   LAMINA_ASSIGN_OR_RETURN(model_.loaded, device_->Load(weights));
   model_.source = std::move(source);
   model_.used_last = Clock::now();
@@ -381,12 +396,14 @@ Result<control::Configured> ComputeNode::Open(uint64_t connection,
                                               const control::ConfigureCompute& request) {
   const control::Limits& limits = request.limits();
   if (limits.max_num_seqs() < 1 || limits.max_num_batched_tokens() < limits.max_num_seqs() ||
-      limits.max_model_len() < 1 || limits.num_batches() > kMaxBatches) {
+      limits.max_model_len() < 1 || limits.max_num_seqs() > kMaxSequences ||
+      limits.max_num_batched_tokens() > kMaxTokensOfStep || limits.num_batches() > kMaxBatches) {
     return InvalidArgument(
-        fmt::format("limits that cannot be: {} sequences, {} tokens in a step, {} tokens in a "
-                    "sequence, {} batches",
-                    limits.max_num_seqs(), limits.max_num_batched_tokens(), limits.max_model_len(),
-                    limits.num_batches()));
+        fmt::format("limits that cannot be: {} sequences, at most {}; {} tokens in a step, at "
+                    "least as many and at most {}; {} tokens in a "
+                    "sequence; {} batches, at most {}",
+                    limits.max_num_seqs(), kMaxSequences, limits.max_num_batched_tokens(),
+                    kMaxTokensOfStep, limits.max_model_len(), limits.num_batches(), kMaxBatches));
   }
   auto session = std::make_unique<Session>();
   session->connection = connection;
@@ -434,7 +451,8 @@ void ComputeNode::Send(uint64_t connection, control::MessageType type,
                        const google::protobuf::MessageLite& message) {
   const Status sent =
       control_->Send(connection, static_cast<uint16_t>(type), message.SerializeAsString());
-  if (!sent.ok()) LAMINA_LOG_WARN("{}", sent.message());
+  if (sent.ok()) return;
+  if (const auto rest = unsent_lines_.Admit()) LAMINA_LOG_WARN("{}{}", sent.message(), *rest);
 }
 
 }  // namespace lamina

@@ -19,6 +19,7 @@
 #include "cost/node_device.h"
 #include "transport/control_server.h"
 #include "transport/ladder.h"
+#include "transport/rare_warning.h"
 
 namespace lamina {
 
@@ -83,6 +84,8 @@ class ComputeNode {
   void HandleFrame(uint64_t connection, const ControlFrame& frame);
   void TellRecords(uint64_t connection, const control::TraceRequest& request);
   void Configure(uint64_t connection, const std::string& payload);
+  Result<control::Configured> Prepare(uint64_t connection,
+                                      const control::ConfigureCompute& request);
   Result<control::Configured> Open(uint64_t connection, const control::ConfigureCompute& request);
   void JoinOthers(const std::string& payload);
   Result<control::Configured> Join(const control::ConnectCompute& request);
@@ -99,6 +102,7 @@ class ComputeNode {
   Model model_;
   std::unique_ptr<Session> session_;
   TimePoint last_under_way_{};  // when a step was under way last
+  RareLines connected_lines_, dropped_lines_, refused_lines_, unsent_lines_;
   WakeFd stop_wake_;
   Departure departure_{options_.drain_timeout};
 };

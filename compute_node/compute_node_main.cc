@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "compute_node/compute_node.h"
 #include "cost/node_device.h"
+#include "wire/protobuf_log.h"
 
 namespace {
 
@@ -63,6 +64,7 @@ int main(int argc, char** argv) {
   }
   if (leave_with_stdin) lamina::IgnoreLeaveSignals();
   lamina::InitLogging("compute " + options.name);
+  lamina::TakeProtobufLog();
   lamina::RaiseDescriptorLimit();
   lamina::Result<lamina::NodeDevice> found = lamina::FindDevice(device, device_catalog);
   if (!found.ok()) {

@@ -197,6 +197,8 @@ Result<int64_t> WeightReader::ReadAll(const std::function<Status(FoundWeight)>& 
     loaded += NumElements(weight.shape);
     const auto element = static_cast<int64_t>(ElementSize(config_.dtype));
     if (options_.on_progress) options_.on_progress(loaded * element, total * element);
+    if (options_.interrupted && options_.interrupted())
+      return TryAgain("interrupted while it loaded weights");
   }
   return bytes;
 }

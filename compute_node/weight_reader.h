@@ -26,6 +26,8 @@ struct WeightOptions {
   ModelShare share = {};
   // Called on the loading thread after each tensor; may be null.
   std::function<void(int64_t loaded_bytes, int64_t total_bytes)> on_progress;
+  // Asked there too: true ends the loading with kTryAgain; null: it goes on.
+  std::function<bool()> interrupted = nullptr;
 };
 
 // What operators do with a weight: multiply by it, take it element by element, or look rows up.

@@ -10,6 +10,7 @@
 
 #include "base/backoff.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "base/units.h"
 #include "memory_node/make_kv_device.h"
 #include "transport/crypto.h"
@@ -103,7 +104,8 @@ bool MemoryNode::Run() {
       std::erase_if(session_->peers, [](const ComputePeer& peer) { return peer.lost; });
     }
     if (busy) backoff.Reset();
-    if (session_ != nullptr && (busy || !backoff.Idle())) continue;
+    // It may have been the session's end.
+    if (busy || (session_ != nullptr && !backoff.Idle())) continue;
     const std::array<int, 2> fds = {control_->fd(), stop_wake_.fd()};
     if (session_ != nullptr) {
       const AheadAttention* const ahead = session_->service->ahead();
@@ -129,7 +131,8 @@ bool MemoryNode::HandleControl() {
     const bool current = session_ != nullptr && session_->connection == event->connection;
     switch (event->kind) {
       case ControlEvent::Kind::kConnected:
-        LAMINA_LOG_INFO("{} connected", control_->PeerName(event->connection));
+        if (const auto rest = connected_lines_.Admit())
+          LAMINA_LOG_INFO("{} connected{}", control_->PeerName(event->connection), *rest);
         break;
       case ControlEvent::Kind::kFrame: HandleFrame(event->connection, event->frame); break;
       case ControlEvent::Kind::kLost:
@@ -154,47 +157,61 @@ void MemoryNode::HandleFrame(uint64_t connection, const ControlFrame& frame) {
     }
     case control::STATS_REQUEST: {
       if (!current) break;
-      const Status sent = control_->Send(connection, control::STATS,
-                                         session_->service->stats().SerializeAsString());
-      if (!sent.ok()) LAMINA_LOG_WARN("{}", sent.message());
+      Send(connection, control::STATS, session_->service->stats());
       return;
     }
     default: break;
   }
-  LAMINA_LOG_WARN("dropped a control message of type {} from {}: malformed or not expected now",
-                  frame.type, control_->PeerName(connection));
+  if (const auto rest = dropped_lines_.Admit())
+    LAMINA_LOG_WARN("dropped a control message of type {} from {}: malformed or not expected now{}",
+                    frame.type, control_->PeerName(connection), *rest);
   if (!current) control_->Close(connection);  // it would only fill the log
 }
 
 void MemoryNode::Configure(uint64_t connection, const std::string& payload) {
-  control::ConfigureMemory request;
+  const Result<control::Configured> outcome = Serve(connection, payload);
   control::Configured answer;
-  Status status;
-  if (session_ == nullptr) control_->Keep(connection);
-  if (session_ != nullptr) {  // before it is parsed, which takes memory
-    status = TryAgain("memory node " + options_.name + " serves " +
-                      control_->PeerName(session_->connection) + " already");
-  } else if (!request.ParseFromString(payload)) {
-    status = InvalidArgument("memory node " + options_.name +
-                             ": the Configure message cannot be parsed");
-  } else if (request.prepare_only()) {
-    LAMINA_LOG_DEBUG("{} asked whether this node is free", control_->PeerName(connection));
-  } else if (Result<control::Configured> opened = Open(request); opened.ok()) {
-    answer = *opened;
-    session_->connection = connection;
-    LAMINA_LOG_INFO("ready for {}: {} token slots, data paths offered: {}",
-                    control_->PeerName(connection), answer.capacity_tokens(), answer.offers());
+  if (outcome.ok()) {
+    answer = *outcome;
   } else {
-    status = opened.status().WithContext("memory node " + options_.name);
-  }
-  if (!status.ok()) {
-    LAMINA_LOG_ERROR("{}", status.ToString());
+    const Status status = outcome.status().WithContext("memory node " + options_.name);
     answer.set_status(static_cast<uint32_t>(status.code()));
-    answer.set_message(status.message());
+    answer.set_message(Briefly(status.message()));  // it may quote the request
+    if (const auto rest = refused_lines_.Admit())
+      LAMINA_LOG_ERROR("{}: {}{}", CodeName(status.code()), answer.message(), *rest);
   }
-  if (Status sent = control_->Send(connection, control::CONFIGURED, answer.SerializeAsString());
-      !sent.ok())
-    LAMINA_LOG_WARN("{}", sent.message());
+  Send(connection, control::CONFIGURED, answer);
+}
+
+Result<control::Configured> MemoryNode::Serve(uint64_t connection, const std::string& payload) {
+  if (session_ != nullptr)  // before it is parsed, which takes memory
+    return TryAgain("it serves " + control_->PeerName(session_->connection) + " already");
+  control::ConfigureMemory request;
+  if (!request.ParseFromString(payload))
+    return InvalidArgument("the Configure message cannot be parsed");
+  if (request.prepare_only()) {
+    LAMINA_LOG_DEBUG("{} asked whether this node is free", control_->PeerName(connection));
+    return control::Configured();
+  }
+  control_->Keep(connection);  // while its memory is taken others may connect, however many
+  Result<control::Configured> opened = Open(request);
+  if (opened.ok()) {
+    session_->connection = connection;
+    control_->Serve(connection);
+    LAMINA_LOG_INFO("ready for {}: {} token slots, data paths offered: {}",
+                    control_->PeerName(connection), opened->capacity_tokens(), opened->offers());
+  } else {
+    control_->Keep(0);
+  }
+  return opened;
+}
+
+void MemoryNode::Send(uint64_t connection, control::MessageType type,
+                      const google::protobuf::MessageLite& message) {
+  const Status sent =
+      control_->Send(connection, static_cast<uint16_t>(type), message.SerializeAsString());
+  if (sent.ok()) return;
+  if (const auto rest = unsent_lines_.Admit()) LAMINA_LOG_WARN("{}{}", sent.message(), *rest);
 }
 
 Result<control::Configured> MemoryNode::Open(const control::ConfigureMemory& request) {
@@ -260,8 +277,9 @@ bool MemoryNode::AcceptPeers() {
   if (!session.opens_to_nics) options.device_window.data = nullptr;
   Result<Path> path = session.ladder->Accept(options);
   if (!path.ok()) {
-    if (path.status().code() != StatusCode::kTryAgain)
-      LAMINA_LOG_WARN("accepting a compute node: {}", path.status().ToString());
+    if (path.status().code() == StatusCode::kTryAgain) return false;
+    if (const auto rest = accept_lines_.Admit())
+      LAMINA_LOG_WARN("accepting a compute node: {}{}", path.status().ToString(), *rest);
     return false;
   }
   Endpoint& endpoint = *path->endpoint;

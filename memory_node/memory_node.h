@@ -22,6 +22,7 @@
 #include "memory_node/attention_service.h"
 #include "transport/control_server.h"
 #include "transport/ladder.h"
+#include "transport/rare_warning.h"
 
 namespace lamina {
 
@@ -102,7 +103,10 @@ class MemoryNode {
   bool HandleControl();
   void HandleFrame(uint64_t connection, const ControlFrame& frame);
   void Configure(uint64_t connection, const std::string& payload);
+  Result<control::Configured> Serve(uint64_t connection, const std::string& payload);
   Result<control::Configured> Open(const control::ConfigureMemory& request);
+  void Send(uint64_t connection, control::MessageType type,
+            const google::protobuf::MessageLite& message);
   bool AcceptPeers();
   bool IsMember(const std::optional<DataHello>& hello) const;
   bool PollPeer(ComputePeer& peer);
@@ -130,6 +134,7 @@ class MemoryNode {
   std::unique_ptr<ControlServer> control_;
   WorkerTeam team_;
   std::unique_ptr<Session> session_;
+  RareLines connected_lines_, dropped_lines_, refused_lines_, unsent_lines_, accept_lines_;
   WakeFd stop_wake_;
   TimePoint next_accept_{};
   Departure departure_{options_.drain_timeout};

@@ -10,6 +10,7 @@
 #include "base/units.h"
 #include "cost/node_device.h"
 #include "memory_node/memory_node.h"
+#include "wire/protobuf_log.h"
 
 namespace {
 
@@ -69,6 +70,7 @@ int main(int argc, char** argv) {
   }
   if (leave_with_stdin) lamina::IgnoreLeaveSignals();
   lamina::InitLogging("memory " + options.name);
+  lamina::TakeProtobufLog();
   lamina::RaiseDescriptorLimit();
   for (const auto& [option, text, bytes] :
        {std::tuple{"--memory", &memory, &options.memory_bytes},

@@ -75,6 +75,10 @@ class ControlConnection {
   // kMaxFrameBytes before the first call, and never more. Thread: any.
   virtual void LimitFrames(size_t max_payload_bytes) = 0;
 
+  // Closes as the destructor does, soon and without waiting; no callback begins after it returns.
+  // Thread: any, also a callback's.
+  virtual void Abort() = 0;
+
   // Queues one frame. kPeerLost once the peer is gone; kOutOfSpace if it has more than 256 MiB
   // unsent; kInvalidArgument for a type below kFirstUserType or a payload above kMaxFrameBytes.
   virtual Status Send(uint16_t type, std::string payload) = 0;
@@ -83,6 +87,7 @@ class ControlConnection {
   // `deadline`. What still comes from the peer is dropped. No callback runs after it returns.
   virtual void Close(Deadline deadline) = 0;
 
+  // Made Printable (base/printable.h), and of 100 bytes at most.
   virtual const std::string& peer_hello() const = 0;
   virtual const std::string& peer_address() const = 0;
 };

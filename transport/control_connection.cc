@@ -10,12 +10,14 @@
 
 #include "base/log.h"
 #include "base/mutex.h"
+#include "base/printable.h"
 
 namespace lamina {
 namespace {
 
 constexpr size_t kMaxUnsentBytes = size_t{256} << 20;
 constexpr size_t kReadBytes = size_t{256} << 10;  // per Read
+constexpr size_t kShownHelloBytes = 100;          // who a node says it is takes a few words
 
 }  // namespace
 
@@ -32,7 +34,7 @@ Result<std::unique_ptr<ControlConnection>> TcpControlConnection::Create(
 
 TcpControlConnection::TcpControlConnection(std::unique_ptr<ControlStream> stream, Peer peer,
                                            const ControlOptions& options, WakeFd wake)
-    : peer_(std::move(peer)),
+    : peer_{Briefly(peer.hello, kShownHelloBytes), std::move(peer.address)},
       options_(options),
       wake_(std::move(wake)),
       stream_(std::move(stream)),
@@ -42,13 +44,17 @@ TcpControlConnection::TcpControlConnection(std::unique_ptr<ControlStream> stream
       thread_([this] { Run(); }) {}
 
 TcpControlConnection::~TcpControlConnection() {
+  Abort();
+  MutexLock lock(join_mutex_);
+  if (thread_.joinable()) thread_.join();
+}
+
+void TcpControlConnection::Abort() {
   {
     MutexLock lock(mutex_);
     wish_.abort = true;
   }
   wake_.Signal();
-  MutexLock lock(join_mutex_);
-  if (thread_.joinable()) thread_.join();
 }
 
 void TcpControlConnection::Start(Callbacks callbacks) {

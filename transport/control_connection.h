@@ -39,6 +39,7 @@ class TcpControlConnection final : public ControlConnection {
   void LimitFrames(size_t max_payload_bytes) override {
     max_payload_bytes_ = std::min(max_payload_bytes, kMaxFrameBytes);
   }
+  void Abort() override;
   Status Send(uint16_t type, std::string payload) override;
   void Close(Deadline deadline) override;
   const std::string& peer_hello() const override { return peer_.hello; }
@@ -57,7 +58,7 @@ class TcpControlConnection final : public ControlConnection {
   // What other threads ask of the connection's thread. Nothing in it is ever taken back.
   struct Wish {
     bool started = false;                    // Start was called
-    bool abort = false;                      // the destructor runs
+    bool abort = false;                      // Abort was called, or the destructor runs
     std::optional<Deadline> close_deadline;  // Close was called
   };
 

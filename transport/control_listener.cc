@@ -24,6 +24,7 @@ constexpr size_t kMaxPendingGreetings = 256;
 constexpr auto kFullPause = milliseconds(10);
 
 RareWarning control_full_warning;
+RareLines control_accept_lines, control_dropped_lines;
 
 }  // namespace
 
@@ -81,7 +82,9 @@ void TcpControlListener::TakeNewPeers() {
     if (!socket.valid()) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       if (errno == EAGAIN) return;
-      LAMINA_LOG_WARN("control {}: {}", address_, DescriptorError("accept", errno).message());
+      const Status status = DescriptorError("accept", errno);
+      if (const auto rest = control_accept_lines.Admit())
+        LAMINA_LOG_WARN("control {}: {}{}", address_, status.message(), *rest);
       // Out of descriptors: the peer stays in the backlog, and the listener readable. The pause
       // keeps the thread from spinning.
       PauseBeforeRetry(Deadline::After(milliseconds(5)));
@@ -96,8 +99,7 @@ void TcpControlListener::TakeNewPeers() {
     }
     std::string name = AddressText(peer);
     const Status status = Admit(std::move(socket), name);
-    if (!status.ok())
-      LAMINA_LOG_WARN("control {}: dropped {}: {}", address_, name, status.message());
+    if (!status.ok()) TellDropped(name, status);
   }
 }
 
@@ -123,9 +125,13 @@ void TcpControlListener::AdvancePending() {
     entry = pending_.erase(entry);
     const std::string name = pending.name;
     if (status.ok()) status = LetIn(std::move(pending));
-    if (!status.ok())
-      LAMINA_LOG_WARN("control {}: dropped {}: {}", address_, name, status.message());
+    if (!status.ok()) TellDropped(name, status);
   }
+}
+
+void TcpControlListener::TellDropped(const std::string& name, const Status& why) const {
+  if (const auto rest = control_dropped_lines.Admit())
+    LAMINA_LOG_WARN("control {}: dropped {}: {}{}", address_, name, why.message(), *rest);
 }
 
 Status TcpControlListener::LetIn(Pending pending) {

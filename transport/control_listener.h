@@ -48,6 +48,7 @@ class TcpControlListener final : public ControlListener {
   Status Admit(UniqueFd socket, const std::string& name);  // begins the greeting of a new peer
   void AdvancePending();                                   // continues all greetings
   Status LetIn(Pending pending);                           // the greeting is complete
+  void TellDropped(const std::string& name, const Status& why) const;
 
   const std::string address_;
   const ControlOptions options_;

@@ -25,10 +25,15 @@ struct ControlEvent {
 };
 
 // Accepts peers and queues what they send as events. Owns the listener and the connections. Peers
-// that the owner does not keep (Keep) hold few connections in all: when those are taken, one of
-// them (strangers.h) is lost with kOutOfSpace for the next peer that greets. Such a peer is also
-// lost if more than a few of its frames wait for the owner, or one has more than 1 MiB. Thread: one
-// owner.
+// that the owner does not serve are strangers, who cannot fill the process:
+//   - They hold few connections in all. When those are taken, one of them (strangers.h) is lost
+//   with
+//     kOutOfSpace for the next peer that greets.
+//   - A frame of theirs has at most 1 MiB, few frames of each wait for the owner, and those of all
+//     strangers together have at most 4 MiB: the one with most of it is lost for the next frame.
+// What waits of a connection that is lost or closed is dropped.
+//
+// Thread: one owner.
 class ControlServer {
  public:
   // kInvalidArgument for an address that cannot be parsed, or off the loopback without secret and
@@ -43,12 +48,14 @@ class ControlServer {
   // kPeerLost if the connection is gone.
   Status Send(uint64_t connection, uint16_t type, std::string payload);
 
-  // Keeps the peer that is served, until the next call: its connection never makes room for
-  // another, and its frames may have up to kMaxFrameBytes.
+  // Its connection never makes room for another. Until the next call of Keep or Serve. 0: nobody's.
   void Keep(uint64_t connection);
 
-  // Sends what is queued, for 1 s at most, and closes. No event of this connection is made
-  // afterwards, but events that are queued already still come.
+  // Keeps it, and it is no stranger any more: its frames may have kMaxFrameBytes, and 256 MiB of
+  // them may wait.
+  void Serve(uint64_t connection);
+
+  // At once: what is queued is lost, either way. No event of this connection comes afterwards.
   void Close(uint64_t connection);
 
   const std::string& address() const { return listener_->address(); }
@@ -58,26 +65,37 @@ class ControlServer {
   std::string PeerName(uint64_t connection) const;
 
  private:
-  ControlServer() = default;
-  void Adopt(std::unique_ptr<ControlConnection> connection);
-  std::shared_ptr<ControlConnection> Find(uint64_t connection) const;
-  void MakeRoom();
-  void TakeFrame(uint64_t connection, ControlFrame frame);
-  void PushLost(uint64_t connection, Status why);
-
   // A peer that has greeted.
   struct Peer {
     // Shared, because a Send may run while the owner's map changes on the listener's thread.
     std::shared_ptr<ControlConnection> connection;
     Stranger stranger;
     int num_waiting = 0;  // frames that the owner has not taken yet
-    bool flooded = false;
+    size_t waiting_bytes = 0;
+    bool lost = false;  // nothing comes any more
   };
 
+  ControlServer() = default;
+  void Adopt(std::unique_ptr<ControlConnection> connection);
+  std::shared_ptr<ControlConnection> Find(uint64_t connection) const;
+  void MakeRoom();
+  void TakeFrame(uint64_t connection, ControlFrame frame);
+  void TakeLoss(uint64_t connection, Status why);
+
+  bool IsServed(uint64_t connection) const REQUIRES(mutex_) {
+    return serves_ && connection == kept_;
+  }
+  std::optional<uint64_t> WhoGoes() const REQUIRES(mutex_);
+  void BoundWaiting(uint64_t sender) REQUIRES(mutex_);
+  void BoundStrangers() REQUIRES(mutex_);
+  void Lose(uint64_t connection, Status why) REQUIRES(mutex_);
+  void SetKept(uint64_t connection, bool serves);
+
+  mutable Mutex mutex_;  // also held where events are put in and taken out
   Inbox<ControlEvent> events_;
-  mutable Mutex mutex_;
   std::map<uint64_t, Peer> peers_ GUARDED_BY(mutex_);
   uint64_t kept_ GUARDED_BY(mutex_) = 0;
+  bool serves_ GUARDED_BY(mutex_) = false;  // the one that is kept
   uint64_t last_id_ GUARDED_BY(mutex_) = 0;
   std::unique_ptr<ControlListener> listener_;  // last: its thread uses the members above
 };

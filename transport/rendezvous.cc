@@ -23,6 +23,7 @@ constexpr size_t kMaxPendingRendezvous = 64;
 constexpr auto kSettlePause = milliseconds(1);
 
 RareWarning rendezvous_full_warning;
+RareLines rendezvous_dropped_lines;
 
 // Whether an error ends one peer only: it is gone, too slow, or came over a network for which the
 // fabric has no NIC. Other errors are this end's, and Accept returns them.
@@ -159,8 +160,9 @@ Result<std::unique_ptr<Endpoint>> RendezvousListener::Accept(const EndpointOptio
       status = endpoint.status();
     }
     if (!IsThePeersOwn(status.code())) return status.WithContext(name);
-    LAMINA_LOG_WARN("{} {}: dropped {} during its handshake: {}", host_.name(), address_, name,
-                    status.message());
+    if (const auto rest = rendezvous_dropped_lines.Admit())
+      LAMINA_LOG_WARN("{} {}: dropped {} during its handshake: {}{}", host_.name(), address_, name,
+                      status.message(), *rest);
   }
   return TryAgain();
 }

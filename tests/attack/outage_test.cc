@@ -202,10 +202,10 @@ TEST_F(OutageOfACluster, ASecondManagerIsToldSoAndTakesOverOnceTheFirstIsGone) {
   EXPECT_EQ(second.exit_status, 1);
   EXPECT_LT(SecondsSince(start), 20);
   EXPECT_THAT(second.out,
-              HasSubstr("memory node m0 serves manager of cluster outage at 127.0.0.1:"))
+              HasSubstr("memory node m0: it serves manager of cluster outage at 127.0.0.1:"))
       << "at once";
   EXPECT_THAT(second.err,
-              AllOf(HasSubstr("memory node m0 serves manager of cluster outage at 127.0.0.1:"),
+              AllOf(HasSubstr("memory node m0: it serves manager of cluster outage at 127.0.0.1:"),
                     HasSubstr("stop that manager"), Not(HasSubstr("did not answer"))));
   EXPECT_EQ(Complete(*first), expected) << "it did the first one no harm";
   WriteConfig("20s");

@@ -47,7 +47,7 @@ class MemoryNodeTest : public testing::TestWithParam<std::string> {
     ASSERT_TRUE(manager.ok()) << manager.status();
     manager_ = std::move(*manager);
     manager_->Start({.on_frame = [this](ControlFrame frame) { answers_.Push(std::move(frame)); },
-                     .on_lost = {}});
+                     .on_lost = [this](Status status) { lost_.Push(std::move(status)); }});
   }
   void TearDown() override {
     if (!thread_.joinable()) return;
@@ -84,6 +84,23 @@ class MemoryNodeTest : public testing::TestWithParam<std::string> {
     return answer;
   }
 
+  // Of a Configure message of these bytes.
+  control::Configured ConfigureWith(const std::string& request) {
+    control::Configured answer;
+    EXPECT_TRUE(manager_->Send(control::CONFIGURE_MEMORY, request).ok());
+    pollfd entry{answers_.fd(), POLLIN, 0};
+    poll(&entry, 1, 60'000);
+    const std::optional<ControlFrame> frame = answers_.TryPop();
+    EXPECT_TRUE(frame && frame->type == control::CONFIGURED &&
+                answer.ParseFromString(frame->payload));
+    return answer;
+  }
+
+  bool IsManagerLost() {
+    pollfd entry{lost_.fd(), POLLIN, 0};
+    return poll(&entry, 1, 60'000) > 0;
+  }
+
   control::Stats Stats() {
     control::StatsRequest request;
     request.set_epoch(kEpoch);
@@ -109,6 +126,7 @@ class MemoryNodeTest : public testing::TestWithParam<std::string> {
 
   const TemporaryFolder folder_;
   Inbox<ControlFrame> answers_;
+  Inbox<Status> lost_;
   std::unique_ptr<MemoryNode> node_;
   std::thread thread_;
   std::unique_ptr<ControlConnection> manager_;
@@ -234,6 +252,47 @@ TEST_P(MemoryNodeTest, ASessionNeedsAToken) {
                                             " bytes, expected 16"));
   }
   EXPECT_EQ(Configure(kToken).status(), 0u);
+}
+
+TEST_P(MemoryNodeTest, WhatCannotBeParsedMakesNobodyKept) {
+  EXPECT_THAT(ConfigureWith("\xff").message(), HasSubstr("the Configure message cannot be parsed"));
+  std::vector<std::unique_ptr<ControlConnection>> others;
+  for (int i = 0; i < 64; ++i) {
+    auto other = ConnectControl(node_->address(), {.hello = "other", .secret = kSecret},
+                                Deadline::After(kPatience));
+    ASSERT_TRUE(other.ok()) << other.status();
+    others.push_back(std::move(*other));
+  }
+  EXPECT_TRUE(IsManagerLost()) << "it came first, so it makes room for the others first";
+}
+
+TEST_P(MemoryNodeTest, WhoIsRefusedIsAStrangerAgain) {
+  EXPECT_NE(Configure("no token").status(), 0u);
+  ASSERT_TRUE(manager_->Send(control::CONFIGURE_MEMORY, std::string(size_t{2} << 20, 'x')).ok());
+  EXPECT_TRUE(IsManagerLost()) << "frames of this size are for who is served";
+}
+
+TEST_P(MemoryNodeTest, ARefusalIsShortHoweverMuchWasAskedFor) {
+  control::ConfigureMemory request;
+  control::AttentionSpec& spec = *request.mutable_attention();
+  spec.set_num_layers(1);
+  spec.set_num_heads(2);
+  spec.set_num_kv_heads(1);
+  spec.set_head_dim(8);
+  request.mutable_limits()->set_max_num_seqs(4);
+  for (int i = 0; i < 100'000; ++i) spec.add_windows(i);
+  const control::Configured many_windows = ConfigureWith(request.SerializeAsString());
+  EXPECT_THAT(many_windows.message(),
+              HasSubstr("attention shape not supported: 1 layers, 100000 windows"));
+  EXPECT_LT(many_windows.message().size(), 400u);
+
+  spec.clear_windows();
+  request.set_session_token(kToken);
+  request.add_fabrics(std::string(size_t{900} << 10, '\n'));
+  const control::Configured long_name = ConfigureWith(request.SerializeAsString());
+  EXPECT_THAT(long_name.message(),
+              HasSubstr("memory node memory: no data path can be opened here"));
+  EXPECT_LT(long_name.message().size(), 1100u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Fabrics, MemoryNodeTest,

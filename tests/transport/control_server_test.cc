@@ -4,11 +4,22 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/write.hpp>
+#include <map>
+#include <set>
+
+#include "transport/control_frame.h"
+#include "transport/control_handshake.h"
+#include "transport/tcp_socket.h"
+
 namespace lamina {
 namespace {
 
 using std::chrono::seconds;
 using testing::HasSubstr;
+
+constexpr uint16_t kType = kFirstUserType;
 
 class ControlServerTest : public testing::Test {
  protected:
@@ -51,11 +62,59 @@ class ControlServerTest : public testing::Test {
     return std::move(*item);
   }
   ControlEvent NextEvent() { return Next(*server_, server_->fd()); }
+  bool AwaitEvents() {
+    pollfd entry{server_->fd(), POLLIN, 0};
+    return poll(&entry, 1, 10'000) > 0;
+  }
+
+  // A peer that greets, and then says and reads nothing.
+  class Greeted {
+   public:
+    explicit Greeted(const std::string& address) {
+      auto socket = ConnectTcp(io_, address, Deadline::After(seconds(10)));
+      if (!socket.ok()) throw std::runtime_error(socket.status().ToString());
+      socket_.emplace(std::move(*socket));
+      const auto say = [&](uint16_t type, const std::string& payload) {
+        const auto header = EncodeControlHeader(type, static_cast<uint32_t>(payload.size()));
+        const std::string frame = std::string(header.data(), header.size()) + payload;
+        boost::asio::write(*socket_, boost::asio::buffer(frame));
+      };
+      say(kControlChallenge, std::string(1 + kNonceBytes, '\0'));
+      say(kControlHello, "silent");
+    }
+
+   private:
+    boost::asio::io_context io_;
+    std::optional<Tcp::socket> socket_;
+  };
+
+  // Sends, and waits until all is in the server's queue or dropped: the server reads it before the
+  // end of the connection.
+  static void SendAndGo(Client& client, int count, size_t size) {
+    for (int i = 0; i < count; ++i)
+      ASSERT_TRUE(client.connection->Send(kType, std::string(size, 'x')).ok());
+    client.connection->Close(Deadline::After(seconds(10)));
+  }
+
+  // Of all events that are there.
+  struct Seen {
+    std::map<uint64_t, int> connected, frames, lost;
+    std::map<uint64_t, Status> why;
+  };
+  Seen TakeAll() {
+    Seen seen;
+    while (auto event = server_->TryPop()) {
+      auto& counts = event->kind == ControlEvent::Kind::kConnected ? seen.connected
+                     : event->kind == ControlEvent::Kind::kFrame   ? seen.frames
+                                                                   : seen.lost;
+      ++counts[event->connection];
+      if (event->kind == ControlEvent::Kind::kLost) seen.why[event->connection] = event->status;
+    }
+    return seen;
+  }
 
   std::unique_ptr<ControlServer> server_;
 };
-
-constexpr uint16_t kType = kFirstUserType;
 
 TEST_F(ControlServerTest, FramesOfAConnectionComeInOrderUnderItsNumber) {
   const auto first = Connect("manager one");
@@ -99,31 +158,45 @@ TEST_F(ControlServerTest, APeerThatGoesIsLostAndCannotBeSentTo) {
   EXPECT_EQ(server_->PeerName(id), "a closed connection");
 }
 
-TEST_F(ControlServerTest, CloseSendsWhatIsQueuedAndMakesNoEvent) {
-  const auto client = Connect("manager");
+// It is how an owner gets rid of somebody: whoever does not close its own end must not hold it up.
+TEST_F(ControlServerTest, CloseWaitsForNobodyAndMakesNoEvent) {
+  const auto client = Connect("somebody");
   const uint64_t id = NextEvent().connection;
-  ASSERT_TRUE(server_->Send(id, kType, "last words").ok());
-  server_->Close(id);
-  EXPECT_EQ(Next(client->frames, client->frames.fd()).payload, "last words");
+  std::vector<std::unique_ptr<Greeted>> silent;  // they read nothing, and stay
+  std::vector<uint64_t> ids = {id};
+  for (int i = 0; i < 5; ++i) {
+    silent.push_back(std::make_unique<Greeted>(server_->address()));
+    ids.push_back(NextEvent().connection);
+  }
+  ASSERT_TRUE(client->connection->Send(kType, "a message that waits").ok());
+  ASSERT_TRUE(AwaitEvents());
+  const TimePoint start = Clock::now();
+  for (const uint64_t closed : ids) server_->Close(closed);
+  server_->Close(id);  // again: nothing happens
+  EXPECT_LT(SecondsSince(start), 4) << "a second each is as long as it may wait for a goodbye";
   EXPECT_EQ(Next(client->lost, client->lost.fd()).code(), StatusCode::kPeerLost);
   EXPECT_FALSE(server_->TryPop());
-  server_->Close(id);  // again: nothing happens
 }
 
-TEST_F(ControlServerTest, PeersThatAreNotServedMakeRoom) {
+TEST_F(ControlServerTest, PeersThatAreNotKeptMakeRoom) {
   const auto served = Connect("manager");
   const uint64_t id = NextEvent().connection;
   server_->Keep(id);
   std::vector<std::unique_ptr<Client>> others;
-  for (int i = 0; i < 80; ++i) others.push_back(Connect("somebody"));
-  EXPECT_EQ(Next(others.front()->lost, others.front()->lost.fd()).code(), StatusCode::kPeerLost);
+  std::vector<uint64_t> ids;
   std::vector<ControlEvent> lost;
-  for (int connected = 0; connected < 80;) {
+  for (int i = 0; i < 80; ++i) {
+    others.push_back(Connect("somebody"));
     ControlEvent event = NextEvent();
-    if (event.kind == ControlEvent::Kind::kConnected) ++connected;
-    if (event.kind == ControlEvent::Kind::kLost) lost.push_back(std::move(event));
+    for (; event.kind == ControlEvent::Kind::kLost; event = NextEvent())
+      lost.push_back(std::move(event));
+    ASSERT_EQ(event.kind, ControlEvent::Kind::kConnected);
+    ids.push_back(event.connection);
   }
+  EXPECT_EQ(Next(others.front()->lost, others.front()->lost.fd()).code(), StatusCode::kPeerLost);
   ASSERT_EQ(lost.size(), 16u) << "64 may stay";
+  for (size_t i = 0; i < lost.size(); ++i)
+    EXPECT_EQ(lost[i].connection, ids[i]) << "who came first goes first";
   EXPECT_EQ(lost.front().status.code(), StatusCode::kOutOfSpace);
   EXPECT_THAT(lost.front().status.message(), HasSubstr("somebody at 127.0.0.1:"));
   ASSERT_TRUE(server_->Send(id, kType, "to the manager").ok());
@@ -132,52 +205,102 @@ TEST_F(ControlServerTest, PeersThatAreNotServedMakeRoom) {
   EXPECT_EQ(NextEvent().frame.payload, "hello") << "who came last is heard";
 }
 
-TEST_F(ControlServerTest, WhoSendsWithoutWaitingIsLostUnlessItIsServed) {
+// An owner that is busy for long hears of those who are there when it looks, and what they asked;
+// of the others nothing is left.
+TEST_F(ControlServerTest, OfWhoMadeRoomUnheardNothingIsLeft) {
+  std::vector<std::unique_ptr<Client>> others;
+  for (int i = 0; i < 80; ++i) {
+    others.push_back(Connect("somebody"));
+    ASSERT_TRUE(others.back()->connection->Send(kType, "a question").ok());
+  }
+  for (int i = 0; i < 16; ++i)
+    (void)Next(others[static_cast<size_t>(i)]->lost, others[static_cast<size_t>(i)]->lost.fd());
+  Seen seen;
+  while (seen.frames.size() < 64) {
+    ASSERT_TRUE(AwaitEvents());
+    const Seen more = TakeAll();
+    seen.connected.insert(more.connected.begin(), more.connected.end());
+    seen.frames.insert(more.frames.begin(), more.frames.end());
+    seen.lost.insert(more.lost.begin(), more.lost.end());
+  }
+  EXPECT_EQ(seen.connected.size(), 64u);
+  EXPECT_EQ(seen.connected.begin()->first, 17u) << "the first ones of all went";
+  EXPECT_EQ(seen.frames.begin()->first, 17u);
+  EXPECT_TRUE(seen.lost.empty());
+}
+
+TEST_F(ControlServerTest, WhoIsServedMaySendAhead) {
   const auto served = Connect("manager");
   const uint64_t id = NextEvent().connection;
-  server_->Keep(id);
-  const auto other = Connect("somebody");
-  const uint64_t stranger = NextEvent().connection;
+  server_->Serve(id);
+  SendAndGo(*served, 200, size_t{100} << 10);
+  ASSERT_TRUE(AwaitEvents());
+  const std::optional<ControlEvent> first = server_->TryPop();
+  ASSERT_TRUE(first);
+  EXPECT_EQ(first->kind, ControlEvent::Kind::kLost)
+      << "what a peer that has gone wanted is not done any more";
+
+  const auto next = Connect("next manager");
+  const uint64_t next_id = NextEvent().connection;
+  server_->Serve(next_id);
+  for (int i = 0; i < 200; ++i)
+    ASSERT_TRUE(next->connection->Send(kType, std::string(size_t{100} << 10, 'x')).ok());
   for (int i = 0; i < 200; ++i) {
-    ASSERT_TRUE(served->connection->Send(kType, "order").ok());
-    ASSERT_TRUE(other->connection->Send(kType, "flood").ok());
-  }
-  int orders = 0, floods = 0;
-  while (orders < 200) {
     const ControlEvent event = NextEvent();
-    if (event.kind == ControlEvent::Kind::kFrame) ++(event.connection == id ? orders : floods);
-    if (event.kind != ControlEvent::Kind::kLost) continue;
-    EXPECT_EQ(event.connection, stranger);
-    EXPECT_THAT(event.status.message(), HasSubstr("somebody at 127.0.0.1:"));
-    EXPECT_THAT(event.status.message(), HasSubstr("without waiting"));
-    server_->Close(event.connection);
+    ASSERT_EQ(event.kind, ControlEvent::Kind::kFrame) << event.status;
+    EXPECT_EQ(event.connection, next_id);
   }
-  EXPECT_EQ(orders, 200) << "the one that is served may send ahead";
-  EXPECT_LE(floods, 200);
 }
 
 TEST_F(ControlServerTest, FramesOfStrangersDoNotPileUp) {
   const auto other = Connect("somebody");
   const uint64_t stranger = NextEvent().connection;
-  for (int i = 0; i < 100; ++i) ASSERT_TRUE(other->connection->Send(kType, "flood").ok());
-  other->connection->Close(Deadline::After(std::chrono::seconds(10)));  // all are sent
-  int floods = 0;
-  bool lost = false;
-  for (int left = 2; left > 0;) {  // for too many, and for leaving
-    const ControlEvent event = NextEvent();
-    ASSERT_EQ(event.connection, stranger);
-    if (event.kind == ControlEvent::Kind::kFrame) ++floods;
-    if (event.kind != ControlEvent::Kind::kLost) continue;
-    lost = true;
-    --left;
+  SendAndGo(*other, 16, 1);  // so many may wait
+  ASSERT_TRUE(AwaitEvents());
+  EXPECT_THAT(TakeAll().why[stranger].message(), HasSubstr("closed the connection"));
+
+  const auto flood = Connect("somebody");
+  const uint64_t flooding = NextEvent().connection;
+  server_->Keep(flooding);  // while its session is opened it has nothing to say either
+  for (int i = 0; i < 17; ++i) (void)flood->connection->Send(kType, "flood");
+  (void)Next(flood->lost, flood->lost.fd());
+  const Seen seen = TakeAll();
+  EXPECT_EQ(seen.frames.size(), 0u) << "what it has sent goes with it";
+  EXPECT_EQ(seen.lost, (std::map<uint64_t, int>{{flooding, 1}}))
+      << "once, whatever becomes of the connection";
+  EXPECT_THAT(seen.why.at(flooding).message(), HasSubstr("somebody at 127.0.0.1:"));
+  EXPECT_THAT(seen.why.at(flooding).message(), HasSubstr("without waiting"));
+}
+
+// However many they are. An owner that loads weights looks at no messages for minutes.
+TEST_F(ControlServerTest, FramesOfAllStrangersTogetherTakeNoMoreThanTheirShare) {
+  constexpr size_t kMiB = size_t{1} << 20;
+  const auto modest = Connect("modest");
+  const uint64_t modest_id = NextEvent().connection;
+  for (int i = 0; i < 2; ++i)
+    ASSERT_TRUE(modest->connection->Send(kType, std::string(kMiB, 'm')).ok());
+  for (int i = 0; i < 20; ++i) {
+    const auto flood = Connect("somebody");
+    for (int k = 0; k < 10; ++k) (void)flood->connection->Send(kType, std::string(kMiB, 'x'));
+    (void)Next(flood->lost, flood->lost.fd());  // while the owner looks at nothing
   }
-  EXPECT_TRUE(lost);
-  EXPECT_EQ(floods, 16);
+  std::map<uint64_t, int> frames, lost;
+  while (frames[modest_id] < 2 || lost.size() < 20) {
+    const ControlEvent event = NextEvent();
+    if (event.kind == ControlEvent::Kind::kFrame) ++frames[event.connection];
+    if (event.kind != ControlEvent::Kind::kLost) continue;
+    ++lost[event.connection];
+    EXPECT_EQ(event.status.code(), StatusCode::kOutOfSpace);
+    EXPECT_THAT(event.status.message(), HasSubstr("somebody at 127.0.0.1:"));
+    EXPECT_THAT(event.status.message(), HasSubstr("peers that are not served may have 4194304"));
+  }
+  EXPECT_EQ(frames, (std::map<uint64_t, int>{{modest_id, 2}})) << "of the others nothing is left";
+  EXPECT_FALSE(lost.contains(modest_id)) << "who sent most goes";
 }
 
 // Half a frame is kept until the other half comes. Of strangers there are many, and nobody knows
 // what they want.
-TEST_F(ControlServerTest, OnlyWhoIsKeptSendsLargeFrames) {
+TEST_F(ControlServerTest, OnlyWhoIsServedSendsLargeFrames) {
   const auto stranger = Connect("somebody");
   const uint64_t lost = NextEvent().connection;
   ASSERT_TRUE(stranger->connection->Send(kType, std::string(size_t{2} << 20, 'x')).ok());
@@ -188,7 +311,7 @@ TEST_F(ControlServerTest, OnlyWhoIsKeptSendsLargeFrames) {
 
   const auto manager = Connect("manager");
   const uint64_t kept = NextEvent().connection;
-  server_->Keep(kept);
+  server_->Serve(kept);
   for (const size_t size : {size_t{2} << 20, size_t{1}, kMaxFrameBytes, size_t{1} << 20}) {
     ASSERT_TRUE(manager->connection->Send(kType, std::string(size, 'x')).ok());
     const ControlEvent frame = NextEvent();

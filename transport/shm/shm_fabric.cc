@@ -21,6 +21,7 @@ constexpr auto kShmHandshakeDeadline = std::chrono::seconds(5);
 constexpr size_t kMaxPendingOnShm = 64;
 
 RareWarning shm_full_warning;
+RareLines shm_dropped_lines;
 
 // Makes this end's segment, hands it to the peer with the greeting, and returns its mapping.
 Result<Mapping> OfferSegment(int socket, const EndpointOptions& options, int wake) {
@@ -80,7 +81,8 @@ Status ShmListener::TakeNewPeers() {
     // Before another peer is dropped for it: no other user can take anybody's place.
     int pid = 0;
     if (const Status status = CheckShmCredentials(socket.get(), pid); !status.ok()) {
-      LAMINA_LOG_WARN("shm {}: dropped a peer: {}", name_, status.message());
+      if (const auto rest = shm_dropped_lines.Admit())
+        LAMINA_LOG_WARN("shm {}: dropped a peer: {}{}", name_, status.message(), *rest);
       continue;
     }
     if (goes != pending_.end()) {
@@ -124,8 +126,9 @@ Result<std::unique_ptr<Endpoint>> ShmListener::Accept(const EndpointOptions& opt
       const ShmGreeting greeting;
       (void)send(pending.socket.get(), &greeting, sizeof(greeting), MSG_NOSIGNAL);
     }
-    LAMINA_LOG_WARN("shm {}: dropped process {} during its handshake: {}", name_, pending.pid,
-                    status.message());
+    if (const auto rest = shm_dropped_lines.Admit())
+      LAMINA_LOG_WARN("shm {}: dropped process {} during its handshake: {}{}", name_, pending.pid,
+                      status.message(), *rest);
   }
   return TryAgain();
 }

@@ -18,6 +18,7 @@ constexpr auto kTcpHandshakeDeadline = std::chrono::seconds(5);
 constexpr size_t kMaxPendingOnTcp = 64;
 
 RareWarning tcp_full_warning;
+RareLines tcp_dropped_lines;
 
 }  // namespace
 
@@ -86,8 +87,9 @@ Result<std::unique_ptr<Endpoint>> TcpListener::Accept(const EndpointOptions& opt
       // through; the connection ends anyway.
       (void)SendTcpGreeting(pending.socket, {});
     }
-    LAMINA_LOG_WARN("tcp {}: dropped {} during its handshake: {}", address_, pending.name,
-                    status.message());
+    if (const auto rest = tcp_dropped_lines.Admit())
+      LAMINA_LOG_WARN("tcp {}: dropped {} during its handshake: {}{}", address_, pending.name,
+                      status.message(), *rest);
   }
   return TryAgain();
 }

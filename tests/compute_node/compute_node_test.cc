@@ -1,0 +1,164 @@
+// The compute node's daemon in this process: what becomes of its manager while strangers come, and
+// what a stranger is told.
+#include "compute_node/compute_node.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <cmath>
+#include <limits>
+#include <thread>
+
+#include "base/inbox.h"
+#include "tests/support/paths.h"
+#include "tests/support/temporary_folder.h"
+#include "transport/control_channel.h"
+#include "wire/control.pb.h"
+
+namespace lamina {
+namespace {
+
+using std::chrono::seconds;
+using testing::HasSubstr;
+
+constexpr auto kPatience = seconds(60);
+constexpr int kMoreThanMayStay = 70;
+
+// Its dummy weights are 13 GB, which nobody waits for.
+constexpr auto kLargeModel =
+    R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "torch_dtype": "bfloat16",
+  "hidden_act": "silu", "vocab_size": 1024, "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 400,
+  "num_attention_heads": 8, "num_key_value_heads": 4, "max_position_embeddings": 1024, "rms_norm_eps": 1e-05,
+  "rope_theta": 10000.0, "bos_token_id": 1, "eos_token_id": 2})";
+
+class ComputeNodeTest : public testing::Test {
+ protected:
+  struct Client {
+    Inbox<ControlFrame> frames;
+    Inbox<Status> lost;
+    std::unique_ptr<ControlConnection> connection;  // first to go: its callbacks use the inboxes
+  };
+
+  void SetUp() override {
+    ComputeNodeOptions options;
+    options.num_threads = 1;
+    auto node = ComputeNode::Create(options);
+    ASSERT_TRUE(node.ok()) << node.status();
+    node_ = std::move(*node);
+    thread_ = std::thread([this] { node_->Run(); });
+  }
+  void TearDown() override {
+    if (!thread_.joinable()) return;
+    node_->Stop();
+    thread_.join();
+  }
+
+  std::unique_ptr<Client> Connect(const std::string& hello) {
+    auto client = std::make_unique<Client>();
+    auto connection =
+        ConnectControl(node_->address(), {.hello = hello}, Deadline::After(kPatience));
+    if (!connection.ok()) throw std::runtime_error(connection.status().ToString());
+    client->connection = std::move(*connection);
+    client->connection->Start(
+        {.on_frame = [raw =
+                          client.get()](ControlFrame frame) { raw->frames.Push(std::move(frame)); },
+         .on_lost = [raw = client.get()](Status status) { raw->lost.Push(std::move(status)); }});
+    return client;
+  }
+
+  template <typename T>
+  static std::optional<T> Next(Inbox<T>& inbox) {
+    pollfd entry{inbox.fd(), POLLIN, 0};
+    poll(&entry, 1, Deadline::After(kPatience).RemainingMs());
+    return inbox.TryPop();
+  }
+
+  static control::Configured Configure(Client& client, const std::string& request) {
+    control::Configured answer;
+    EXPECT_TRUE(client.connection->Send(control::CONFIGURE_COMPUTE, request).ok());
+    const std::optional<ControlFrame> frame = Next(client.frames);
+    EXPECT_TRUE(frame && frame->type == control::CONFIGURED &&
+                answer.ParseFromString(frame->payload));
+    return answer;
+  }
+
+  const TemporaryFolder folder_;
+  std::unique_ptr<ComputeNode> node_;
+  std::thread thread_;
+};
+
+TEST_F(ComputeNodeTest, WhoWaitsForWeightsStaysWhoeverComesAndAStopWaitsForNone) {
+  WriteFile(folder_ / "config.json", kLargeModel);
+  control::ConfigureCompute request;
+  request.set_model(folder_.path());
+  request.set_load_format("dummy");
+  request.set_prepare_only(true);
+  const auto manager = Connect("manager");
+  ASSERT_TRUE(
+      manager->connection->Send(control::CONFIGURE_COMPUTE, request.SerializeAsString()).ok());
+  ASSERT_TRUE(Next(manager->frames));  // they load
+  std::vector<std::unique_ptr<Client>> others;
+  for (int i = 0; i < kMoreThanMayStay; ++i) others.push_back(Connect("somebody"));
+  ASSERT_TRUE(Next(others.front()->lost)) << "some had to make room";
+  while (manager->frames.TryPop()) {
+  }
+  const std::optional<ControlFrame> more = Next(manager->frames);
+  ASSERT_TRUE(more);
+  EXPECT_EQ(more->type, control::LOAD_PROGRESS) << "the manager is told how they load";
+  EXPECT_FALSE(manager->lost.TryPop());
+
+  const TimePoint start = Clock::now();
+  node_->Leave();
+  thread_.join();
+  EXPECT_LT(SecondsSince(start), 20) << "the rest of them took minutes";
+}
+
+TEST_F(ComputeNodeTest, WhatCannotBeParsedOrDoneMakesNobodyServed) {
+  control::ConfigureCompute request;
+  request.set_model("/nowhere");
+  for (const std::string& refused : {std::string("\xff"), request.SerializeAsString()}) {
+    const auto client = Connect("somebody");
+    EXPECT_NE(Configure(*client, refused).status(), 0u);
+    ASSERT_TRUE(
+        client->connection->Send(control::CONFIGURE_COMPUTE, std::string(size_t{2} << 20, 'x'))
+            .ok());
+    EXPECT_TRUE(Next(client->lost)) << "frames of this size are for who is served";
+  }
+}
+
+TEST_F(ComputeNodeTest, LimitsThatTakeAllMemoryAreRefusedBeforeAnythingIsMade) {
+  constexpr int kMost = std::numeric_limits<int32_t>::max();
+  for (const int num_seqs : {1, kMost}) {
+    control::ConfigureCompute request;
+    request.set_model(SourcePath("/models/tiny-stories"));
+    request.set_load_format("dummy");
+    request.set_local_kv_tokens(100);
+    control::AttentionSpec& spec = *request.mutable_attention();  // the model's
+    spec.set_num_layers(4);
+    spec.set_num_heads(8);
+    spec.set_num_kv_heads(4);
+    spec.set_head_dim(32);
+    spec.set_scale(1.0f / std::sqrt(32.0f));
+    request.mutable_limits()->set_max_num_seqs(num_seqs);
+    request.mutable_limits()->set_max_num_batched_tokens(kMost);
+    request.mutable_limits()->set_max_model_len(100);
+    EXPECT_THAT(Configure(*Connect("somebody"), request.SerializeAsString()).message(),
+                HasSubstr("2147483647 tokens in a step"));
+  }
+}
+
+TEST_F(ComputeNodeTest, ARefusalQuotesALongRequestBriefly) {
+  control::ConfigureCompute request;
+  const std::string long_text(size_t{900} << 10, '\n');
+  for (const bool prepare_only : {false, true}) {
+    request.set_model("/" + long_text);
+    request.set_prepare_only(prepare_only);
+    const control::Configured answer = Configure(*Connect("somebody"), request.SerializeAsString());
+    EXPECT_THAT(answer.message(), HasSubstr("compute node compute: "));
+    EXPECT_LT(answer.message().size(), 1100u);
+  }
+}
+
+}  // namespace
+}  // namespace lamina
