@@ -10,7 +10,7 @@ WorkerPool::WorkerPool(int num_threads) {
   for (int i = 0; i < num_threads; ++i) threads_.emplace_back([this] { Run(); });
 }
 
-WorkerPool::~WorkerPool() {
+void WorkerPool::Stop() {
   {
     std::lock_guard lock(mutex_);
     quit_ = true;
@@ -18,6 +18,10 @@ WorkerPool::~WorkerPool() {
   }
   stop_.request_stop();
   changed_.notify_all();
+}
+
+WorkerPool::~WorkerPool() {
+  Stop();
   for (std::thread& thread : threads_) thread.join();
 }
 
