@@ -25,6 +25,11 @@ constexpr int kMaxEventsPerTurn = 256;
 // for seconds.
 constexpr int kNumReaders = 4;
 
+// A tokenizer may need forty bytes for each byte of a text: one word of 7 MiB took 300 MB. Larger
+// bodies are read one at a time, by a thread of their own: they wait for each other, and small ones
+// for none of them.
+constexpr size_t kLargeBodyBytes = size_t{256} << 10;
+
 void Answer(const std::shared_ptr<Exchange>& exchange, const ordered_json& body) {
   exchange->Respond({200, "application/json", DumpJson(body), {}});
 }
@@ -58,9 +63,14 @@ ApiService::ApiService(ServiceOptions options, ServedModel model, Metrics& metri
                    std::chrono::system_clock::now().time_since_epoch())
                    .count()),
       events_(std::make_shared<Inbox<Event>>()),
+      large_reader_(1),
       readers_(kNumReaders) {}
 
-ApiService::~ApiService() = default;
+// All at once: they may wait for each other.
+ApiService::~ApiService() {
+  readers_.Stop();
+  large_reader_.Stop();
+}
 
 const std::unordered_map<std::string_view, ApiService::Route>& ApiService::Routes() {
   static const std::unordered_map<std::string_view, Route> routes = {
@@ -167,7 +177,9 @@ void ApiService::Read(const std::shared_ptr<Exchange>& exchange, ReadBody read) 
     reading_.erase(id);
     CheckIdle();
   });
-  readers_.Post([this, id, exchange, wanted, read, max_model_len = max_model_len()] {
+  WorkerPool& readers =
+      exchange->request().body.size() > kLargeBodyBytes ? large_reader_ : readers_;
+  readers.Post([this, id, exchange, wanted, read, max_model_len = max_model_len()] {
     if (!*wanted) return;
     BodyRead done{id, {}};
     try {

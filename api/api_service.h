@@ -140,7 +140,8 @@ class ApiService {
   size_t num_failed_draining_ = 0;
   std::function<void()> on_idle_;
   std::set<std::string> warned_fields_;
-  WorkerPool readers_;  // goes first: its threads use what stands above
+  WorkerPool large_reader_;  // of large bodies. These go first: their threads use what stands above
+  WorkerPool readers_;
 };
 
 }  // namespace lamina

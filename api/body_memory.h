@@ -6,15 +6,21 @@
 
 #include <atomic>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <utility>
+
+#include "api/worker_pool.h"
 
 namespace lamina {
 
 // Thread: the server's; a Share may be destroyed by any.
 class BodyMemory {
  public:
-  explicit BodyMemory(size_t limit_bytes) : limit_bytes_(limit_bytes) {}
+  // `give_back`: how memory goes back to the system.
+  explicit BodyMemory(
+      size_t limit_bytes, std::function<void()> give_back = [] { malloc_trim(0); })
+      : limit_bytes_(limit_bytes), give_back_(std::move(give_back)) {}
 
   // What one body holds. Counts until it is destroyed.
   class Share {
@@ -43,12 +49,17 @@ class BodyMemory {
   size_t limit_bytes() const { return limit_bytes_; }
 
   // The allocator keeps what was freed, and an attack or a burst of long prompts would be kept for
-  // good: after much was used, and when little is, it goes back to the system. Takes a few
-  // milliseconds then.
+  // good: after much was used, and when little is, it goes back to the system. On a thread of its
+  // own: gigabytes take a second.
   void GiveBack() {
-    if (peak_bytes_ < kMuchBytes || used_bytes_ > kLittleBytes) return;
-    malloc_trim(0);
+    if (peak_bytes_ < kMuchBytes || used_bytes_ > kLittleBytes || giving_back_.exchange(true))
+      return;
+    // What comes from here on may be too late, and counts for the next time.
     peak_bytes_ = used_bytes_.load();
+    worker_.Post([this] {
+      give_back_();
+      giving_back_ = false;
+    });
   }
 
  private:
@@ -57,8 +68,11 @@ class BodyMemory {
   static constexpr size_t kLittleBytes = size_t{1} << 20;
 
   const size_t limit_bytes_;
+  const std::function<void()> give_back_;
   std::atomic<size_t> used_bytes_ = 0;
   std::atomic<size_t> peak_bytes_ = 0;  // since memory was given back
+  std::atomic<bool> giving_back_ = false;
+  WorkerPool worker_{1};  // goes first: it uses what stands above
 };
 
 }  // namespace lamina

@@ -34,6 +34,9 @@ struct ServerOptions {
   // A connection's wait for a request, and the time to receive it.
   Clock::duration request_timeout = std::chrono::seconds(75);
   Clock::duration write_timeout = std::chrono::seconds(30);  // without a byte taken by the client
+  // Of an answer that waits for its client, beyond the time above: what slow mobile links give
+  // (EDGE, 128 kbit/s). An answer of a megabyte is then kept for a minute and a half at most.
+  size_t min_bytes_per_second = size_t{16} << 10;
 };
 
 // What to warn of when a server listens on `address`: anybody who reaches it may use the model. ""

@@ -1,5 +1,6 @@
 #include "api/http_session.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/client_patience.h"
 #include "api/http_wire.h"
 #include "base/descriptors.h"
 #include "base/log.h"
@@ -39,7 +41,15 @@ constexpr size_t kMaxAheadBytes = 64 << 10;
 constexpr size_t kMaxOpenBodyBytes = 4 << 10;  // paths that need no API key need no body
 constexpr size_t kLastPlaces = 32;             // for /health when all other places are taken
 constexpr auto kLastPlaceTimeout = std::chrono::seconds(5);
+// Of a connection: a client that is mistaken stops, one that guesses has to connect anew.
+constexpr int kMaxWrongKeys = 3;
 constexpr auto kWarningInterval = std::chrono::seconds(60);
+
+// The first pause between probes of a client whose input has ended (Session::Probe); each further
+// one is twice as long.
+constexpr auto kProbePause = std::chrono::seconds(1);
+
+constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
 // The request that a session is working on; lives as long as its handler wants.
 class SessionExchange final : public Exchange {
@@ -57,6 +67,13 @@ class SessionExchange final : public Exchange {
   void SendEvent(std::string_view data) override;
   void EndStream() override;
   void NotifyGone(std::function<void()> on_gone) override { on_gone_ = std::move(on_gone); }
+
+  // Bytes that a client reads past: an interim response before the answer, a comment in a stream.
+  // HTTP/1.0 knows no such responses.
+  bool CanProbe(const WireOptions& wire) const { return stream_begun_ || wire.chunked; }
+  std::string Probe(const WireOptions& wire) const {
+    return stream_begun_ ? WritePiece(":\n\n", wire) : std::string(kContinue);
+  }
 
   std::function<void()> TakeOnGone() { return std::exchange(on_gone_, nullptr); }
 
@@ -81,6 +98,7 @@ class Session : public std::enable_shared_from_this<Session> {
         context_(context),
         origin_(std::move(origin)),
         deadline_(socket_.get_executor()),
+        probing_(socket_.get_executor()),
         wake_(socket_.get_executor(), asio::steady_timer::time_point::max()) {
     context_.sessions.insert(this);
   }
@@ -124,8 +142,10 @@ class Session : public std::enable_shared_from_this<Session> {
   asio::awaitable<error_code> ReadBody(Parser& parser, BodyMemory::Share& share);
   asio::awaitable<void> Write(Self self);
   void StartWriting();
+  bool TakesBytes();
   void TakePiece();
   asio::awaitable<void> Watch(Self self, std::shared_ptr<SessionExchange> exchange);
+  asio::awaitable<void> Probe(std::shared_ptr<SessionExchange> exchange);
   asio::awaitable<void> Linger();
 
   void BeginWaiting();
@@ -150,6 +170,7 @@ class Session : public std::enable_shared_from_this<Session> {
   BodyMemory::Share* reading_ = nullptr;  // the body that is being read
   bool refused_body_ = false;             // ... and for which there is no memory
   asio::steady_timer deadline_;
+  asio::steady_timer probing_;
   // Never expires; cancelled when the answer was written or the client is gone.
   asio::steady_timer wake_;
 
@@ -159,10 +180,13 @@ class Session : public std::enable_shared_from_this<Session> {
   bool written_ = false;   // ... and sent
   bool too_slow_ = false;  // about to be closed: nothing more is queued
   bool broken_ = false;    // closed
+  int num_wrong_keys_ = 0;
 
   std::string queue_;
   Exchange::PieceWriter write_piece_;  // writes what follows queue_; null: nothing
   bool writing_ = false;
+  // For this answer.
+  ClientPatience patience_{context_.options.write_timeout, context_.options.min_bytes_per_second};
 };
 
 std::shared_ptr<Session> SessionExchange::Live() {
@@ -234,17 +258,26 @@ void Session::TakePiece() {
   if (current_) current_->TakeOnGone();
 }
 
+// Whether the client has made room for more: else what is sent waits for it, and not for this
+// thread, which may be busy.
+bool Session::TakesBytes() {
+  pollfd takes{socket_.native_handle(), POLLOUT, 0};
+  return poll(&takes, 1, 0) != 0;
+}
+
 asio::awaitable<void> Session::Write(Self) {
   while ((!queue_.empty() || write_piece_) && !broken_) {
     if (queue_.empty()) TakePiece();
     const std::string sending = std::exchange(queue_, {});
     for (size_t sent = 0; sent < sending.size() && !broken_;) {
-      Arm(context_.stopping ? Clock::duration(kShutdownWriteTimeout)
-                            : context_.options.write_timeout);
+      Arm(context_.stopping ? Clock::duration(kShutdownWriteTimeout) : patience_.left());
       error_code error;
       const auto rest = asio::buffer(sending.data() + sent, sending.size() - sent);
+      const bool waits = !TakesBytes();
+      const TimePoint begin = Clock::now();
       const size_t count =
           co_await socket_.async_write_some(rest, asio::redirect_error(asio::use_awaitable, error));
+      patience_.Took(count, waits ? Clock::now() - begin : Clock::duration::zero());
       sent += count;
       if (error) Lose();
     }
@@ -271,6 +304,7 @@ asio::awaitable<void> Session::Run(Self) {
     if (!wire_.keep_alive || context_.stopping) break;
     current_ = nullptr;
     answered_ = written_ = false;
+    patience_ = {context_.options.write_timeout, context_.options.min_bytes_per_second};
   }
   if (!broken_ && written_ && !context_.stopping) co_await Linger();
   Close();
@@ -309,7 +343,6 @@ asio::awaitable<bool> Session::ReadRequest() {
   InboundRequest request = TakeHeader(parser);
   if (!Screen(request, parser)) co_return true;
   if (boost::beast::iequals(parser.get()[http::field::expect], "100-continue")) {
-    static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
     co_await asio::async_write(socket_, asio::buffer(kContinue.data(), kContinue.size()),
                                asio::redirect_error(asio::use_awaitable, error));
   }
@@ -358,8 +391,7 @@ InboundRequest Session::TakeHeader(const Parser& parser) {
   const auto text = [](const auto& view) { return std::string(view.data(), view.size()); };
   InboundRequest request;
   request.method = text(message.method_string());
-  request.path = text(message.target());
-  request.path.resize(std::min(request.path.find('?'), request.path.size()));
+  request.path = PathOfTarget({message.target().data(), message.target().size()});
   request.authorization = text(message[http::field::authorization]);
   wire_ = {message.keep_alive() && !context_.stopping && !last_place_, message.version() >= 11,
            request.method == "HEAD", SafeRequestId(text(message["X-Request-Id"]))};
@@ -394,6 +426,7 @@ bool Session::Screen(const InboundRequest& request, Parser& parser) {
   }
   deadline_.cancel();
   if (!parser.is_done()) wire_.keep_alive = false;  // its body would be taken for a request
+  if (refusal->status == 401 && ++num_wrong_keys_ >= kMaxWrongKeys) wire_.keep_alive = false;
   Queue(WriteResponse(*refusal, wire_), /*last=*/true);
   return false;
 }
@@ -427,10 +460,33 @@ asio::awaitable<void> Session::Watch(Self, std::shared_ptr<SessionExchange> exch
     const ssize_t got = recv(socket_.native_handle(), into.data(), into.size(), MSG_DONTWAIT);
     buffer_.commit(room > 0 && got > 0 ? static_cast<size_t>(got) : 0);
     if (got > 0 && room > 0) continue;
+    if (got == 0 && exchange->CanProbe(wire_)) {
+      co_await Probe(exchange);
+      co_return;
+    }
     if (got > 0)
       LAMINA_LOG_WARN("a client sent more than {} bytes behind its request; it is cut off",
                       kMaxAheadBytes);
     if (got >= 0 || (errno != EAGAIN && errno != EINTR)) Lose();
+  }
+}
+
+// The client says no more. Whether it waits for its answer or is gone is not to be seen (TCP's FIN
+// says both), so something is sent that means nothing: the system of a client that is gone resets
+// the connection. A relay on the way may notice only by the second.
+asio::awaitable<void> Session::Probe(std::shared_ptr<SessionExchange> exchange) {
+  socket_.async_wait(tcp::socket::wait_error,
+                     [weak = weak_from_this(), exchange](const error_code& error) {
+                       const auto self = weak.lock();
+                       if (!error && self != nullptr && self->IsCurrent(exchange.get()))
+                         self->Lose();
+                     });
+  for (Clock::duration pause = kProbePause; IsCurrent(exchange.get()); pause *= 2) {
+    // Else the answer itself is on its way.
+    if (!write_piece_) Queue(exchange->Probe(wire_), /*last=*/false);
+    error_code ignored;
+    probing_.expires_after(pause);
+    co_await probing_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
   }
 }
 
@@ -502,6 +558,7 @@ void Session::Close() {
   error_code ignored;
   socket_.close(ignored);
   deadline_.cancel();
+  probing_.cancel();
   wake_.cancel();
 }
 

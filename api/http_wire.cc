@@ -1,6 +1,7 @@
 #include "api/http_wire.h"
 
 #include <algorithm>
+#include <boost/beast/core/string.hpp>
 #include <cstdio>
 
 #include "base/version.h"
@@ -70,6 +71,16 @@ std::string WriteEvent(std::string_view data, const WireOptions& options) {
 
 std::string WriteStreamEnd(const WireOptions& options) {
   return options.chunked ? "0\r\n\r\n" : "";
+}
+
+std::string PathOfTarget(std::string_view target) {
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (!boost::beast::iequals(target.substr(0, scheme.size()), scheme)) continue;
+    target.remove_prefix(std::min(target.find_first_of("/?", scheme.size()), target.size()));
+    if (!target.starts_with('/')) return "/";
+    break;
+  }
+  return std::string(target.substr(0, target.find('?')));
 }
 
 std::string SafeRequestId(std::string_view value) {

@@ -29,6 +29,11 @@ std::string WriteStreamHeader(const WireOptions& options);
 std::string WriteEvent(std::string_view data, const WireOptions& options);
 std::string WriteStreamEnd(const WireOptions& options);
 
+// The path that a request's target names, without the query: "/health" of "/health?a" and, as
+// requests to proxies are written and servers accept (RFC 9112, section 3.2.2), of
+// "http://host:8000/health".
+std::string PathOfTarget(std::string_view target);
+
 // What to echo: "" unless it is printable ASCII of at most 256 bytes.
 std::string SafeRequestId(std::string_view value);
 

@@ -46,10 +46,14 @@ std::string CompletionToken(const std::string& bytes) {
 
 }  // namespace
 
-void LogprobRecords::Add(const TokenEvent& event, int64_t text_offset) {
+void LogprobRecords::Add(const TokenEvent& event) {
   top_.insert(top_.end(), event.top.begin(), event.top.end());
-  tokens_.push_back({*event.token, event.logprob, static_cast<uint32_t>(text_offset),
-                     static_cast<uint32_t>(top_.size())});
+  tokens_.push_back({*event.token, event.logprob, 0, static_cast<uint32_t>(top_.size())});
+}
+
+void LogprobRecords::Place(std::span<const int64_t> offsets) {
+  size_t token = tokens_.size() - offsets.size();
+  for (const int64_t offset : offsets) tokens_[token++].text_offset = static_cast<uint32_t>(offset);
 }
 
 LogprobWriter::LogprobWriter(ApiKind kind, const Tokenizer& tokenizer,

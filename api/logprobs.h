@@ -26,7 +26,11 @@ class LogprobRecords {
   };
 
   // REQUIRES: event.token.
-  void Add(const TokenEvent& event, int64_t text_offset);
+  void Add(const TokenEvent& event);
+
+  // Where the texts of the last tokens begin, as Detokenizer::TakeOffsets says. REQUIRES: so many
+  // were added.
+  void Place(std::span<const int64_t> offsets);
   void Clear() { *this = {}; }
 
   const std::vector<Token>& tokens() const { return tokens_; }

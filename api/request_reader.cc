@@ -12,6 +12,9 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
+// A template may make one of a small body.
+constexpr size_t kLongTextBytes = size_t{256} << 10;
+
 }  // namespace
 
 RequestReader::RequestReader(const ServedModel& model)
@@ -57,11 +60,20 @@ Status RequestReader::CheckLength(const std::string& text, int64_t max_model_len
                          std::to_string(max_model_len) + " tokens: its tokens never spell so many");
 }
 
-Result<std::vector<TokenId>> RequestReader::Encode(const std::string& text, bool add_special_tokens,
+// Long ones one at a time.
+Result<std::vector<TokenId>> RequestReader::Tokens(const std::string& text, bool add_special_tokens,
                                                    int64_t max_model_len) const {
   LAMINA_RETURN_IF_ERROR(CheckLength(text, max_model_len));
+  std::optional<MutexLock> lock;
+  if (text.size() > kLongTextBytes) lock.emplace(encoding_long_);
+  return model_.tokenizer->Encode(text, add_special_tokens);
+}
+
+// For the model.
+Result<std::vector<TokenId>> RequestReader::Encode(const std::string& text, bool add_special_tokens,
+                                                   int64_t max_model_len) const {
   LAMINA_ASSIGN_OR_RETURN(std::vector<TokenId> tokens,
-                          model_.tokenizer->Encode(text, add_special_tokens));
+                          Tokens(text, add_special_tokens, max_model_len));
   // Tokens may have been added to a tokenizer and not to its model.
   for (const TokenId token : tokens) {
     if (token < model_.config.vocab_size) continue;
@@ -81,6 +93,7 @@ bool RequestReader::StartsWithBos(const std::string& text) const {
 Result<std::string> RequestReader::RenderChat(const ChatInput& input) const {
   if (model_.chat_template == nullptr)
     return InvalidArgument(model_.no_chat_reason + "; use /v1/completions");
+  const MutexLock lock(rendering_);
   auto text = model_.chat_template->Render(input);
   if (!text.ok()) return InvalidArgument("chat template: " + text.status().message());
   return text;
@@ -156,9 +169,7 @@ std::optional<ApiError> RequestReader::ReadTokenize(const std::string& body, int
   }
   const bool add_special_tokens =
       request.add_special_tokens.value_or(chat == nullptr || !StartsWithBos(text));
-  if (const Status status = CheckLength(text, max_model_len); !status.ok())
-    return ApiError{400, status.message(), field};
-  const Result<std::vector<TokenId>> encoded = model_.tokenizer->Encode(text, add_special_tokens);
+  const Result<std::vector<TokenId>> encoded = Tokens(text, add_special_tokens, max_model_len);
   if (!encoded.ok()) return ApiError{400, encoded.status().message(), field};
   const std::vector<TokenId>& tokens = *encoded;
   std::string answer = "{\"count\":" + std::to_string(tokens.size()) +

@@ -12,6 +12,7 @@
 #include "api/exchange.h"
 #include "api/generation.h"
 #include "api/requests.h"
+#include "base/mutex.h"
 #include "model/model_config.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -35,8 +36,10 @@ struct ReadRequest {
   std::vector<std::string> unknown_fields;
 };
 
-// Thread: any; immutable. `max_model_len`: text that cannot fit into so many tokens is refused
-// before the work of tokenising it.
+// Thread: any. What takes much memory is done by one thread at a time, while others that need it
+// wait: chat templates, which may make 256 MB each, and the tokenising of long texts.
+// `max_model_len`: text that cannot fit into so many tokens is refused before the work of
+// tokenising it.
 class RequestReader {
  public:
   explicit RequestReader(const ServedModel& model);  // borrows
@@ -58,6 +61,8 @@ class RequestReader {
                                          ReadRequest& out) const;
 
   std::optional<ApiError> CheckModel(const std::string& model) const;
+  Result<std::vector<TokenId>> Tokens(const std::string& text, bool add_special_tokens,
+                                      int64_t max_model_len) const;
   Status CheckLength(const std::string& text, int64_t max_model_len) const;
   Result<std::vector<TokenId>> Encode(const std::string& text, bool add_special_tokens,
                                       int64_t max_model_len) const;
@@ -66,6 +71,8 @@ class RequestReader {
 
   const ServedModel& model_;
   RequestRules rules_;
+  mutable Mutex rendering_;      // held while a template makes a prompt
+  mutable Mutex encoding_long_;  // held while a long text is tokenised
 };
 
 }  // namespace lamina

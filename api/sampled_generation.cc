@@ -14,7 +14,8 @@ SampledGeneration::SampledGeneration(GenerationSpec spec, const Server& server,
   for (const GenerationSpec::Prompt& prompt : spec_.prompts) {
     for (int i = 0; i < options.best_of; ++i) {
       DetokenizerOptions text{options.stop, options.include_stop_in_output,
-                              options.skip_special_tokens, options.min_tokens};
+                              options.skip_special_tokens, options.min_tokens,
+                              options.sampling.num_logprobs() >= 0};
       choices_.push_back(
           {Detokenizer(tokenizer_, std::move(text), prompt.tokens), {}, false, false, 0, 0});
       choices_.back().output.index = static_cast<int>(choices_.size()) - 1;
@@ -96,16 +97,21 @@ void SampledGeneration::TakeToken(Choice& choice, const TokenEvent& event) {
   ++choice.num_tokens;
   choice.logprob += event.logprob;
   if (event.index == 0) usage_.cached_tokens += event.num_cached;
-  if (spec_.options.sampling.num_logprobs() >= 0)
-    choice.output.logprobs.Add(event, choice.detokenizer.num_characters());
+  const bool with_logprobs = spec_.options.sampling.num_logprobs() >= 0;
+  if (with_logprobs) choice.output.logprobs.Add(event);
   const bool ends_it = event.finish == FinishReason::kStop && event.stop_token.has_value();
-  if (!ends_it || spec_.options.include_stop_in_output)
+  if (!ends_it || spec_.options.include_stop_in_output) {
     choice.output.text += choice.detokenizer.Push(*event.token);
+  } else {
+    choice.detokenizer.Skip();
+  }
+  if (with_logprobs) choice.output.logprobs.Place(choice.detokenizer.TakeOffsets());
 }
 
 void SampledGeneration::FinishChoice(Choice& choice, const TokenEvent& event) {
   choice.done = true;
   choice.output.text += choice.detokenizer.Finish();
+  choice.output.logprobs.Place(choice.detokenizer.TakeOffsets());
   choice.output.finish = event.finish;
   const auto& asked_for = spec_.options.stop_token_ids;
   // The held-back end became complete by the last, incomplete character.

@@ -11,7 +11,7 @@ WorkerPool::WorkerPool(int num_threads) {
   for (int i = 0; i < num_threads; ++i) threads_.emplace_back([this] { Run(); });
 }
 
-WorkerPool::~WorkerPool() {
+void WorkerPool::Stop() {
   {
     MutexLock lock(mutex_);
     quit_ = true;
@@ -19,6 +19,10 @@ WorkerPool::~WorkerPool() {
   }
   stop_.request_stop();
   changed_.NotifyAll();
+}
+
+WorkerPool::~WorkerPool() {
+  Stop();
   for (std::thread& thread : threads_) thread.join();
 }
 

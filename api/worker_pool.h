@@ -11,15 +11,18 @@
 
 namespace lamina {
 
-// Thread: Post from any; the rest from the owner.
+// Thread: Post and Stop from any; the rest from the owner.
 class WorkerPool {
  public:
   explicit WorkerPool(int num_threads);
 
-  // Waits for what runs, which its TimeBudgets end soon; what has not begun is dropped.
+  // As Stop, and waits for what runs, which its TimeBudgets end.
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
+
+  // What runs is to end soon, and what has not begun is dropped; does not wait.
+  void Stop();
 
   // Calls `work` on some thread, in the order of the calls. It must not throw.
   void Post(std::function<void()> work);

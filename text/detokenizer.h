@@ -4,6 +4,8 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/ids.h"
@@ -16,6 +18,7 @@ struct DetokenizerOptions {
   bool include_stop_in_output = false;
   bool skip_special_tokens = true;
   int64_t min_tokens = 0;  // stop strings are not looked for before so many tokens
+  bool offsets = false;    // somebody calls TakeOffsets()
 };
 
 // Everything that was returned, joined, is the text of prompt + continuation without the prompt's
@@ -32,25 +35,36 @@ class Detokenizer {
   // The text that is certain now, often one token's. Once a stop string was found: "".
   std::string Push(TokenId token);
 
+  // A token that adds nothing to the text, as the one that ends it.
+  void Skip();
+
   // What was held back: nothing follows.
   std::string Finish();
 
-  // Characters of the text so far, with those that are held back: where the next token's text
-  // begins.
-  int64_t num_characters() const { return num_characters_; }
+  // Where the texts of the last tokens begin, in characters of the whole text: of those whose place
+  // has become certain and was not taken before. A token that is part of a character begins where
+  // that character does, or what stands for it; it waits, and those behind it, until that is known.
+  // When text was returned, none waits.
+  std::vector<int64_t> TakeOffsets() { return std::exchange(offsets_, {}); }
 
   // The stop string that ended the text.
   const std::optional<std::string>& matched_stop() const { return matched_stop_; }
 
  private:
   std::string TakeCertain();
+  void Place(TokenId token, bool was_at_start, bool grew);
+  void Settle(std::string_view became);
 
   const Tokenizer& tokenizer_;
   DetokenizerOptions options_;
   DecodeState state_;
   std::string held_;  // complete text that has not been returned
   int64_t num_tokens_ = 0;
-  int64_t num_characters_ = 0;
+  int64_t num_characters_ = 0;  // of the text so far, with those that are held back
+  std::string pending_;         // for offsets: state_.incomplete
+  // Of the last tokens, whose place is not certain: where in pending_ each begins.
+  std::vector<size_t> waiting_;
+  std::vector<int64_t> offsets_;  // that were not taken
   std::optional<std::string> matched_stop_;
 };
 

@@ -93,6 +93,7 @@ class Evaluator {
   Flow ExecuteIf(const Node& node);
   Flow ExecuteFor(const Node& node);
   void ExecuteSet(const Node& node);
+  void Grow(const Node& node);
   void SetAttribute(const Node& node, const Value& value);
   void Bind(const Node& node, const Value& item);
   static Value MakeLoop(const List& items, size_t i);
@@ -228,7 +229,30 @@ Value Evaluator::Capture(const Block& block) {
   return Value(std::exchange(output_, std::move(before)));
 }
 
+// {% set x.y = x.y + ... %}, as templates do that keep a list of what they have seen.
+bool GrowsItsTarget(const Node& node) {
+  if (!node.into_attribute || node.expr->kind != Expr::Kind::kBinary || node.expr->name != "+")
+    return false;
+  const Expr& left = *node.expr->args[0];
+  if (left.kind != Expr::Kind::kAttribute || left.name != node.names[1]) return false;
+  return left.args[0]->kind == Expr::Kind::kName && left.args[0]->name == node.names[0];
+}
+
+// The target lets go of its old value before the new one is made: a list that nobody else holds is
+// not copied for each entry that it gets.
+void Evaluator::Grow(const Node& node) {
+  const Expr& sum = *node.expr;
+  if (!Step(sum.line)) return;
+  Value left = Evaluate(*sum.args[0]);
+  const Value right = Evaluate(*sum.args[1]);
+  if (!error_.ok()) return;
+  SetAttribute(node, Value());
+  if (!error_.ok()) return;
+  SetAttribute(node, Take(sum.line, ApplyOperator(sum.name, std::move(left), right, meter_)));
+}
+
 void Evaluator::ExecuteSet(const Node& node) {
+  if (GrowsItsTarget(node)) return Grow(node);
   Value value = Evaluate(*node.expr);
   node.into_attribute ? SetAttribute(node, value) : Bind(node, value);
 }
@@ -522,12 +546,12 @@ void Evaluator::BindParameters(const Expr& expr, const Node& macro, const Argume
 }
 
 Value Evaluator::EvaluateBinary(const Expr& expr) {
-  const Value left = Evaluate(*expr.args[0]);
+  Value left = Evaluate(*expr.args[0]);
   if (expr.name == "and") return left.Truthy() ? Evaluate(*expr.args[1]) : left;
   if (expr.name == "or") return left.Truthy() ? left : Evaluate(*expr.args[1]);
   const Value right = Evaluate(*expr.args[1]);
   if (!error_.ok()) return Value();
-  return Take(expr.line, ApplyOperator(expr.name, left, right, meter_));
+  return Take(expr.line, ApplyOperator(expr.name, std::move(left), right, meter_));
 }
 
 }  // namespace

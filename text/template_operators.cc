@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <utility>
 
 namespace lamina::chat {
 namespace {
@@ -55,16 +56,15 @@ Result<Value> CombineNumbers(std::string_view op, const Value& left, const Value
   return Value(a - std::floor(a / b) * b);
 }
 
-Result<Value> Add(const Value& left, const Value& right, Meter& meter) {
+Result<Value> Add(Value left, const Value& right, Meter& meter) {
   if (left.string() != nullptr && right.string() != nullptr) {
     LAMINA_RETURN_IF_ERROR(meter.Text(left.string()->size() + right.string()->size()));
     return Value(*left.string() + *right.string());
   }
   if (left.list() == nullptr || right.list() == nullptr) return CombineNumbers("+", left, right);
   LAMINA_RETURN_IF_ERROR(meter.Entries(left.list()->size() + right.list()->size()));
-  List joined = *left.list();
-  joined.insert(joined.end(), right.list()->begin(), right.list()->end());
-  return Value(std::move(joined));
+  left.Extend(*right.list());
+  return left;
 }
 
 Result<bool> Less(std::string_view op, const Value& left, const Value& right, Meter& meter) {
@@ -119,8 +119,7 @@ Result<Value> Truth(const Result<bool>& result, bool expected) {
 
 }  // namespace
 
-Result<Value> ApplyOperator(std::string_view op, const Value& left, const Value& right,
-                            Meter& meter) {
+Result<Value> ApplyOperator(std::string_view op, Value left, const Value& right, Meter& meter) {
   if (op == "==") return Truth(Equal(left, right, meter), true);
   if (op == "!=") return Truth(Equal(left, right, meter), false);
   if (op == "in") return Truth(Contains(right, left, meter), true);
@@ -135,7 +134,7 @@ Result<Value> ApplyOperator(std::string_view op, const Value& left, const Value&
   if (op == ">") return Truth(Less(op, right, left, meter), true);
   if (op == "<=") return Truth(Less(op, right, left, meter), false);
   if (op == ">=") return Truth(Less(op, left, right, meter), false);
-  if (op == "+") return Add(left, right, meter);
+  if (op == "+") return Add(std::move(left), right, meter);
   return CombineNumbers(op, left, right);
 }
 

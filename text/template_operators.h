@@ -11,9 +11,8 @@ namespace lamina::chat {
 
 // `op`: + - * / // % ~ == != < <= > >= in "not in". Integers stay integers, except for /.
 // kInvalidArgument: these two values cannot be combined so, or the result does not fit into 64
-// bits; kOutOfSpace.
-Result<Value> ApplyOperator(std::string_view op, const Value& left, const Value& right,
-                            Meter& meter);
+// bits; kOutOfSpace. A list that only `left` holds is not copied to add to it.
+Result<Value> ApplyOperator(std::string_view op, Value left, const Value& right, Meter& meter);
 
 // Where `part` begins in `text` at or behind `from`; npos: nowhere. Takes time in proportion to
 // their lengths, whatever they are.

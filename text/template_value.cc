@@ -104,6 +104,22 @@ Value::Value(Dict value) {
   data_ = std::make_shared<Sized<Dict>>(Sized<Dict>{std::move(value), text_bytes, depth});
 }
 
+void Value::Extend(const List& entries) {
+  auto& sized = std::get<std::shared_ptr<Sized<List>>>(data_);
+  if (sized.use_count() > 1) {
+    auto own = std::make_shared<Sized<List>>();
+    own->value.reserve(sized->value.size() + entries.size());
+    own->value = sized->value;
+    own->text_bytes = sized->text_bytes;
+    own->depth = sized->depth;
+    sized = std::move(own);
+  }
+  for (const Value& entry : entries) {
+    Count(entry, 0, sized->text_bytes, sized->depth);
+    sized->value.push_back(entry);
+  }
+}
+
 size_t Value::text_bytes() const {
   if (string() != nullptr) return string()->size();
   if (const auto* sized = Pointee<Sized<List>>()) return sized->text_bytes;

@@ -79,6 +79,10 @@ class Value {
     return sized == nullptr ? nullptr : &sized->value;
   }
   const Function* function() const { return Pointee<const Function>(); }
+  // The entries come behind those of this list. Where other values share it they keep it as it was,
+  // and all of it is copied; else only `entries` are. REQUIRES: list(), and `entries` belong to
+  // another value.
+  void Extend(const List& entries);
   // Nullptr unless dict(); for namespace() objects.
   Dict* mutable_dict() { return const_cast<Dict*>(dict()); }
   const std::string& undefined_name() const;  // REQUIRES: is_undefined()

@@ -202,6 +202,22 @@ TEST_F(HttpApi, CompletionLogprobs) {
   EXPECT_EQ(logprobs["top_logprobs"][0], (json{{" Once", -0.25}, {" upon", -1.25}}));
 }
 
+// Tokens that are no whole character count as what the text has in their place.
+TEST_F(HttpApi, TextOffsetsAreThoseOfTheText) {
+  StartServer(AlwaysAnswer({229, 155, 488, 229, 2}));  // two bytes of a snowman, " Once", one byte
+  json body = {{"prompt", "x"}, {"logprobs", 0}};
+  const json choice = Post("/v1/completions", body).json()["choices"][0];
+  EXPECT_EQ(choice["text"], "\xEF\xBF\xBD\xEF\xBF\xBD Once\xEF\xBF\xBD");
+  EXPECT_EQ(choice["logprobs"]["text_offset"], (json{0, 1, 2, 7, 8}));
+  body["stream"] = true;
+  json offsets = json::array();
+  for (const json& event : Stream("/v1/completions", body)) {
+    for (const json& offset : event["choices"][0]["logprobs"]["text_offset"])
+      offsets.push_back(offset);
+  }
+  EXPECT_EQ(offsets, choice["logprobs"]["text_offset"]);
+}
+
 // The fake engine's log-probabilities fall along an answer: the shortest is the most likely by
 // token.
 TEST_F(HttpApi, BestOfReturnsTheMostLikelyByToken) {

@@ -1,14 +1,20 @@
 // Connections: keep-alive, limits, strange clients, starting and stopping.
 #include <atomic>
+#include <chrono>
+#include <future>
 #include <random>
 #include <thread>
 
+#include "api/body_memory.h"
+#include "api/client_patience.h"
+#include "api/http_wire.h"
 #include "tests/support/http_fixture.h"
 
 namespace lamina::testing {
 namespace {
 
 using nlohmann::json;
+using std::chrono::seconds;
 using ::testing::HasSubstr;
 
 class HttpLimits : public HttpTest {};
@@ -165,6 +171,64 @@ TEST_F(HttpLimits, LongTextsAreReadBesideTheConnections) {
   EXPECT_GT(num_healthy, 50);
 }
 
+// Keeps whoever encodes a long text until it is told to let go, and counts them.
+class GatedTokenizer final : public Tokenizer {
+ public:
+  static constexpr size_t kLongBytes = 300'000;
+  explicit GatedTokenizer(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+
+  std::atomic<int> num_inside = 0, most_inside = 0;
+  std::atomic<bool> open = false;
+
+  Result<std::vector<TokenId>> Encode(std::string_view text,
+                                      bool add_special_tokens) const override {
+    if (text.size() < kLongBytes) return tokenizer_.Encode(text, add_special_tokens);
+    auto& self = const_cast<GatedTokenizer&>(*this);
+    const int inside = ++self.num_inside;
+    if (inside > most_inside) self.most_inside = inside;
+    const Deadline deadline = Soon();
+    while (!open && !deadline.Passed()) std::this_thread::yield();
+    --self.num_inside;
+    return std::vector<TokenId>{1};
+  }
+  int64_t MinTokens(std::string_view text) const override { return tokenizer_.MinTokens(text); }
+  void Append(DecodeState& state, TokenId id, bool skip_special, std::string& text) const override {
+    tokenizer_.Append(state, id, skip_special, text);
+  }
+  std::string TokenBytes(TokenId id) const override { return tokenizer_.TokenBytes(id); }
+  std::string IdToPiece(TokenId id) const override { return tokenizer_.IdToPiece(id); }
+  int64_t vocab_size() const override { return tokenizer_.vocab_size(); }
+  std::optional<TokenId> bos() const override { return tokenizer_.bos(); }
+  std::optional<TokenId> eos() const override { return tokenizer_.eos(); }
+
+ private:
+  const Tokenizer& tokenizer_;
+};
+
+TEST_F(HttpLimits, LongTextsAreTokenisedOneAtATimeAndShortOnesBesideThem) {
+  max_model_len_ = 10'000'000;
+  GatedTokenizer gated(tokenizer());
+  tokenizer_ = &gated;
+  StartServer();
+  std::vector<std::thread> clients;
+  std::atomic<int> num_answered = 0;
+  for (int i = 0; i < 6; ++i) {
+    clients.emplace_back([&] {
+      num_answered +=
+          Post("/tokenize", {{"prompt", std::string(GatedTokenizer::kLongBytes, 'a')}}).status ==
+          200;
+    });
+  }
+  const Deadline deadline = Soon();
+  while (gated.num_inside == 0 && !deadline.Passed()) std::this_thread::yield();
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(Post("/tokenize", {{"prompt", "Once"}}).status, 200);
+  EXPECT_EQ(gated.num_inside, 1);
+  gated.open = true;
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(num_answered, 6);
+  EXPECT_EQ(gated.most_inside, 1);
+}
+
 TEST_F(HttpLimits, TextThatCannotFitIsRefusedBeforeItIsTokenised) {
   StartServer();
   for (const char* path : {"/tokenize", "/v1/completions"}) {
@@ -240,6 +304,59 @@ TEST_F(HttpLimits, LargeAnswersComeInPieces) {
   next.Close();  // and a client may leave in the middle of it
   EXPECT_EQ(Get("/health").status, 200);
   EXPECT_TRUE(engine_->WaitUntilIdle(Soon()));
+}
+
+// It takes a little again and again, so that no single wait is too long.
+TEST_F(HttpLimits, AClientThatTakesItsAnswerTooSlowlyIsCutOff) {
+  options_.write_timeout = milliseconds(100);
+  options_.min_bytes_per_second = size_t{1} << 40;  // so that any client is slow
+  StartServer(AlwaysAnswer(std::vector<TokenId>(1000, 488)));
+  ClientConnection slow(port(), /*receive_buffer_bytes=*/4096);
+  slow.SendRequest("POST", "/v1/completions",
+                   R"({"prompt": "x", "max_tokens": 1000, "logprobs": 20, "n": 64})",
+                   "Connection: close\r\n");
+  while (slow.Fill()) EXPECT_EQ(Get("/health").status, 200);
+  EXPECT_FALSE(slow.ReceiveUntil("\"total_tokens\""));
+  EXPECT_TRUE(engine_->WaitUntilIdle(Soon()));
+}
+
+TEST(ClientPatience, LastsForTheSlowestRateThatIsServed) {
+  ClientPatience patience(seconds(30), /*bytes_per_second=*/1000);
+  EXPECT_EQ(patience.left(), seconds(30));
+  patience.Took(0, seconds(20));
+  EXPECT_EQ(patience.left(), seconds(10));
+  patience.Took(5000, seconds(0));
+  EXPECT_EQ(patience.left(), seconds(15));
+  patience.Took(size_t{1} << 40, seconds(3));
+  EXPECT_EQ(patience.left(), seconds(30)) << "what was taken fast is not saved up";
+  for (int i = 0; i < 1000; ++i) patience.Took(1000, seconds(1));
+  EXPECT_EQ(patience.left(), seconds(30)) << "just fast enough";
+  patience.Took(1, seconds(29));
+  patience.Took(1, seconds(2));
+  EXPECT_EQ(patience.left(), seconds(0));
+}
+
+// It takes a second after gigabytes, in which the server's thread has its connections to serve.
+TEST(BodyMemory, GoesBackBesideTheCallerAndOnceAtATime) {
+  std::promise<void> go;
+  const std::shared_future<void> gone = go.get_future().share();
+  std::atomic<int> num_begun = 0;
+  const auto memory = std::make_shared<BodyMemory>(size_t{1} << 30, [&] {
+    ++num_begun;
+    gone.wait_for(seconds(30));
+  });
+  const auto use = [&] { BodyMemory::Share(memory).Set(size_t{100} << 20); };
+  memory->GiveBack();  // nothing was used
+  use();
+  memory->GiveBack();
+  const Deadline deadline = Soon();
+  while (num_begun == 0 && !deadline.Passed()) std::this_thread::yield();
+  use();
+  for (int i = 0; i < 10; ++i) memory->GiveBack();
+  EXPECT_EQ(num_begun, 1);
+  go.set_value();
+  while (num_begun == 1 && !deadline.Passed()) memory->GiveBack();
+  EXPECT_EQ(num_begun, 2) << "what was used in the meantime counts";
 }
 
 TEST_F(HttpLimits, SlowRequestsAreCutOff) {
@@ -332,6 +449,38 @@ TEST_F(HttpLimits, WhatTheHeaderShowsIsRefusedBeforeTheBody) {
   EXPECT_EQ(nowhere.Receive().status, 404);
   EXPECT_EQ(Request("GET", "/health", std::string(5'000, 'x')).status, 413)
       << "no key, no long body";
+}
+
+TEST_F(HttpLimits, AFewWrongKeysEndTheConnection) {
+  options_.service.api_key = "sesame";
+  StartServer();
+  ClientConnection connection(port());
+  const std::string right = "Authorization: Bearer sesame\r\n";
+  for (const char* connection_header : {"keep-alive", "keep-alive", "close"}) {
+    connection.SendRequest("GET", "/v1/models", "", right);
+    EXPECT_EQ(connection.Receive().status, 200);
+    connection.SendRequest("GET", "/v1/models", "", "Authorization: Bearer simsim\r\n");
+    const ClientResponse refused = connection.Receive();
+    EXPECT_EQ(refused.status, 401);
+    EXPECT_EQ(refused.headers.at("connection"), connection_header);
+  }
+  EXPECT_TRUE(connection.ReceivedEnd());
+}
+
+// As they are sent to proxies; servers have to accept them.
+TEST_F(HttpLimits, TargetsMayNameTheServer) {
+  for (const char* target : {"/health", "/health?x=http://a/b", "http://test/health",
+                             "HTTP://test:80/health?x", "https://[::1]/health"})
+    EXPECT_EQ(PathOfTarget(target), "/health") << target;
+  for (const char* target : {"http://test", "http://test?x/y", "http://", "http:///"})
+    EXPECT_EQ(PathOfTarget(target), "/") << target;
+  EXPECT_EQ(PathOfTarget("*"), "*");
+  EXPECT_EQ(PathOfTarget(""), "");
+  EXPECT_EQ(PathOfTarget("test:80"), "test:80");
+  StartServer();
+  EXPECT_EQ(Get("http://test/health").status, 200);
+  EXPECT_EQ(Request("POST", "http://test/v1/completions?y", R"({"prompt": "x"})").status, 200);
+  EXPECT_EQ(Get("http://test/nowhere").status, 404);
 }
 
 TEST_F(HttpLimits, TheLargestOfTooManyBodiesIsRefused) {

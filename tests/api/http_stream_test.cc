@@ -195,6 +195,61 @@ TEST_F(HttpStream, AClientThatLeavesBeforeAnythingWasSentAborts) {
   EXPECT_TRUE(engine_->WaitForAborts(2, Soon()));
 }
 
+// TCP says the same of a client that has nothing more to say and of one that is gone.
+TEST_F(HttpStream, AClientThatHasSaidAllGetsItsAnswer) {
+  StartServer(AlwaysAnswer({488, 489, 2}));
+  for (const bool stream : {false, true}) {
+    engine_->PauseAfter(0);
+    ClientConnection connection(port());
+    connection.SendRequest("POST", "/v1/completions",
+                           json{{"prompt", "x"}, {"stream", stream}}.dump());
+    connection.CloseSending();
+    ASSERT_TRUE(connection.ReceiveUntil("HTTP/1.1 100 Continue\r\n\r\n"));  // the end was seen
+    engine_->Resume();
+    EXPECT_TRUE(connection.ReceiveUntil(stream ? "[DONE]" : "\"finish_reason\":\"stop\""));
+    EXPECT_TRUE(connection.ReceivedEnd());
+  }
+  engine_->PauseAfter(1);
+  ClientConnection begun(port());
+  begun.SendRequest("POST", "/v1/completions", R"({"prompt": "x", "stream": true})");
+  ASSERT_TRUE(begun.ReceiveUntil("Once"));
+  begun.SendRequest("GET", "/version");
+  begun.CloseSending();
+  ASSERT_TRUE(begun.ReceiveUntil("3\r\n:\n\n\r\n"));  // a comment in the stream
+  engine_->Resume();
+  EXPECT_TRUE(begun.ReceiveUntil("[DONE]"));
+  EXPECT_TRUE(begun.ReceiveUntil("0.1.0"));  // and what it had asked for behind it
+  EXPECT_TRUE(begun.ReceivedEnd());
+}
+
+TEST_F(HttpStream, AClientThatHasSaidAllAndLeavesAborts) {
+  StartServer(AlwaysAnswer({488, 489, 2}));
+  engine_->PauseAfter(0);
+  ClientConnection connection(port());
+  connection.SendRequest("POST", "/v1/completions", R"({"prompt": "x"})");
+  connection.CloseSending();
+  ASSERT_TRUE(connection.ReceiveUntil("HTTP/1.1 100 Continue\r\n\r\n"));
+  connection.Close();  // which says nothing more to the server
+  EXPECT_TRUE(engine_->WaitForAborts(1, Soon()));
+  const std::string body = R"({"prompt": "x"})";
+  ClientConnection old(port());
+  old.Send("POST /v1/completions HTTP/1.0\r\nContent-Length: " + std::to_string(body.size()) +
+           "\r\n\r\n" + body);
+  old.CloseSending();  // HTTP/1.0 has nothing that it could be sent before its answer
+  EXPECT_TRUE(engine_->WaitForAborts(2, Soon()));
+  EXPECT_TRUE(old.ReceivedEnd());
+}
+
+TEST_F(HttpStream, TokensThatComeSlowlyAreNoReasonToEndAStream) {
+  options_.write_timeout = milliseconds(50);
+  options_.min_bytes_per_second = size_t{1} << 40;  // no client takes so much
+  StartServer(AlwaysAnswer(std::vector<TokenId>(20, 488)));
+  engine_->SetTokenTime(milliseconds(10));
+  const auto events =
+      Stream("/v1/completions", {{"prompt", "x"}, {"stream", true}, {"max_tokens", 20}});
+  EXPECT_EQ(events.size(), 20u);
+}
+
 TEST_F(HttpStream, ASecondRequestOnTheSameConnectionIsWatchedToo) {
   StartServer(AlwaysAnswer({488, 489, 2}));
   ClientConnection connection(port());

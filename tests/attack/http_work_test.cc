@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <fstream>
 #include <string>
 #include <thread>
 
@@ -23,15 +22,6 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 const std::string kModel = SourcePath("/models/tiny-stories");
-
-// A line of /proc/PID/status, "VmRSS" or "VmHWM", in MiB; 0 if it cannot be read.
-int64_t MemoryMib(pid_t pid, const std::string& name) {
-  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with(name + ":")) return std::stoll(line.substr(name.size() + 1)) / 1024;
-  }
-  return 0;
-}
 
 // What came back on a bare socket: its beginning, its end and how much it was in all.
 struct Raw {

@@ -18,7 +18,7 @@ class TextFile : public ::testing::Test {
  protected:
   std::string Refusal(const std::string& path) {
     const Result<std::string> text = ReadTextFile(path);
-    EXPECT_EQ(text.status().code(), StatusCode::kNotFound);
+    EXPECT_EQ(text.status().code(), StatusCode::kInvalidArgument);  // not as one that is not there
     EXPECT_THAT(text.status().message(), HasSubstr(path));
     return text.status().message();
   }

@@ -35,6 +35,8 @@ ClientConnection::ClientConnection(uint16_t port, int receive_buffer_bytes)
   EXPECT_EQ(connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
 }
 
+void ClientConnection::CloseSending() { shutdown(fd_, SHUT_WR); }
+
 void ClientConnection::Close() {
   if (fd_ >= 0) close(fd_);
   fd_ = -1;
@@ -95,7 +97,11 @@ bool ClientConnection::ReceivedEnd() {
 
 ClientResponse ClientConnection::Receive() {
   ClientResponse response;
-  const std::string status_line = TakeLine();
+  std::string status_line = TakeLine();
+  while (status_line.starts_with("HTTP/1.1 100")) {
+    TakeLine();
+    status_line = TakeLine();
+  }
   if (status_line.size() < 12) return response;
   response.status = std::stoi(status_line.substr(9, 3));
   for (std::string line = TakeLine(); !line.empty(); line = TakeLine()) {
@@ -150,7 +156,7 @@ void HttpTest::StartServer(FakeEngine::Script script) {
                                          max_model_len_, kEos);
   ServedModel model;
   model.name = "tiny";
-  model.tokenizer = &tokenizer();
+  model.tokenizer = tokenizer_;
   if (with_chat_template_) {
     chat_template_ = ChatTemplate::Load(TinyStoriesDir()).value();
     model.chat_template = chat_template_.get();

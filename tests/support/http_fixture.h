@@ -44,15 +44,16 @@ class ClientConnection {
   bool Send(const std::string& bytes);  // false if the server closed
   void SendRequest(const std::string& method, const std::string& path, const std::string& body = "",
                    const std::string& more_headers = "");
-  ClientResponse Receive();
+  ClientResponse Receive();  // past interim ones
 
   // Reads until `text` was seen; false at the end of the connection.
   bool ReceiveUntil(const std::string& text);
   bool ReceivedEnd();  // waits for the server to close
+  bool Fill();         // reads more; false at the end
+  void CloseSending();
   void Close();
 
  private:
-  bool Fill();  // reads more; false at the end
   std::string TakeLine();
 
   int fd_ = -1;
@@ -90,6 +91,7 @@ class HttpTest : public ::testing::Test {
   ServerOptions options_;
   bool with_chat_template_ = true;
   int64_t max_model_len_ = 1024;
+  const Tokenizer* tokenizer_ = &tokenizer();
   std::unique_ptr<ChatTemplate> chat_template_;
   std::unique_ptr<Metrics> metrics_;
   std::unique_ptr<FakeEngine> engine_;

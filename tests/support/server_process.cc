@@ -26,6 +26,14 @@ std::string ReadAll(const std::string& path) {
 
 bool Runs(pid_t pid) { return FindProcess(pid).has_value(); }
 
+int64_t MemoryMib(pid_t pid, const std::string& name) {
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(name + ":")) return std::stoll(line.substr(name.size() + 1)) / 1024;
+  }
+  return 0;
+}
+
 CommandOutput RunLamina(const std::vector<std::string>& arguments, Clock::duration limit) {
   std::vector<std::string> argv = {BinPath("/lamina")};
   argv.insert(argv.end(), arguments.begin(), arguments.end());

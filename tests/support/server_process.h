@@ -55,4 +55,7 @@ CommandOutput RunLamina(const std::vector<std::string>& arguments,
 // The id of the process if it still runs.
 bool Runs(pid_t pid);
 
+// A line of /proc/PID/status, "VmRSS" or "VmHWM", in MiB; 0 if it cannot be read.
+int64_t MemoryMib(pid_t pid, const std::string& name);
+
 }  // namespace lamina::testing

@@ -171,5 +171,174 @@ TEST(Detokenizer, TheDivisionIntoTokensDoesNotMatter) {
   }
 }
 
+// The three ways in which tokenizers make characters of tokens that are parts of them.
+enum class Decoding {
+  kByteLevel,    // of all bytes, U+FFFD for each broken sequence
+  kSingleBytes,  // a token is a byte or a text; U+FFFD for each byte that belongs to no character
+  kRunsOfBytes,  // ... and for each byte of a run if it is not all well-formed
+};
+
+// Tokens are parts of a text; those of one byte below 'a' or above 'z' are bytes.
+class PartsTokenizer final : public Tokenizer {
+ public:
+  PartsTokenizer(std::vector<std::string> parts, Decoding decoding)
+      : parts_(std::move(parts)), decoding_(decoding) {}
+  bool IsByte(size_t part) const {
+    return parts_[part].size() == 1 && (parts_[part][0] < 'a' || parts_[part][0] > 'z');
+  }
+
+  Result<std::vector<TokenId>> Encode(std::string_view, bool) const override {
+    return std::vector<TokenId>();
+  }
+  void Append(DecodeState& state, TokenId id, bool, std::string& text) const override {
+    const auto part = static_cast<size_t>(id);
+    if (decoding_ == Decoding::kByteLevel || IsByte(part)) {
+      state.incomplete += parts_[part];
+      if (decoding_ == Decoding::kByteLevel)
+        TakeCompleteUtf8(state.incomplete, text, Repair::kEachSubpart);
+      if (decoding_ == Decoding::kSingleBytes) TakeCompleteUtf8(state.incomplete, text);
+    } else {
+      Finish(state, text);
+      text += parts_[part];
+    }
+  }
+  void Finish(DecodeState& state, std::string& text) const override {
+    std::string repaired;
+    const size_t num_bytes = state.incomplete.size();
+    std::string bytes = state.incomplete;
+    TakeAllUtf8(state.incomplete, repaired,
+                decoding_ == Decoding::kByteLevel ? Repair::kEachSubpart : Repair::kEachByte);
+    if (decoding_ == Decoding::kRunsOfBytes && repaired != bytes) {
+      repaired.clear();
+      for (size_t i = 0; i < num_bytes; ++i) repaired += kReplacementCharacter;
+    }
+    text += repaired;
+  }
+  std::string TokenBytes(TokenId id) const override { return parts_[static_cast<size_t>(id)]; }
+  std::string IdToPiece(TokenId id) const override { return TokenBytes(id); }
+  int64_t vocab_size() const override { return static_cast<int64_t>(parts_.size()); }
+  int64_t MinTokens(std::string_view) const override { return 0; }
+  std::optional<TokenId> bos() const override { return std::nullopt; }
+  std::optional<TokenId> eos() const override { return std::nullopt; }
+
+ private:
+  const std::vector<std::string> parts_;
+  const Decoding decoding_;
+};
+
+// Bytes at the beginning of `bytes` that become one character.
+size_t BytesOfCharacter(std::string_view bytes, bool each_subpart) {
+  size_t length = 0;
+  if (ClassifyUtf8(bytes, &length) == Utf8Prefix::kComplete) return length;
+  size_t fitting = 1, ignored = 0;
+  if (ClassifyUtf8(bytes.substr(0, 1), &ignored) == Utf8Prefix::kInvalid || !each_subpart) return 1;
+  while (fitting < bytes.size() &&
+         ClassifyUtf8(bytes.substr(0, fitting + 1), &ignored) == Utf8Prefix::kIncomplete)
+    ++fitting;
+  return fitting;
+}
+
+// Where each part begins, found out with all of them at hand: part by part, the bytes that are read
+// together with it.
+std::vector<int64_t> Offsets(const std::vector<std::string>& parts, Decoding decoding) {
+  const PartsTokenizer tokenizer(parts, decoding);
+  std::vector<int64_t> offsets;
+  int64_t character = 0;
+  for (size_t part = 0; part < parts.size();) {
+    const bool joins = decoding == Decoding::kByteLevel || tokenizer.IsByte(part);
+    size_t end = part + 1;
+    while (joins && end < parts.size() &&
+           (decoding == Decoding::kByteLevel || tokenizer.IsByte(end)))
+      ++end;
+    std::string bytes;
+    std::vector<size_t> begins;
+    for (; part < end; ++part) {
+      begins.push_back(bytes.size());
+      bytes += parts[part];
+    }
+    std::vector<int64_t> character_of;
+    for (size_t at = 0; at < bytes.size(); ++character) {
+      const size_t length =
+          BytesOfCharacter(std::string_view(bytes).substr(at), decoding == Decoding::kByteLevel);
+      for (size_t i = 0; i < length; ++i) character_of.push_back(character);
+      at += length;
+    }
+    std::string copy = bytes, repaired;
+    TakeAllUtf8(copy, repaired);
+    if (joins && decoding == Decoding::kRunsOfBytes && repaired != bytes) {
+      character = character_of[0];
+      for (int64_t& one : character_of) one = character++;
+    }
+    for (const size_t begin : begins) offsets.push_back(character_of[begin]);
+  }
+  return offsets;
+}
+
+std::vector<int64_t> StreamedOffsets(const std::vector<std::string>& parts, Decoding decoding) {
+  const PartsTokenizer tokenizer(parts, decoding);
+  Detokenizer detokenizer(tokenizer, {{}, false, true, 0, /*offsets=*/true}, {});
+  std::vector<int64_t> offsets;
+  const auto take = [&] {
+    for (const int64_t offset : detokenizer.TakeOffsets()) offsets.push_back(offset);
+  };
+  for (size_t part = 0; part < parts.size(); ++part) {
+    const bool returned = !detokenizer.Push(static_cast<TokenId>(part)).empty();
+    take();
+    EXPECT_TRUE(!returned || offsets.size() == part + 1)
+        << "a token waits although text was returned";
+  }
+  detokenizer.Finish();
+  take();
+  return offsets;
+}
+
+TEST(Detokenizer, OffsetsAreThoseOfTheText) {
+  using Parts = std::vector<std::string>;
+  using Offsets = std::vector<int64_t>;
+  EXPECT_EQ(StreamedOffsets(Parts{"a", "\xE2", "\x98", "\x83", "b"}, Decoding::kByteLevel),
+            (Offsets{0, 1, 1, 1, 2}));
+  EXPECT_EQ(StreamedOffsets(Parts{"a\xE2", "b", "\xE2\x98", "c"}, Decoding::kByteLevel),
+            (Offsets{0, 2, 3, 4}));
+  EXPECT_EQ(StreamedOffsets(Parts{"\xF0", "\x9F", "b"}, Decoding::kByteLevel), (Offsets{0, 0, 1}));
+  EXPECT_EQ(StreamedOffsets(Parts{"\xF0", "\x9F", "b"}, Decoding::kSingleBytes),
+            (Offsets{0, 1, 2}));
+  EXPECT_EQ(StreamedOffsets(Parts{"\xE2", "\x98", "\x83", "\xC3", "b"}, Decoding::kSingleBytes),
+            (Offsets{0, 0, 0, 1, 2}));
+  EXPECT_EQ(StreamedOffsets(Parts{"\xC3", "\xA9", "\xC3", "\xA9", "b"}, Decoding::kRunsOfBytes),
+            (Offsets{0, 0, 1, 1, 2}));
+  EXPECT_EQ(StreamedOffsets(Parts{"\xC3", "\xA9", "\xC3", "b"}, Decoding::kRunsOfBytes),
+            (Offsets{0, 1, 2, 3}));
+}
+
+TEST(Detokenizer, OffsetsOfAnyTokensAreThoseOfTheText) {
+  std::mt19937 random(5);
+  const std::vector<std::string> bytes = {"\xE2", "\x98", "\x83", "\xC3", "\xA9",
+                                          "\xF0", "\x9F", "A",    "a",    "bc"};
+  for (int round = 0; round < 3000; ++round) {
+    for (const Decoding decoding :
+         {Decoding::kByteLevel, Decoding::kSingleBytes, Decoding::kRunsOfBytes}) {
+      std::vector<std::string> parts(1 + random() % 8);
+      for (std::string& part : parts) {
+        part = bytes[random() % bytes.size()];
+        while (decoding == Decoding::kByteLevel && random() % 2 == 0)
+          part += bytes[random() % bytes.size()];
+      }
+      EXPECT_EQ(StreamedOffsets(parts, decoding), Offsets(parts, decoding))
+          << ::testing::PrintToString(parts);
+    }
+  }
+}
+
+// The token that ends the text has a place as well: behind what is left of a broken character.
+TEST(Detokenizer, SkippedTokensStandBehindTheText) {
+  const PartsTokenizer tokenizer({"a\xE2"}, Decoding::kByteLevel);
+  Detokenizer detokenizer(tokenizer, {{}, false, true, 0, /*offsets=*/true}, {});
+  detokenizer.Push(0);
+  detokenizer.Skip();
+  EXPECT_EQ(detokenizer.TakeOffsets(), (std::vector<int64_t>{0}));
+  EXPECT_EQ(detokenizer.Finish(), "\xEF\xBF\xBD");
+  EXPECT_EQ(detokenizer.TakeOffsets(), (std::vector<int64_t>{2}));
+}
+
 }  // namespace
 }  // namespace lamina
