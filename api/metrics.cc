@@ -189,14 +189,17 @@ struct Metrics::Families {
   Mutex nodes_mutex;
   NodeGauge slots_used GUARDED_BY(nodes_mutex){registry, "lamina:kv_slots_used",
                                                "Token slots in use on a node."};
-  NodeGauge slots_capacity{registry, "lamina:kv_slots_capacity", "Token slots of a node."};
-  NodeGauge node_up{registry, "lamina:node_up", "1 if the node is ready, else 0."};
-  NodeGauge stale_messages{
+  NodeGauge slots_capacity GUARDED_BY(nodes_mutex){registry, "lamina:kv_slots_capacity",
+                                                   "Token slots of a node."};
+  NodeGauge node_up GUARDED_BY(nodes_mutex){registry, "lamina:node_up",
+                                            "1 if the node is ready, else 0."};
+  NodeGauge stale_messages GUARDED_BY(nodes_mutex){
       registry, "lamina:stale_messages",
       "Late or duplicate messages that a node has dropped since it was configured."};
-  NodeGauge data_path{registry, "lamina:data_path",
-                      "1 for the fabric by which a compute node reaches the node."};
-  std::vector<std::unique_ptr<NodeCounter>> times;  // as kTimedWork
+  NodeGauge data_path GUARDED_BY(nodes_mutex){
+      registry, "lamina:data_path", "1 for the fabric by which a compute node reaches the node."};
+  // One for each kTimedWork, in its order.
+  std::vector<std::unique_ptr<NodeCounter>> times GUARDED_BY(nodes_mutex);
 };
 
 Metrics::Metrics(const std::string& model_name)

@@ -288,12 +288,11 @@ void RankedBpe::FindBytes(bool byte_level) {
       !byte_level && !joins_spaces_ && !ignore_merges_ && Find(kSpaceMark).has_value();
   loses_nothing_ = has_all_bytes && (byte_level || byte_fallback_);
   if (!ignore_merges_) return;
-  whole_word_texts_.resize(pieces_.size());
   for (const auto& [spelled, id] : ids_) {
-    std::string& text = whole_word_texts_[static_cast<size_t>(id)];
+    std::string text;
     if (!byte_level) text = spelled;
     if (byte_level && !ReadSpelledBytes(spelled, text)) continue;
-    whole_words_.emplace(text, id);
+    whole_words_.emplace(whole_word_texts_.emplace_back(std::move(text)), id);
   }
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <deque>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -80,7 +81,9 @@ class RankedBpe {
   std::unordered_map<std::string, TokenId> ids_;  // by spelling
   // By what is looked for in text, if ignore_merges_.
   std::unordered_map<std::string_view, TokenId> whole_words_;
-  std::vector<std::string> whole_word_texts_;
+  // What the keys above view: one text for each spelling, as several spellings may have one id. A
+  // deque does not move them.
+  std::deque<std::string> whole_word_texts_;
   MergeTable merges_;
   bool byte_level_ = false;
   bool byte_fallback_ = false;

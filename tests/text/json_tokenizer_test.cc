@@ -148,6 +148,20 @@ TEST(JsonTokenizer, MergesMayReachOverSpaces) {
   EXPECT_THAT(Parse(file)->Encode("a b a b", false).value(), ElementsAre(4, 1, 2, 4, 1));
 }
 
+// The words are looked up by views into texts that are kept for them.
+TEST(JsonTokenizer, SpellingsOfOneIdAreWordsEach) {
+  json vocab = {{"x", 1}};
+  for (int i = 0; i < 100; ++i) vocab["word" + std::string(40, 'a') + std::to_string(i)] = 0;
+  const json file = {
+      {"model",
+       {{"type", "BPE"}, {"vocab", vocab}, {"ignore_merges", true}, {"merges", json::array()}}}};
+  const std::unique_ptr<Tokenizer> tokenizer = Parse(file);
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_THAT(tokenizer->Encode("word" + std::string(40, 'a') + std::to_string(i), false).value(),
+                ElementsAre(0));
+  }
+}
+
 TEST(JsonTokenizer, NormalizersThatMayShrinkATextWithoutEndSayNothingOfItsTokens) {
   json file = FileOf("gpt2");
   const json nfc = {{"type", "NFC"}};
