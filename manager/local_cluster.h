@@ -26,7 +26,7 @@ namespace lamina {
 
 struct LocalClusterOptions {
   // The nodes to start; their hosts and ports are replaced by the loopback and free ports. Empty:
-  // LocalNodes makes them from the six options that follow.
+  // LocalNodes makes them from the seven options that follow.
   std::vector<NodeConfig> nodes;
   int num_compute_nodes = 1;  // c0, c1, ...
   // m0, m1, ... With none, attention stays on the compute node, c0.
@@ -42,8 +42,8 @@ struct LocalClusterOptions {
   // The catalog of the modelled devices among `nodes`. Empty: there are none.
   std::string device_catalog;
   // The folder of the logs, NAME.log for each node. Empty: a temporary folder, which the destructor
-  // removes unless a daemon ended by itself or did not start. If the process is killed before, the
-  // next cluster removes the folder.
+  // removes unless a daemon ended by itself or did not listen in time. If this process is killed,
+  // the next cluster removes the folder.
   std::string log_dir;
   // The folder of the daemons' programs. Empty: the running program's folder.
   std::string bin_dir;
@@ -90,9 +90,9 @@ class LocalCluster {
   // seconds; otherwise fails as Create does.
   Status Restart(const std::string& node);
 
-  // Starts daemons again that ended by themselves: a second after the end is noticed, and if the
-  // daemon ends again within a minute after twice as long as before, up to half a minute. Logs each
-  // end with the last lines of the daemon's log. Never blocks; to be called often.
+  // Starts daemons again that ended by themselves, a second after it notices the end. If a daemon
+  // ends again within a minute, the wait is twice as long as before, up to half a minute. Logs each
+  // end with the last lines of the daemon's log. Does not wait; to be called often.
   void Revive();
 
   const std::string& log_dir() const { return options_.log_dir; }
