@@ -28,31 +28,35 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// How long daemons get to end before they are killed.
 constexpr auto kStopGrace = std::chrono::seconds(5);
 constexpr int kLogTailLines = 20;
 
+// The waits of Revive: a daemon that ends at once every time must not keep the machine busy.
 constexpr auto kFirstRevival = std::chrono::seconds(1);
 constexpr auto kLastRevival = std::chrono::seconds(30);
 constexpr auto kHealthyAfter = std::chrono::minutes(1);
 
 constexpr std::string_view kLogFolderPattern = "lamina-XXXXXX";
-// In a temporary log folder; locked by the process whose logs they are, for as long as it lives.
+// A file in a temporary log folder. The process that made the folder holds a lock on it, which the
+// kernel releases when the process ends, so an unlocked file means that the owner was killed.
 constexpr char kOwnerFile[] = "owner";
 
-// Locks the folder's owner file and returns its descriptor; -1 if there is none, another process
-// holds it or has removed it.
+// Locks the folder's owner file and returns its descriptor. -1 if there is no such file, or if
+// another process holds the lock or has removed the file. `flags` are further flags of open().
 int OwnLogs(const std::string& folder, int flags) {
   const int fd =
       open((folder + "/" + kOwnerFile).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
   if (fd < 0) return -1;
   struct stat file {};
+  // No links: another process removed the folder between open and flock.
   if (flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &file) == 0 && file.st_nlink > 0) return fd;
   close(fd);
   return -1;
 }
 
-// The logs of this user's managers that were killed: nobody has removed them, and they tell of no
-// error of a node.
+// Removes the temporary log folders of this user's managers that were killed. They had no chance to
+// do so themselves, and their logs tell of no error of a node.
 void RemoveOrphanedLogs() {
   constexpr std::string_view kPrefix = kLogFolderPattern.substr(0, kLogFolderPattern.find('X'));
   std::error_code ignored;
@@ -60,6 +64,7 @@ void RemoveOrphanedLogs() {
        entry.increment(ignored)) {
     const std::string path = entry->path().string(), name = entry->path().filename().string();
     struct stat folder {};
+    // lstat, and O_NOFOLLOW above: others may put links into a shared temporary folder.
     if (!name.starts_with(kPrefix) || name.size() != kLogFolderPattern.size() ||
         lstat(path.c_str(), &folder) != 0)
       continue;
@@ -71,8 +76,8 @@ void RemoveOrphanedLogs() {
   }
 }
 
-// `count` different ports that are free now. All are held until all are known, so that no two are
-// the same.
+// Finds `count` ports that are free now. Their sockets are all closed at the end only, so that no
+// two ports are the same.
 Result<std::vector<int>> FreePorts(size_t count) {
   std::vector<int> sockets, ports;
   Status status;
@@ -117,8 +122,8 @@ std::vector<NodeConfig> LocalNodes(const LocalClusterOptions& options) {
 
 namespace {
 
-// Looks into the kernel's table: a connection made only to find out would stand in the daemon's log
-// as one that broke off.
+// Looks the port up in the kernel's table. A trial connection would appear in the daemon's log as
+// one that broke off.
 bool IsListening(int port) {
   char address[16];
   // 127.0.0.1 as the table writes it.
@@ -144,7 +149,8 @@ Result<std::unique_ptr<LocalCluster>> LocalCluster::Create(const LocalClusterOpt
   const bool interrupted = options.interrupted && options.interrupted();
   for (auto& [name, expected] : cluster->expected_end_) expected = expected || interrupted;
   for (const auto& [name, pid] : cluster->pids()) {
-    // A node that is starting may look up too late, and has nothing to lose.
+    // SIGKILL rather than the destructor's gentler way: a daemon that is still starting may take
+    // long to notice that it shall end, and has nothing to lose.
     const Status killed = cluster->Kill(name, SIGKILL);
     if (!killed.ok()) LAMINA_LOG_WARN("{}", killed.message());
   }
@@ -189,9 +195,10 @@ Status LocalCluster::Spawn(const NodeConfig& node) {
   ChildProcess::Options options;
   options.argv = DaemonCommands(one, "", false)[0].argv;
   options.argv[0] = options_.bin_dir + "/" + options.argv[0];
-  // Only the API server needs its key.
+  // The API key, which may be in our environment, is for the API server alone.
   options.env = {{kApiKeyVariable, ""}, {kApiKeyFileVariable, ""}};
-  // A signal to all of the manager's processes would cut off its streams.
+  // Daemons leave when their stdin ends rather than for a signal: one that goes to all processes
+  // would otherwise take the nodes away from requests that the manager lets finish.
   options.argv.push_back("--leave-with-stdin");
   options.holds_stdin = true;
   options.log_path = options_.log_dir + "/" + node.name + ".log";
@@ -221,14 +228,14 @@ LocalCluster::~LocalCluster() {
       keep_logs_ |= !expected_end_[name];
       continue;
     }
-    child.AskToEnd();  // all at once, so that they end side by side
+    child.AskToEnd();  // all of them before the first wait, so that they end side by side
   }
   const Deadline deadline = Deadline::After(kStopGrace);
   for (auto& [name, child] : children_) child.Stop(deadline);
   if (log_owner_fd_ < 0) return;
   std::error_code ignored;  // a folder that stays in /tmp harms nobody
   if (keep_logs_) {
-    // nobody's now: the next cluster lets it be.
+    // Without an owner file, RemoveOrphanedLogs leaves the folder alone.
     fs::remove(options_.log_dir + "/" + kOwnerFile, ignored);
   } else {
     fs::remove_all(options_.log_dir, ignored);
@@ -278,7 +285,7 @@ void LocalCluster::Revive() {
   for (const NodeConfig& node : config_.nodes) {
     if (children_.at(node.name).running() || expected_end_[node.name]) continue;
     Revival& revival = revivals_[node.name];
-    if (!revival.due) {
+    if (!revival.due) {  // its end is noticed now
       const bool again =
           revival.wait > Clock::duration::zero() && now - revival.started < kHealthyAfter;
       revival.wait =

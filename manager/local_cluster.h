@@ -1,5 +1,10 @@
-// A cluster of child processes on the loopback of this machine, for the quick start, benchmarks and
-// end-to-end tests. The manager is the caller.
+// A cluster whose daemons are child processes on the loopback of this machine, for the quick start,
+// benchmarks and end-to-end tests. The calling process is the manager.
+//
+//   LocalClusterOptions options;
+//   options.num_memory_nodes = 3;
+//   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LocalCluster> cluster, LocalCluster::Create(options));
+//   ClusterConfig config = cluster->config();  // to which the caller adds the model and limits
 #pragma once
 
 #include <sys/types.h>
@@ -20,61 +25,74 @@
 namespace lamina {
 
 struct LocalClusterOptions {
-  // These, on the loopback and free ports; empty: as the next seven say.
+  // The nodes to start; their hosts and ports are replaced by the loopback and free ports. Empty:
+  // LocalNodes makes them from the seven options that follow.
   std::vector<NodeConfig> nodes;
   int num_compute_nodes = 1;  // c0, c1, ...
-  // m0, m1, ...; 0: attention stays on the compute node, c0.
+  // m0, m1, ... With none, attention stays on the compute node, c0.
   int num_memory_nodes = 2;
-  int64_t memory_bytes = int64_t{256} << 20;  // of each memory node
-  int compute_threads = 0;                    // of each compute node; 0: all cores
-  int memory_threads = 1;                     // of each memory node
-  std::string device = "cpu";                 // of compute nodes: cpu or cuda:N
-  std::string memory_device = "cpu";          // of memory nodes
+  // Of each memory node, or of c0 if there is none.
+  int64_t memory_bytes = int64_t{256} << 20;
+  int compute_threads = 0;            // of each compute node; 0: all cores
+  int memory_threads = 1;             // of each memory node
+  std::string device = "cpu";         // of compute nodes: cpu or cuda:N
+  std::string memory_device = "cpu";  // of memory nodes
+  // As in the cluster's YAML.
   std::string transport = "auto";
-  std::string device_catalog;  // for modelled devices among `nodes`
-  // NAME.log; "": a temporary folder, which is kept only if a daemon ended by itself. One whose
-  // owner was killed is removed by the next.
+  // The catalog of the modelled devices among `nodes`. Empty: there are none.
+  std::string device_catalog;
+  // The folder of the logs, NAME.log for each node. Empty: a temporary folder, which the destructor
+  // removes unless a daemon ended by itself or did not listen in time. If this process is killed,
+  // the next cluster removes the folder.
   std::string log_dir;
-  std::string bin_dir;                                       // "": where the running program stands
-  Clock::duration start_timeout = std::chrono::seconds(30);  // until every daemon listens
-  std::function<bool()> interrupted = nullptr;               // Create gives up; null: it does not
+  // The folder of the daemons' programs. Empty: the running program's folder.
+  std::string bin_dir;
+  // How long Create and Restart wait until the daemons listen.
+  Clock::duration start_timeout = std::chrono::seconds(30);
+  // Asked while Create waits for the daemons: true makes it give up. Null: it never does.
+  std::function<bool()> interrupted = nullptr;
 };
 
-// The nodes that Create starts, without addresses yet.
+// The nodes that Create starts, before they get their ports.
 std::vector<NodeConfig> LocalNodes(const LocalClusterOptions& options);
 
-// Thread: owner. The daemons die with this object, and with the thread that created it even if that
-// is killed; they leave for nothing else: SIGTERM and SIGINT, which may go to all processes of a
-// service or a terminal, are for the manager.
+// Owns the daemons. They end with this object, and with the thread that created it, even if that is
+// killed. They do not leave for SIGTERM and SIGINT, which a service manager or a terminal may send
+// to all processes: these signals are for the manager. Thread: owner.
 class LocalCluster {
  public:
-  // Starts the daemons on free ports and waits until they listen. The error names the daemon and
-  // how its log ends.
+  // Starts the daemons on free ports and waits until they listen. kPeerLost if a daemon ends, with
+  // the last lines of its log; kTimeout if one does not listen within start_timeout; kTryAgain if
+  // interrupted; kNotFound if a program cannot be executed; kInternal for what the system refuses.
   static Result<std::unique_ptr<LocalCluster>> Create(const LocalClusterOptions& options);
 
   LocalCluster(const LocalCluster&) = delete;
   LocalCluster& operator=(const LocalCluster&) = delete;
   ~LocalCluster();
 
-  // One host, nodes and transport filled in; the model and the limits are the caller's.
+  // The cluster's description, with the nodes, the transport, the catalog and the log folder. The
+  // caller takes a copy and adds the model and limits.
   const ClusterConfig& config() const { return config_; }
 
-  // Of the daemons that run, by node name.
+  // The daemons that run, by node name.
   std::map<std::string, pid_t> pids();
 
-  // Sends a signal. kNotFound if there is no such daemon or it ended.
+  // Sends a signal. If the daemon ends after it, Check and Revive do not mind. kNotFound if there
+  // is no such daemon or it has ended.
   Status Kill(const std::string& node, int signal);
 
-  // Ok while all run; else names the first that ended, how, and the end of its log. Not after a
-  // Kill of the caller's own making.
+  // Ok if all daemons run, except those that got a Kill. Otherwise kPeerLost, which names a daemon
+  // that ended and says how, with the last lines of its log.
   Status Check();
 
-  // Starts a daemon again that ended, with the same name, port and options.
+  // Starts a daemon that ended again, with the same name, port and options, and waits until it
+  // listens. kNotFound if there is no such daemon; kTryAgain if it does not end within a few
+  // seconds; otherwise fails as Create does.
   Status Restart(const std::string& node);
 
-  // Reaps daemons that ended by themselves and starts each again: a second after its end, and twice
-  // as long after each further one, up to half a minute, until it has run for a minute. Returns at
-  // once; to be called often.
+  // Starts daemons again that ended by themselves, a second after it notices the end. If a daemon
+  // ends again within a minute, the wait is twice as long as before, up to half a minute. Logs each
+  // end with the last lines of the daemon's log. Does not wait; to be called often.
   void Revive();
 
   const std::string& log_dir() const { return options_.log_dir; }
@@ -87,17 +105,17 @@ class LocalCluster {
   std::string DescribeEnd(const std::string& node);
 
   LocalClusterOptions options_;
-  int log_owner_fd_ = -1;  // of a temporary log_dir
+  int log_owner_fd_ = -1;  // holds the lock on a temporary log_dir; -1: it is the caller's folder
   bool keep_logs_ = false;
   ClusterConfig config_;
   std::map<std::string, ChildProcess> children_;
-  std::map<std::string, bool> expected_end_;  // by Kill
+  std::map<std::string, bool> expected_end_;  // by node: whether it got a Kill since it started
   struct Revival {
-    TimePoint started{};
-    std::optional<TimePoint> due;  // it has ended
-    Clock::duration wait{};        // before the next start
+    TimePoint started{};           // when Revive started it last
+    std::optional<TimePoint> due;  // when it is to be started; nullopt while it runs
+    Clock::duration wait{};        // between its last end and that start
   };
-  std::map<std::string, Revival> revivals_;  // of those that ended once
+  std::map<std::string, Revival> revivals_;  // daemons that ended by themselves at least once
 };
 
 }  // namespace lamina

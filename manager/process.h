@@ -98,9 +98,9 @@ struct CommandOutput {
 };
 // Runs a command to its end, in a session of its own, with /dev/null as its stdin and with `env`
 // added to this process's environment. A command that fails is no error: see exit_status. kNotFound
-// if argv[0] cannot be executed; kTimeout if the command has not ended by the deadline, when it and
-// what it started in its session's first process group are killed; kInternal if the system has no
-// pipe or process left. Thread: any.
+// if argv[0] cannot be executed; kInternal if the system has no pipe or process left; kTimeout if
+// at the deadline the command runs or somebody holds its stdout or stderr open. Then its process
+// group is killed, but only if the command itself still runs. Thread: any.
 Result<CommandOutput> RunCommand(const std::vector<std::string>& argv, Deadline deadline,
                                  const std::vector<std::pair<std::string, std::string>>& env = {});
 
