@@ -13,7 +13,8 @@
 namespace lamina {
 namespace {
 
-// One row of so many is not begun before k and v are there: outputs of the others travel meanwhile.
+// With overlap one row in four is left until k and v are there: while it is computed, the outputs
+// of the other rows travel already.
 constexpr size_t kShareLeft = 4;
 
 }  // namespace
@@ -36,6 +37,8 @@ void AttentionService::Append(const NewTokens& tokens, StepId step) {
     status = Corrupt("a token at position " + std::to_string(first_position));
   if (!status.ok()) {
     LAMINA_LOG_ERROR("step {}: {}", step.value, status.ToString());
+    // Every later message about the sequence then gets kNotFound, and no attention is computed over
+    // a table with a gap.
     store_->Release(sequence);
     positions_.Release(sequence);
   } else if (!windows_.empty()) {
@@ -52,6 +55,7 @@ void AttentionService::Apply(const control::MemoryOrder& order) {
                      wire_.max_rows);
     return;
   }
+  // Releases take effect before the rows: a sequence that was preempted begins anew at position 0.
   for (const uint64_t released : order.released()) {
     store_->Release(SequenceId{released});
     positions_.Release(SequenceId{released});
@@ -67,6 +71,8 @@ void AttentionService::Apply(const control::MemoryOrder& order) {
     const SequenceId sequence{row.sequence()};
     const TokenSlot slot = row.slot();
     if (row.has_slot()) Append({sequence, row.num_stored(), {&slot, 1}, row.position()}, step);
+    // Several consecutive rows of one sequence are the rest of a prompt behind a shared prefix. All
+    // of them are new in this step, so num_before is what the first of them says.
     const bool goes_on = !rows.decode.empty() && rows.decode.back().sequence == sequence;
     const int64_t num_before = goes_on ? rows.decode.back().num_before : row.num_stored();
     rows.decode.push_back({sequence, row.num_stored(), num_before, row.has_slot(), row.position()});
@@ -81,6 +87,7 @@ void AttentionService::Apply(const control::MemoryOrder& order) {
       rows.prefill.push_back(
           {sequence, chunk.num_stored() + i, chunk.num_stored(), true, chunk.first_position() + i});
   }
+  // An order for the same step again replaces the first, which must not count as under way forever.
   if (const auto twice = steps_.find(step); twice != steps_.end()) EndStep(twice->second);
   const bool decodes = !rows.decode.empty();
   rows.under_way = decodes && ahead_ == nullptr;
@@ -97,15 +104,18 @@ void AttentionService::AskAhead() {
   std::erase_if(to_ask_, [this](StepId step) { return AskAhead(step); });
 }
 
-// False: pushes have to come first. (Messages of prompts and flags of the device come on ways of
-// their own.) Slots that a step shares were attended to by one that is complete, so what belongs
-// there is there.
+// Pushes come to this host and decode messages to the device, so nothing orders the two: an order
+// can be here before the pushes of earlier steps whose K and V it reads. Shared prefixes need no
+// such care: a prefix is offered only after a complete step has attended to it, so its K and V are
+// in its slots.
 bool AttentionService::AskAhead(StepId id) {
   const auto step = steps_.find(id);
   if (step == steps_.end()) return true;
   const bool all_came = std::none_of(
       steps_.begin(), step, [](const auto& before) { return before.second.rows_to_come > 0; });
   const Result<AheadStep> ahead = CollectAhead(step->second, id);
+  // kCorrupt means that tokens are missing. While pushes of earlier steps are under way, they may
+  // still come; afterwards the step is refused.
   if (ahead.status().code() == StatusCode::kCorrupt && !all_came) return false;
   ForgetBefore(id);
   const int num_layers = ahead_->num_layers();
@@ -129,13 +139,14 @@ bool AttentionService::AskAhead(StepId id) {
   return true;
 }
 
-// A prompt's K and V come layer by layer, so what is there in the last one is there in all.
+// It looks at the last layer only: a prompt's K and V come layer by layer, so what was written
+// there was written in all layers.
 Result<AheadStep> AttentionService::CollectAhead(const StepRows& step, StepId id) {
   const int num_layers = ahead_->num_layers();
   AheadStep ahead;
   ahead.id = id;
   ahead.batch = static_cast<int>(step.batch);
-  std::vector<int64_t> kinds;  // of windows
+  std::vector<int64_t> kinds;  // the different sizes of windows, in tokens
   for (int layer = 0; layer < num_layers; ++layer) {
     const int64_t window = windows_.empty() ? 0 : windows_[static_cast<size_t>(layer)];
     const auto kind = std::ranges::find(kinds, window);
@@ -156,8 +167,9 @@ Result<AheadStep> AttentionService::CollectAhead(const StepRows& step, StepId id
   return ahead;
 }
 
-// Messages come in the order of their batch's steps. What a step that was asked for ahead has to
-// get may come later.
+// Messages come in the order of their batch's steps, so nothing more can come for an earlier one.
+// The exception are pushes of a step whose attention the device was asked for ahead: they may come
+// later, and such a step is kept until they have.
 void AttentionService::ForgetBefore(StepId step) {
   const auto now = steps_.find(step);
   if (now == steps_.end()) return;
@@ -182,6 +194,8 @@ Result<std::span<const AttentionService::Row>> AttentionService::RowsOf(const Me
   const auto step = steps_.find(StepId{header.step});
   if (step == steps_.end()) return NotFound("no order for step " + std::to_string(header.step));
   const std::vector<Row>& rows = prefill ? step->second.prefill : step->second.decode;
+  // Pushes may bring a part of the rows, decode messages must bring all of them. The second
+  // comparison is a subtraction because the sum of two numbers from a peer could overflow.
   const bool whole = header.first_row == 0 && header.num_rows == rows.size();
   if (header.first_row > rows.size() || header.num_rows > rows.size() - header.first_row ||
       (!prefill && !whole)) {
@@ -192,7 +206,6 @@ Result<std::span<const AttentionService::Row>> AttentionService::RowsOf(const Me
   return std::span<const Row>(rows).subspan(header.first_row, header.num_rows);
 }
 
-// Stores the row's token if it gets a slot here. Returns the tokens that the row attends to.
 Result<std::span<const TokenSlot>> AttentionService::Store(const MessageHeader& header,
                                                            const Row& row, const std::byte* k,
                                                            const std::byte* v) {
@@ -202,7 +215,8 @@ Result<std::span<const TokenSlot>> AttentionService::Store(const MessageHeader& 
   return Attended(header, row, row.num_stored + 1);
 }
 
-// The row gets an output that adds nothing to what other nodes have for it.
+// An output of zeros with a log-sum-exp of minus infinity is attention over no tokens, which adds
+// nothing when it is merged.
 void AttentionService::Fail(const MessageHeader& header, size_t row, const Status& why,
                             std::byte* out, FailedRows& failed) const {
   failed.Add(row, why);
@@ -241,8 +255,6 @@ Status AttentionService::Attend(const ReceivedMessage& message, std::span<const 
   return OkStatus();
 }
 
-// Of the first `num_tokens` of the row's tokens here those that it attends to in the message's
-// layer.
 Result<std::span<const TokenSlot>> AttentionService::Attended(const MessageHeader& header,
                                                               const Row& row,
                                                               int64_t num_tokens) const {
@@ -259,7 +271,7 @@ std::span<const TokenSlot> AttentionService::InWindow(int64_t window, const Row&
       positions_.NumBefore(row.sequence, row.position - window + 1, std::ssize(slots))));
 }
 
-// There is room for it in every reply area, wanted or not.
+// Every reply area has room for log-sum-exps, whether they are wanted or not.
 float* AttentionService::Lse(const MessageHeader& header, size_t row, std::byte* out) const {
   return reinterpret_cast<float*>(out + header.num_rows * wire_.q_row_bytes() +
                                   row * wire_.lse_row_bytes());
@@ -284,6 +296,7 @@ size_t AttentionService::Answer(Outcome answer, uint32_t number, std::span<std::
   const MessageHeader& asked = answer.asked;
   Status& status = answer.status;
   const size_t num_failed = answer.failed.rows.size();
+  // If no row has an output, the whole message has failed: a status says so in fewer bytes.
   if (status.ok() && num_failed > 0 && num_failed == asked.num_rows) status = answer.failed.why;
   MessageHeader header{.kind = MessageKind::kReply,
                        .status = static_cast<uint16_t>(status.code()),
@@ -312,6 +325,7 @@ size_t AttentionService::Answer(Outcome answer, uint32_t number, std::span<std::
     std::memcpy(payload.data() + bytes, &times, sizeof(times));
     bytes += sizeof(times);
   }
+  // The header goes in last, because its checksum covers the size and the payload's checksum.
   header = Seal(header, payload.first(bytes), payload_checksum);
   std::memcpy(reply.data(), &header, sizeof(header));
   computed_rows_ += header.num_rows;
@@ -340,7 +354,8 @@ size_t AttentionService::End(Begun& begun, const ReceivedMessage& keys_values, u
   times_.BeginWork();
   if (begun.status.ok())
     begun.status = AttendRest(begun, keys_values, reply.data() + sizeof(MessageHeader), post_early);
-  // A sentence stands there.
+  // If no row has an output, Answer writes an error message over outputs that were posted, so these
+  // bytes have to be posted again.
   if (!begun.status.ok() || begun.failed.rows.size() == begun.queries.header.num_rows)
     begun.early_bytes = 0;
   attention_us_ += std::chrono::duration_cast<microseconds>(Clock::now() - start).count();
@@ -358,7 +373,8 @@ Status AttentionService::AttendStored(Begun& begun, std::byte* out) {
   begun.num_rows = rows.size() - rows.size() / kShareLeft;
   queries_.clear();
   for (size_t i = 0; i < begun.num_rows; ++i) {
-    // None yet: the first token of a sequence is the one that comes.
+    // If nothing of the sequence was stored here before the step, the row attends to no slots: its
+    // output is 0 and its log-sum-exp minus infinity until k and v come.
     std::span<const TokenSlot> slots;
     if (rows[i].num_before > 0) {
       const Result<std::span<const TokenSlot>> stored =
@@ -405,6 +421,7 @@ Status AttentionService::AttendRest(Begun& begun, const ReceivedMessage& keys_va
     const std::byte* const row_k = k;
     k += rows[i].stores ? kv_bytes : 0;
     const bool was_begun = i < begun.num_rows;
+    // A row that was begun and stores nothing here is complete; one that failed has no output.
     if (was_begun && (!rows[i].stores || failed_before.Has(i))) continue;
     const Result<std::span<const TokenSlot>> attended =
         Store(header, rows[i], row_k, row_k + num_stores * kv_bytes);
@@ -414,6 +431,8 @@ Status AttentionService::AttendRest(Begun& begun, const ReceivedMessage& keys_va
     }
     std::span<const TokenSlot> slots = *attended;
     const int64_t num_tokens = rows[i].num_stored + (rows[i].stores ? 1 : 0);
+    // Begin has attended to the tokens before the step, as far as they are in the window. What is
+    // left are those of the step, which are the last ones.
     if (was_begun)
       slots = slots.last(
           static_cast<size_t>(std::min(std::ssize(slots), num_tokens - rows[i].num_before)));
@@ -423,6 +442,7 @@ Status AttentionService::AttendRest(Begun& begun, const ReceivedMessage& keys_va
                     Lse(header, i, out)});
   }
   if (!queries_.empty()) store_->AttendMore(attention_, layer, wire_.wire_dtype, queries_);
+  // Posting early gains nothing if there is nothing left to compute.
   if (rest.empty()) return OkStatus();
   const std::span<const std::byte> early(out, begun.num_rows * q_bytes);
   if (!early.empty() && post_early(early)) begun.early_bytes = early.size();
@@ -444,6 +464,7 @@ Status AttentionService::Push(const ReceivedMessage& message) {
     Status status = store_->WriteRaw(static_cast<int>(message.header.layer), rows[i].sequence,
                                      rows[i].num_stored, k + i * width_bytes, v + i * width_bytes,
                                      StepId{message.header.step});
+    // kCorrupt is worse than kNotFound, so it is what the caller hears of.
     if (!status.ok() && result.code() != StatusCode::kCorrupt) result = status;
   }
   if (ahead_ != nullptr) {

@@ -30,9 +30,10 @@ void CpuKvDevice::AttendMore(const AttentionShape& shape, int layer, DType dtype
   const auto num_heads = static_cast<size_t>(shape.num_heads),
              head_dim = static_cast<size_t>(shape.head_dim), width = num_heads * head_dim;
   const size_t row_bytes = width * ElementSize(dtype);
-  more_.resize(rows.size() * width);  // in `dtype`, which takes no more
+  // Holds outputs in `dtype`. No dtype has larger elements than fp32.
+  more_.resize(rows.size() * width);
   more_lse_.resize(rows.size() * num_heads);
-  merged_.resize(2 * width);
+  merged_.resize(2 * width);  // the two rows that are merged
   std::byte* const more = reinterpret_cast<std::byte*>(more_.data());
   more_rows_.clear();
   for (size_t i = 0; i < rows.size(); ++i)

@@ -35,6 +35,7 @@ Status CheckKvDevice(const NodeDevice& device, int64_t memory_bytes, int64_t hos
     return InvalidArgument("--memory " + FormatGigabytes(memory_bytes) + " is more than the " +
                            FormatGigabytes(spec->memory_bytes) + " of device " + spec->name);
   }
+  // The memory of a CPU is not checked here: KvStore says so when it cannot be had.
   const auto* const gpu = std::get_if<CudaGpu>(&device);
   if (gpu == nullptr && host_memory_bytes > 0)
     return InvalidArgument("--host-memory is for the KV of a GPU: --device cuda:N");

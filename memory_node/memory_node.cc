@@ -20,13 +20,15 @@
 namespace lamina {
 namespace {
 
-// Of the control channel; then the data path has its turn, whoever floods the other.
+// Most events of the control channel that are handled before the data path has its turn: who floods
+// the one does not stop the other.
 constexpr int kEventsPerTurn = 64;
+// The longest sleep of the loop in a session.
 constexpr auto kHouseKeeping = std::chrono::seconds(1);
-// Between looks at what the device has to send; it wakes nobody.
+// How often to look for replies of the device that are to be posted: the device wakes nobody.
 constexpr auto kDeviceInterval = std::chrono::microseconds(100);
-// Looking for new peers takes system calls, which the messages of those that are here need not wait
-// for.
+// How often to look for new peers. It takes system calls, for which messages of the peers that are
+// here should not wait.
 constexpr auto kAcceptInterval = std::chrono::milliseconds(1);
 
 DType FromProto(control::KvDType dtype) {
@@ -411,7 +413,7 @@ bool MemoryNode::HandleNotification(ComputePeer& peer, const Notification& notif
                       : notification.kind == MessageKind::kQueries
                           ? peer.queries_number[notification.slot]
                           : peer.decode_number[notification.slot];
-  // Came twice: the area may be in use again.
+  // A notification that came twice: its area may hold a later message by now, so do not read it.
   if (notification.number != Notification::Next(handled)) {
     session.service->CountStale();
     return true;
@@ -420,7 +422,8 @@ bool MemoryNode::HandleNotification(ComputePeer& peer, const Notification& notif
   if (!message.ok()) {
     LAMINA_LOG_ERROR("compute node at {}: {}", peer.endpoint->peer_name(),
                      message.status().ToString());
-    // Bytes that cannot be trusted: the compute node sees this end close and fails the rows.
+    // The peer's bytes cannot be trusted any more. It sees the connection close, and fails the rows
+    // that it has asked for.
     peer.lost = true;
     return true;
   }
@@ -438,8 +441,9 @@ bool MemoryNode::HandleNotification(ComputePeer& peer, const Notification& notif
   return true;
 }
 
-// Answers never outnumber the areas that the compute node may fill, far below
-// Limits::max_outstanding: any failure means that it is gone.
+// There are never more answers in flight than areas that the compute node may fill, which is far
+// below Limits::max_outstanding. So the queue is never full, and any failure means that the compute
+// node is gone.
 void MemoryNode::Answer(ComputePeer& peer, std::span<const WriteOp> writes,
                         const Notification& notification) {
   const Status posted = peer.endpoint->Post(writes, notification.Pack(), 0);
@@ -449,7 +453,8 @@ void MemoryNode::Answer(ComputePeer& peer, std::span<const WriteOp> writes,
   peer.lost = true;
 }
 
-// The compute node reaches this node's device window, or does not. Both windows are used, or none.
+// The compute node says whether its device reaches this node's device window. The answer says
+// whether both windows are used; otherwise neither is.
 void MemoryNode::HandleLink(ComputePeer& peer, bool wanted) {
   Session& session = *session_;
   bool joins = wanted && session.offered != nullptr && session.service->newest_step() == StepId{};
@@ -506,7 +511,7 @@ MemoryNode::ComputePeer* MemoryNode::TakerOf(ComputePeer& peer, const MessageHea
   const auto found = std::ranges::find_if(
       session_->peers, [&](const ComputePeer& p) { return p.node == taker && !p.lost; });
   if (found != session_->peers.end()) return &*found;
-  // It has noticed, or will: its connection is gone.
+  // That node knows already, or will soon, that it is not connected, so nobody is answered.
   LAMINA_LOG_WARN("no compute node {} is connected to reply to", taker.value);
   return nullptr;
 }
@@ -524,7 +529,8 @@ void MemoryNode::BeginDecode(ComputePeer& peer, const ComputePeer& taker,
 void MemoryNode::EndDecode(ComputePeer& peer, ComputePeer& taker, const ReceivedMessage& message,
                            const Notification& notification) {
   const int slot = static_cast<int>(notification.slot);
-  // Nobody said that q is there, but it is.
+  // The notification of q has not come. A peer's posts are written in order, so q is here all the
+  // same; OpenArea checks that it is the one that belongs to this message.
   if (peer.queries_number[notification.slot] != notification.number) {
     const Result<ReceivedMessage> queries =
         OpenArea(peer, {MessageKind::kQueries, notification.slot, notification.number});

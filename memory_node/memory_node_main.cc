@@ -1,4 +1,5 @@
-// lamina-memory-node: holds KV and runs attention. Composition root.
+// The program lamina-memory-node, which holds the KV cache and computes attention. This file reads
+// the options, makes the node and runs it until a signal comes.
 #include <tuple>
 
 #include <CLI/CLI.hpp>
@@ -14,6 +15,7 @@
 
 namespace {
 
+// A global because RunUntilAsked takes plain functions, which a signal handler can call.
 lamina::MemoryNode* running_node = nullptr;
 
 }  // namespace

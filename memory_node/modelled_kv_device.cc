@@ -4,6 +4,8 @@
 
 namespace lamina {
 
+// The tables have no layers here (see the constructor), so KvTables::Claim and Readable, which look
+// at what was written in a layer, would refuse everything. Only the tables' lengths are checked.
 Status ModelledKvDevice::CheckHolds(SequenceId sequence, int64_t position, StepId step) {
   LAMINA_ASSIGN_OR_RETURN(const KvTables::Table* const table, tables_.Find(sequence, step));
   if (position < static_cast<int64_t>(table->slots.size())) return OkStatus();

@@ -11,13 +11,17 @@
 namespace lamina {
 namespace {
 
-// A compute node that is alive sends a layer's message within a step's time, however long its
-// prompts are; one that is not is noticed much earlier.
+// How long a kernel waits for a layer's message. A compute node that is alive sends it within the
+// time of a step, however long its prompts are. The limit is only the last resort: a compute node
+// that is gone is noticed much earlier by its connection.
 constexpr auto kMessageLimit = std::chrono::seconds(60);
 
-constexpr size_t kLayersByPosts = 2;  // so that the next one waits already when a reply leaves
+// Most layers of a batch that are asked for at a time if this host posts the replies. With two, the
+// next layer waits already while a reply leaves.
+constexpr size_t kLayersByPosts = 2;
 
-// Per batch. Longer rows take more, larger steps several launches.
+// Most scratch memory of attention for one batch. Rows that need more get what one row needs; steps
+// that need more take several launches.
 constexpr size_t kMaxScratchBytes = size_t{256} << 20;
 
 }  // namespace
@@ -77,6 +81,7 @@ Status CudaAheadAttention::Join(const DeviceWindow& peer) {
                         ? cuda::PeerWindow::ByPosts(window_->data() + wire_.decode_areas_bytes(),
                                                     wire_.num_batches)
                         : cuda::PeerWindow::Map(peer.descriptor, peer.bytes));
+  // The cache's own stream may stand behind a wait from here on; pushed K and V must not.
   cache_.WriteFromHostBy(uploads_);
   return OkStatus();
 }
@@ -95,6 +100,7 @@ void CudaAheadAttention::Attend(const AheadStep& step) {
   for (size_t kind = 0; kind < step.tables.size(); ++kind)
     lane.tables[kind].Upload(step.tables[kind], uploads_);
   uploads_.Copy(step.stored.data(), step.stored.size() * sizeof(TokenSlot), lane.stored.data());
+  // The lane's kernels run behind these uploads, but without holding up `uploads`.
   lane.uploaded->Record(uploads_.stream());
   lane.uploaded->HoldBack(*lane.stream);
 
@@ -106,8 +112,9 @@ void CudaAheadAttention::Attend(const AheadStep& step) {
   AskLayers(step.batch);
 }
 
-// By posts only so many that replies have to leave for more: launches behind a wait have a limit,
-// at which this thread would stand still and post nothing.
+// If this host posts the replies, it must not queue all layers at once: the number of launches
+// behind a wait is limited, and at the limit this thread would block and post nothing. So more
+// layers are asked for as replies leave (Carry).
 void CudaAheadAttention::AskLayers(int batch) {
   Lane& lane = lanes_[static_cast<size_t>(batch)];
   const std::byte* const q = Message(batch) + sizeof(cuda::Flag);
@@ -160,14 +167,15 @@ Result<bool> CudaAheadAttention::Carry(Endpoint& compute_node) {
   return any;
 }
 
-// Nothing else would ever tell that a launch was refused: the flag behind it is raised all the
-// same.
+// Without this nobody would notice that a launch was refused, as the flag behind it is raised all
+// the same.
 void CudaAheadAttention::RequireAsked(Lane& lane) {
   cuda::RequireOk(lane.stream->TakeFailure(), uploads_.device());
   cuda::RequireOk(uploads_.stream().TakeFailure(), uploads_.device());
 }
 
-// The text can go there at once: the batch's step before was answered, and its answer read.
+// The text may be written into the reply's place at once, before the messages come: the batch's
+// previous step was answered, and its answer was read.
 void CudaAheadAttention::Refuse(const AheadStep& step, size_t num_rows, const Status& why) {
   Lane& lane = lanes_[static_cast<size_t>(step.batch)];
   uploads_.Enter();

@@ -10,8 +10,8 @@
 namespace lamina {
 namespace {
 
-// A layer's rows go to the device when there are so many, attention or not: prompts come without
-// it.
+// A layer's collected rows go to the device when K has so many bytes, even if no attention follows:
+// the pushes of long prompts would otherwise pile up in this host's memory.
 constexpr size_t kMaxCollectedBytes = size_t{4} << 20;
 
 size_t LseBytes(const AttentionShape& shape) {
@@ -48,8 +48,8 @@ Status CudaKvDevice::AppendDummy(SequenceId sequence, int64_t position,
   return cache_->AppendDummy(sequence, position, slots, step);
 }
 
-// Its slots may be others' soon: what was collected for them must not come behind what is collected
-// for those.
+// The sequence's slots may be given to another sequence soon. Rows that were collected for them
+// must be written before those of the other sequence, and no slot may occur twice in one write.
 void CudaKvDevice::Release(SequenceId sequence) {
   stream_->Enter();
   WriteAllCollected();
@@ -63,6 +63,7 @@ void CudaKvDevice::WriteAllCollected() {
 Result<std::unique_ptr<AheadAttention>> CudaKvDevice::MakeAheadAttention(
     const AttentionShape& shape, const WireShape& wire) {
   LAMINA_ASSIGN_OR_RETURN(uploads_, cuda::StagedStream::Create(stream_->device()));
+  // Freeing device memory would wait for kernels that wait for messages.
   uploads_->KeepOutgrown();
   return CudaAheadAttention::Create(shape, wire, *cache_, *uploads_,
                                     [this] { WriteAllCollected(); });
@@ -116,7 +117,7 @@ void CudaKvDevice::Attend(const AttentionShape& shape, int layer, DType dtype,
                    static_cast<size_t>(shape.num_heads * shape.head_dim) * ElementSize(dtype),
                lse_bytes = LseBytes(shape);
   const size_t bytes = rows.size() * row_bytes, all_lse_bytes = rows.size() * lse_bytes;
-  // A call's rows as one piece: `of` gives each row's place on this host.
+  // Uploads one part of all rows in one piece. `of` says where that part of a row is on this host.
   const auto upload = [&](const cuda::DeviceBuffer& to, size_t bytes_per_row, auto of) {
     std::byte* const taken = stream_->Take(rows.size() * bytes_per_row);
     for (size_t i = 0; i < rows.size(); ++i)

@@ -68,7 +68,7 @@ class CudaKvDevice final : public KvDevice {
   void Attend(const AttentionShape& shape, int layer, DType dtype, std::span<const KvQuery> rows,
               bool merges);
 
-  // The streams are declared before the cache, which uses them until it is destroyed.
+  // The streams are declared before the cache, which borrows them.
   const std::unique_ptr<cuda::StagedStream> stream_;
   std::unique_ptr<cuda::StagedStream> uploads_;  // for AheadAttention; null: there is none
   const std::unique_ptr<cuda::KvCache> cache_;
