@@ -62,9 +62,10 @@ void AllReduce::Begin(Batch& batch, StepId step, const Op& op, size_t num_rows,
 
 void AllReduce::Start(int number, StepId step, const Op& op, size_t num_rows, SliceRunner& slices) {
   Begin(batches_[static_cast<size_t>(number)], step, op, num_rows, slices);
+  // Only rank 0 goes on behind the last sum. It has its own part, and the others hand over theirs.
   if (op.output == last_) return;
   const int ranks = model_.share.num_ranks;
-  // Each begins with another one, so that no NIC takes in all sums at once.
+  // Each rank begins with the one after it, so that no NIC receives all parts at once.
   for (int i = 1; i < ranks; ++i) {
     if (!Post(number, (model_.share.rank + i) % ranks, {}).ok()) return;
   }
@@ -136,6 +137,8 @@ bool AllReduce::Finish(int number, SliceRunner& slices, std::vector<control::Ste
   Batch& batch = batches_[static_cast<size_t>(number)];
   const Op& op = *batch.op;
   float* const sum = slices.value(op.output);
+  // Every rank adds the parts in the order of the ranks, its own in the dtype in which it was sent.
+  // So all ranks have the same bits.
   for (int rank = 0; rank < model_.share.num_ranks; ++rank) {
     const Result<std::span<const std::byte>> part = PartOf(number, rank, told);
     if (!part.ok()) return false;

@@ -5,8 +5,9 @@
 
 namespace lamina {
 
-// Linear scan over the chain of slices and attentions: a buffer is free again after the last
-// operator that reads its value.
+// A linear scan over the chain of slices and attentions (as in register allocation: Poletto and
+// Sarkar, Linear Scan Register Allocation, 1999). A buffer is free again after the last operator
+// that reads its value.
 BufferPlan PlanBuffers(const SlicedModel& model) {
   std::vector<const Op*> chain;
   for (const Slice& slice : model.slices) {
@@ -20,6 +21,7 @@ BufferPlan PlanBuffers(const SlicedModel& model) {
   for (size_t i = 0; i < chain.size(); ++i) {
     for (const ValueId input : chain[i]->inputs) last_use[static_cast<size_t>(input)] = i;
   }
+  // Sampling reads the logits after the last operator.
   last_use[static_cast<size_t>(model.graph.logits)] = chain.size();
 
   BufferPlan plan;
@@ -36,6 +38,8 @@ BufferPlan PlanBuffers(const SlicedModel& model) {
       plan.buffer_of[static_cast<size_t>(op.output)] = static_cast<int>(plan.widths.size());
       plan.widths.push_back(op_width);
     }
+    // The output was placed first, so no operator writes into a buffer that it reads. An operator
+    // may read a value twice, and its buffer must be freed once.
     std::vector<ValueId> inputs = op.inputs;
     std::sort(inputs.begin(), inputs.end());
     inputs.erase(std::unique(inputs.begin(), inputs.end()), inputs.end());

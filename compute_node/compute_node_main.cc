@@ -1,4 +1,5 @@
-// lamina-compute-node: holds weights and runs slices. Composition root.
+// The program lamina-compute-node, which holds the weights and runs slices. This file reads the
+// options, makes the node and runs it until a signal comes.
 
 #include <CLI/CLI.hpp>
 
@@ -12,6 +13,7 @@
 
 namespace {
 
+// A global because RunUntilAsked takes plain functions, which a signal handler can call.
 lamina::ComputeNode* running_node = nullptr;
 
 }  // namespace

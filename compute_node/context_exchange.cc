@@ -12,7 +12,9 @@
 namespace lamina {
 namespace {
 
-constexpr auto kRoomPatience = microseconds(200);  // polling before a wait for room sleeps
+// How long a wait for room in a queue polls before it sleeps.
+constexpr auto kRoomPatience = microseconds(200);
+// How often to look for nodes that connect.
 constexpr auto kAcceptInterval = milliseconds(1);
 
 std::string NameOf(MessageKind kind) {
@@ -32,6 +34,8 @@ Result<std::unique_ptr<ContextExchange>> ContextExchange::Join(
   }
   if (exchange->self_ < 0)
     return InvalidArgument("this compute node is not among those that it shall join");
+  // Of each pair of nodes the later one connects. Connecting comes before accepting, so node 0
+  // begins, and no two nodes wait for each other.
   for (int i = 0; i < exchange->self_; ++i)
     LAMINA_RETURN_IF_ERROR(exchange->Connect(exchange->peers_[static_cast<size_t>(i)], deadline));
   LAMINA_RETURN_IF_ERROR(exchange->AcceptOthers(deadline));
@@ -77,7 +81,8 @@ Status ContextExchange::AcceptOthers(Deadline deadline) {
       continue;
     }
     const auto peer = missing_peer(path->endpoint->peer_hello());
-    if (peer == peers_.end()) continue;  // two with the same hello: the second
+    // Two connections came with the same hello: this is the second one.
+    if (peer == peers_.end()) continue;
     LAMINA_RETURN_IF_ERROR(Use(*peer, std::move(*path)));
   }
   return OkStatus();
@@ -136,6 +141,7 @@ Status ContextExchange::Post(int to, int batch, StepId step, int what, size_t nu
   while (!lost_) {
     const Status posted = peer.endpoint->Post({&write, 1}, announced.Pack(), 0);
     if (posted.ok()) {
+      // The message is a sign of life itself.
       peer.next_sign = Clock::now() + sign_interval();
       return posted;
     }
@@ -201,7 +207,8 @@ void ContextExchange::TakeNotification(int from, uint32_t value) {
   Lane& lane = peers_[static_cast<size_t>(from)]
                    .lanes[LaneIndex(static_cast<int>(notification.slot), notification.kind)];
   const bool full = Notification::Distance(lane.taken, lane.received) == Depth(notification.kind);
-  if (full || notification.number != Notification::Next(lane.received)) {  // came twice
+  // A notification that came twice.
+  if (full || notification.number != Notification::Next(lane.received)) {
     ++num_stale_;
     return;
   }

@@ -19,6 +19,8 @@ void RouteRow(std::span<const float> logits, std::span<RoutedExpert> out) {
     }
     out[i].expert = best;
   }
+  // A softmax over the chosen experts only. The largest logit is subtracted so that exp does not
+  // overflow.
   const float largest = logits[static_cast<size_t>(out[0].expert)];
   float sum = 0;
   for (RoutedExpert& routed : out) {
@@ -49,6 +51,7 @@ void ExpertLayer::Run(const Op& op, const Weights& weights, const float* x, cons
 void ExpertLayer::RunExpert(const Op& op, int expert, const Weights& weights, const float* x,
                             float* y, WorkerTeam& team) {
   const std::vector<RoutedRow>& routed = rows_of_[static_cast<size_t>(expert)];
+  // y = w2(silu(w1 x) * w3 x); each expert has its three matrices in the order w1, w3, w2.
   const WeightRef* const names = &op.weights[static_cast<size_t>(expert) * 3];
   const PackedWeights &w1 = weights.Matrix(names[0]), &w3 = weights.Matrix(names[1]),
                       &w2 = weights.Matrix(names[2]);

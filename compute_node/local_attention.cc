@@ -12,6 +12,7 @@ void CpuKv::Attend(int layer, StepId step, std::span<const AttentionWork> rows, 
       static_cast<size_t>(shape_.num_heads) * static_cast<size_t>(shape_.head_dim);
   const size_t kv_width =
       static_cast<size_t>(shape_.num_kv_heads) * static_cast<size_t>(shape_.head_dim);
+  // K and V of all rows are written before any row attends: rows of a prompt attend to each other.
   for (size_t i = 0; i < rows.size(); ++i) {
     if (failures.contains(rows[i].sequence)) continue;
     Status status = store_->Write(layer, rows[i].sequence, rows[i].position, k + i * kv_width,

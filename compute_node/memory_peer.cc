@@ -9,7 +9,8 @@
 namespace lamina {
 namespace {
 
-// Between looks at what a memory node says to a link; it wakes this node anyway.
+// How long to sleep between polls for a memory node's answer to kLink. The answer wakes this node,
+// so the interval need not be short.
 constexpr auto kLinkInterval = milliseconds(10);
 
 std::string WhoPolls(const Status& linked, const DeviceLink* link) {
@@ -45,7 +46,8 @@ Result<std::unique_ptr<MemoryPeer>> MemoryPeer::Connect(const MemoryPeerAddress&
   if (options.polling != "host") {
     const Status linked =
         peer->link_ == nullptr ? link.status() : peer->Link(asked_for, ladder, deadline);
-    // Else the endpoint has its memory.
+    // A link that is not used is freed, unless the endpoint can post to device memory: then the NIC
+    // has that memory registered.
     if (!peer->is_linked_ && !peer->endpoint_->posts_to_device()) peer->link_.reset();
     if (peer->lost_) return PeerLost("memory node " + address.name + ": " + peer->why_);
     peer->path_.through +=
@@ -62,7 +64,8 @@ Result<std::unique_ptr<MemoryPeer>> MemoryPeer::Connect(const MemoryPeerAddress&
   return peer;
 }
 
-// Both ends reach the other's device window, or none is used.
+// Either both ends reach the other's device window, or neither window is used. So the memory node
+// is told, and asked, also if this end could not join.
 Status MemoryPeer::Link(bool asked_for, Ladder& ladder, Deadline deadline) {
   const DeviceWindow theirs = endpoint_->peer_device_window();
   if (theirs.descriptor < 0 && !endpoint_->posts_to_device()) {
@@ -121,7 +124,7 @@ Status MemoryPeer::Post(const Notification& announced, MessageHeader header,
 }
 
 Status MemoryPeer::PostQueries(int batch, MessageHeader header, size_t payload_bytes) {
-  // That of the decode message.
+  // Both parts of a decode message have the same number. PostDecode counts it.
   const uint32_t number = Notification::Next(decodes_[static_cast<size_t>(batch)].sent);
   const Notification announced{MessageKind::kQueries, static_cast<uint32_t>(batch), number};
   return Post(announced, header, query_payload(batch), payload_bytes, wire_.decode_offset(batch));
@@ -188,10 +191,10 @@ bool MemoryPeer::Poll() {
 
 void MemoryPeer::TakeNotification(uint32_t value) {
   const Notification notification = Notification::Unpack(value).value_or(Notification{});
-  bool fresh = false;  // else it came twice
+  bool fresh = false;  // false: the notification came twice
   if (notification.kind == MessageKind::kReply) {
     DecodeArea& area = decodes_[notification.slot];
-    // Asked or not: another compute node may have.
+    // It does not matter whether this node has asked: another compute node may have, on its behalf.
     fresh = !area.replied && notification.number == Notification::Next(area.received);
     area.replied |= fresh;
     if (fresh) area.received = notification.number;

@@ -11,6 +11,8 @@
 namespace lamina {
 namespace {
 
+// Takes the time that the slices would take on the device. Values that others read or write have
+// memory, but nothing computes them.
 class ModelledSlices final : public SliceRunner {
  public:
   ModelledSlices(const DeviceSpec& device, const LoadedModel& model, int max_rows,
@@ -48,12 +50,13 @@ class ModelledSlices final : public SliceRunner {
     return end < program.size() ? &program[end] : nullptr;
   }
 
-  // The device goes on by itself while its host sends q.
+  // Books the whole part at once and returns when q is there. The device goes on with the rest
+  // while its host sends q, and the next Run waits for that.
   const Op* RunToQueries(int k) override {
     const ValueId q = model_.sliced.slices[static_cast<size_t>(k)].q;
     const size_t end = EndOfPart(k);
     const auto part = std::span(ProgramOf(k)).subspan(next_op_, end - next_op_);
-    // An all-reduce stands before it.
+    // An all-reduce comes before q: run to that.
     if (std::ranges::find(part, q, &Op::output) == part.end()) return Run(k);
     const Clock::duration rest = FromSeconds(
         SecondsBehindQueries(device_, model_.sliced, k, model_.config.dtype, num_rows_));
@@ -74,6 +77,8 @@ class ModelledSlices final : public SliceRunner {
   }
 
  private:
+  // The lowest token that does not end the sequence and may be chosen, so that sequences end only
+  // at their maximal length.
   SampledToken LowestToken(const SamplingParams& params, const SampleContext& context) const {
     const auto is_in = [](const std::vector<TokenId>& tokens, TokenId token) {
       return std::ranges::find(tokens, token) != tokens.end();
@@ -93,7 +98,8 @@ class ModelledSlices final : public SliceRunner {
     return model_.sliced.slices[static_cast<size_t>(k)].program;
   }
 
-  // Of what is left of slice `k`: the index of the next all-reduce, or the program's size.
+  // The index of the next all-reduce in what is left of slice `k`; the program's size if there is
+  // none.
   size_t EndOfPart(int k) const {
     const std::vector<Op>& program = ProgramOf(k);
     const auto reduces =
@@ -102,8 +108,8 @@ class ModelledSlices final : public SliceRunner {
     return static_cast<size_t>(reduces - program.begin());
   }
 
-  // Of the operators from the next one to `end`. What adds up the all-reduce before them counts
-  // with them.
+  // The time of the operators from the next one to `end`. Adding up the all-reduce before them
+  // counts with them.
   Clock::duration PartTime(int k, size_t end) const {
     const std::vector<Op>& program = ProgramOf(k);
     if (next_op_ == 0 && end == program.size())
@@ -119,14 +125,17 @@ class ModelledSlices final : public SliceRunner {
   const DeviceSpec& device_;
   const LoadedModel& model_;
   DeviceTimeline& timeline_;
-  // Q, k, v, attention output, context, all-reduces: one slice's are live at a time.
+  // One slice's q, k, v, attention output, context and all-reduces are live at a time, so values
+  // with the same role in different slices share memory.
   std::unordered_map<ValueId, size_t> role_of_;
   std::vector<std::vector<float>> values_;
   int64_t num_rows_ = 0;
-  size_t next_op_ = 0;     // of the slice that runs
-  TimePoint rest_done_{};  // of a slice whose q is there, else none
+  size_t next_op_ = 0;  // in the slice that runs
+  // When the rest of a slice that was run to q is done; TimePoint{}: there is no such slice.
+  TimePoint rest_done_{};
 };
 
+// Takes the time of attention on the device, and keeps neither tables nor K and V.
 class ModelledKv final : public LocalKv {
  public:
   ModelledKv(const DeviceSpec& device, const AttentionHeads& heads,

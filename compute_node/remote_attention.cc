@@ -13,10 +13,10 @@
 namespace lamina {
 namespace {
 
-// Polling before a wait for room sleeps.
+// How long a wait for room polls before it sleeps.
 constexpr auto kRoomPatience = microseconds(200);
 
-// Between looks at what a device does, which wakes nobody.
+// How often to look at what a device has done: it wakes nobody.
 constexpr auto kDeviceInterval = microseconds(100);
 
 std::string Milliseconds(Clock::duration duration) {
@@ -33,7 +33,7 @@ Result<std::unique_ptr<RemoteAttention>> RemoteAttention::Create(
                                  : options.num_layers;
   const KvShape shape{std::max(num_own_layers, 1), options.wire.num_kv_heads, options.wire.head_dim,
                       options.wire.kv_dtype};
-  std::vector<int64_t> windows;  // of own layers
+  std::vector<int64_t> windows;  // of the layers that run on this node
   if (!options.windows.empty())
     windows.assign(options.windows.begin() + options.own_layers.first, options.windows.end());
   LAMINA_ASSIGN_OR_RETURN(
@@ -99,7 +99,8 @@ void RemoteAttention::BeginStep(int number, StepId step, std::span<const Attenti
   BeginPrefill(batch);
 }
 
-// Also rows that have failed get their number: the nodes that live count them.
+// Rows that have failed are entered too: the memory nodes that live have them in their order, and
+// messages number the rows as the order does.
 void RemoteAttention::AddRow(Batch& batch, int row, NodeId node) {
   const AttentionWork& work = batch.rows[static_cast<size_t>(row)];
   bool found = false;
@@ -237,7 +238,7 @@ bool RemoteAttention::Finish(int number) {
     }
     FailRowsOfLost();
   }
-  bool waits_here = false;  // else the devices do
+  bool waits_here = false;  // whether this host has waited, and not a device
   for (size_t i = 0; i < peers_.size(); ++i) {
     waits_here |= peer(i).asked(number);
     if (batch.by_peer[i].linked == PeerRows::Linked::kPosted && !peer(i).lost())
@@ -331,7 +332,7 @@ RowParts RemoteAttention::KvHeadsOf(size_t to, std::span<const int> rows) const 
           static_cast<int64_t>(peer(to).wire().kv_row_elements())};
 }
 
-// Posts when there is room; `post` is given the header.
+// Calls `post` with the message's header until there is room. If it fails, the peer is lost.
 template <typename Post>
 void RemoteAttention::Send(Batch& batch, size_t to, NodeId taker, const char* what,
                            size_t payload_bytes, Post post) {
@@ -377,7 +378,7 @@ void RemoteAttention::SendDecode(Batch& batch, size_t to, NodeId taker) {
       PackedParts{batch.q, HeadsOf(to, rows.decode_rows), wire.wire_dtype},
       PackedParts{batch.k, stored, wire.kv_dtype}, PackedParts{batch.v, stored, wire.kv_dtype}};
   if (peer(to).link() != nullptr) return PostByLink(batch, to, qkv);
-  // Q has left.
+  // With overlap q was sent before, by SendQueries.
   const std::span<const PackedParts> packed = std::span(qkv).subspan(options_.wire.overlap ? 1 : 0);
   const auto bytes = static_cast<size_t>(device_.Pack(packed, begin) - begin);
   Send(batch, to, taker, "room to send q, k and v", bytes, [&](const MessageHeader& header) {
@@ -400,10 +401,11 @@ void RemoteAttention::PostByLink(Batch& batch, size_t to, std::span<const Packed
         part.parts.num_elements() * static_cast<int64_t>(ElementSize(part.dtype));
 }
 
-// The next slice may be asked for behind this, before the reply is there, unless this host has a
-// part in it: it merges, it looks at the end of a step whether replies came at all, it posts
-// messages for NICs, and with several batches under way it sees to it that the device does not wait
-// for one while it could run slices of another.
+// The next slice may be queued behind this wait, before the reply is there, unless this host has a
+// part in what follows. It has one where partials are merged, at the end of a step, when it checks
+// that the replies came at all, and where it posts messages for NICs. With several batches under
+// way it also has one: it sees to it that the device does not wait for one batch while it could run
+// slices of another.
 void RemoteAttention::AwaitByLink(Batch& batch, size_t from) {
   DeviceLink& link = *peer(from).link();
   const WireShape& wire = peer(from).wire();
@@ -549,7 +551,8 @@ size_t RemoteAttention::OutputBytes(const Batch& batch, size_t from) const {
   return rows.decode.size() * (wire.q_row_bytes() + (rows.wants_lse ? wire.lse_row_bytes() : 0));
 }
 
-// Cuts them off. False: the bytes mean nothing, and the node is lost.
+// Reads the failed rows and cuts them off the payload. Returns false if the bytes mean nothing; the
+// memory node is lost then.
 bool RemoteAttention::TakeFailedRows(Batch& batch, size_t from,
                                      std::span<const std::byte>& payload) {
   const std::vector<DecodeRow>& rows = batch.by_peer[from].decode;
@@ -576,8 +579,8 @@ void RemoteAttention::TakeOutputs(Batch& batch, size_t from, std::span<const std
   if (rows.wants_lse) MergeRows(batch, from, payload);
 }
 
-// Calls take(first, rows) for each run of rows that this node alone attends for; `first` is the
-// number of the first one in messages.
+// Calls take(first, rows) for each run of consecutive decode rows for which this memory node alone
+// attends. `first` is the number of the run's first row in messages.
 template <typename Take>
 void RemoteAttention::ForEachWhole(const Batch& batch, size_t from, Take take) const {
   const PeerRows& rows = batch.by_peer[from];
@@ -586,7 +589,7 @@ void RemoteAttention::ForEachWhole(const Batch& batch, size_t from, Take take) c
     size_t end = i + 1;
     while (end < rows.decode.size() && rows.decode[end].whole) ++end;
     take(i, HeadsOf(from, std::span(rows.decode_rows).subspan(i, end - i)));
-    i = end;  // which is not whole, if it is there
+    i = end;  // row `end`, if there is one, is not whole and can be skipped
   }
 }
 
@@ -628,7 +631,7 @@ bool RemoteAttention::Progress() {
   return any;
 }
 
-// Polls until done() or the peer is lost or late; false for the latter two.
+// Polls until done(). Returns false if the peer is lost before, or is late and is lost by that.
 template <typename Done>
 bool RemoteAttention::WaitFor(const Batch& batch, size_t on, const char* what, Done done) {
   if (done()) return true;

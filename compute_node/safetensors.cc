@@ -17,7 +17,7 @@
 namespace lamina {
 namespace {
 
-// The whole of a regular file.
+// Maps the whole of a regular file.
 Result<std::span<const std::byte>> MapFile(const std::string& path) {
   LAMINA_ASSIGN_OR_RETURN(const OpenedFile file, OpenRegularFile(path));
   if (file.num_bytes == 0) {
@@ -38,7 +38,8 @@ std::optional<DType> ParseDType(std::string_view name) {
   return std::nullopt;
 }
 
-// A shard stays within its directory: a relative path without "..".
+// Whether a shard's path stays within the model's directory: it is relative and has no "..". The
+// index is a file from elsewhere and must not make this process read other files.
 bool IsInside(const std::string& file) {
   const std::filesystem::path path(file);
   if (file.empty() || file.find('\0') != std::string::npos || path.is_absolute()) return false;
@@ -46,7 +47,7 @@ bool IsInside(const std::string& file) {
 }
 
 bool Exists(const std::string& path) {
-  std::error_code ignored;  // cannot be looked at: as good as absent
+  std::error_code ignored;  // a file that cannot be looked at is as good as absent
   return std::filesystem::exists(path, ignored);
 }
 
@@ -64,7 +65,7 @@ Status NoCheckpoint(const std::string& dir) {
                   ": expected model.safetensors or model.safetensors.index.json");
 }
 
-// Downloads break off: says all that is missing at once.
+// Names all shards that are missing at once, as after a download that broke off.
 Status CheckShardsExist(const std::string& dir, const std::string& index_path,
                         const std::vector<std::string>& shards) {
   constexpr int kMaxNamed = 8;
@@ -170,7 +171,7 @@ Result<const SafetensorsFile*> Checkpoint::AddFile(const std::string& path) {
 Result<TensorView> Checkpoint::Find(const std::string& name,
                                     std::span<const int64_t> expected_shape) const {
   auto found = file_of_.find(name);
-  // Which files lack that were saved without the language model's head.
+  // Files that were saved without the language model's head lack this prefix.
   constexpr std::string_view kPrefix = "model.";
   if (found == file_of_.end() && name.starts_with(kPrefix))
     found = file_of_.find(name.substr(kPrefix.size()));

@@ -32,7 +32,7 @@ uint64_t TypeBytes(std::string_view dtype) {
   return 0;
 }
 
-// A name from the file as a message shows it.
+// A name from the file, escaped and cut short, for error messages.
 std::string Quoted(const std::string& name) {
   constexpr size_t kMaxShown = 200;
   return json(name.substr(0, kMaxShown)).dump(-1, ' ', true, json::error_handler_t::replace);
@@ -192,7 +192,8 @@ Status PlaceInFile(SafetensorsEntry& entry, uint64_t data_start) {
   return OkStatus();
 }
 
-// REQUIRES: entries sorted by their data.
+// Checks that the tensors fill the data of the file without holes and overlaps, as the format
+// demands. REQUIRES: the entries are sorted by their offsets.
 Status CheckTiling(const std::vector<SafetensorsEntry>& entries, uint64_t data_start,
                    uint64_t file_size) {
   uint64_t expected = data_start;

@@ -21,7 +21,7 @@ void SliceExecutor::Begin(std::span<const TokenId> tokens, std::span<const int32
   next_op_ = 0;
 }
 
-// Without rows too it stops at all-reduces: other ranks wait there.
+// It stops at all-reduces even if there are no rows, because other ranks wait there.
 const Op* SliceExecutor::RunTo(int k, ValueId there) {
   const std::vector<Op>& program = model_.slices[static_cast<size_t>(k)].program;
   while (next_op_ < program.size()) {
@@ -30,6 +30,7 @@ const Op* SliceExecutor::RunTo(int k, ValueId there) {
     if (!tokens_.empty()) Execute(op);
     if (op.output == there) return nullptr;
   }
+  // The slice is complete; the next one begins with its first operator.
   if (there < 0) next_op_ = 0;
   return nullptr;
 }
@@ -38,6 +39,7 @@ void SliceExecutor::KeepRows(int k, std::span<const int> rows) {
   const Slice& slice = model_.slices[static_cast<size_t>(k)];
   std::vector<ValueId> live = slice.context_in;
   if (slice.attention_out >= 0) live.push_back(slice.attention_out);
+  // `rows` ascends, so a row is never overwritten before it has moved.
   for (const ValueId id : live) {
     const int64_t w = width(id);
     float* data = value(id);

@@ -6,18 +6,21 @@
 namespace lamina {
 namespace {
 
-// Room for the state: a few hundred bytes, and a failure for each row.
+// Room for the state behind a context: a few hundred bytes, and a failure of each row. With texts
+// of kMaxFailureText bytes a failure fits into kStateBytesPerRow.
 constexpr size_t kStateBytes = 4096, kStateBytesPerRow = 256;
 constexpr size_t kMaxFailureText = 200;
 
-// At the end of a character.
+// Cuts the text to kMaxFailureText bytes, at the end of a UTF-8 character.
 std::string Cut(const std::string& text) {
   size_t end = std::min(text.size(), kMaxFailureText);
   while (end > 0 && end < text.size() && (text[end] & 0xC0) == 0x80) --end;
   return text.substr(0, end);
 }
 
-// Calls visit(value, first row, floats) for each block of the context of slice `k`.
+// Calls visit(value, first, count) for each block of the context of slice `k`: `count` floats of
+// the value, from its float `first` on. Of the attention output only the prefill rows belong to it;
+// the memory nodes send the others to the node that runs the slice.
 template <typename Visit>
 void ForEachBlock(const SlicedModel& model, int k, size_t num_rows, size_t first_prefill,
                   Visit visit) {
@@ -58,13 +61,15 @@ size_t WriteState(control::StepState state, std::span<std::byte> room) {
       failed.set_message(Cut(failed.message()));
     for (control::LostPeer& lost : *so_far.mutable_lost_peers())
       lost.set_message(Cut(lost.message()));
+    // If there still is not enough room, leaves out what is needed least first. Which sequences
+    // have failed is needed most: they must not get a token.
     if (state.ByteSizeLong() > room.size()) so_far.clear_times();
     for (control::FailedSequence& failed : *so_far.mutable_failed()) {
       if (state.ByteSizeLong() > room.size()) failed.clear_message();
     }
     if (state.ByteSizeLong() > room.size()) so_far.clear_lost_peers();
     while (state.ByteSizeLong() > room.size() && so_far.failed_size() > 0)
-      so_far.mutable_failed()->RemoveLast();  // more than there are rows
+      so_far.mutable_failed()->RemoveLast();  // only if more have failed than there are rows
   }
   const size_t bytes = state.ByteSizeLong();
   state.SerializeToArray(room.data(), static_cast<int>(bytes));

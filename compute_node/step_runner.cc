@@ -65,8 +65,9 @@ StepRunner::StepRunner(const LoadedModel& model, const control::Limits& limits,
   attention_->TraceTo(&trace_);
 }
 
-// A rank may wait for each of its memory nodes once before it is lost, and for rows of other
-// batches.
+// A rank that waits for a lost memory node is late itself, but not lost. It may wait for each of
+// its memory nodes once, and then for rows of other batches, so sums are waited for that many times
+// as long.
 void StepRunner::JoinOthers(std::unique_ptr<ContextExchange> others, DType wire_dtype) {
   others_ = std::move(others);
   wire_dtype_ = wire_dtype;
@@ -130,9 +131,9 @@ bool StepRunner::Advance(std::vector<control::StepResult>& results) {
   return true;
 }
 
-// In turn. But where batches rotate a step's first slice goes before what else is ready: it is
-// shorter than the others, so it is through with this node, and at the memory nodes, before it is
-// in the way of the batches that come here next.
+// Batches take turns. But where they rotate, a step's first slice goes before everything else that
+// is ready: it is shorter than the others, so it is done here, and its attention is under way,
+// before the next batches arrive at this node.
 int StepRunner::NextReady() {
   const int num_batches = static_cast<int>(batches_.size());
   for (int i = 1; i <= num_batches; ++i) {
@@ -212,7 +213,7 @@ bool StepRunner::RunSlice(int number) {
   const Slice& slice = model_.sliced.slices[static_cast<size_t>(batch.next_slice)];
   const bool is_last = slice.attention < 0;
   if (Reducing(number)) {
-    if (!TakeSum(number)) return false;  // lost()
+    if (!TakeSum(number)) return false;  // a rank is lost, and Advance ends all steps
   } else {
     batch.has_context = false;
     batch.num_rows = is_last ? batch.rows.sampled.size() : batch.rows.tokens.size();
@@ -264,7 +265,8 @@ void StepRunner::RunToAttention(int number) {
   trace_.Ran(StepWork::kPost, Traced(number, attention.layer), ran_ns);
 }
 
-// This rank's part of a sum is there. Behind the last one only rank 0 has something to do.
+// If the sum ends the step here, this rank hands rank 0 its part together with what it knows of the
+// step: failures, times, traffic.
 void StepRunner::Reduce(int number, const Op& op) {
   Batch& batch = batches_[static_cast<size_t>(number)];
   const StepId step{batch.result.step()};
@@ -283,7 +285,7 @@ void StepRunner::Reduce(int number, const Op& op) {
     Leave(number);
 }
 
-// All parts of a sum are here, and with the step's last sum what the other ranks know of it.
+// With the step's last sum come the other ranks' results, which are added to this one's.
 bool StepRunner::TakeSum(int number) {
   Batch& batch = batches_[static_cast<size_t>(number)];
   const int64_t start_ns = trace_.Now();
@@ -311,7 +313,6 @@ TracedWork StepRunner::Traced(int number, int layer) const {
   return {StepId{batch.result.step()}, number, layer, batch.rows.tokens.size()};
 }
 
-// Slice k ran here, k + 1 runs on another node.
 void StepRunner::PassOn(int number, int k, int64_t ran_ns) {
   Batch& batch = batches_[static_cast<size_t>(number)];
   const Slice& slice = model_.sliced.slices[static_cast<size_t>(k)];
@@ -339,7 +340,7 @@ void StepRunner::PassOn(int number, int k, int64_t ran_ns) {
   const size_t bytes =
       WriteContext({model_.sliced, wire_dtype_}, device_, k + 1, *batch.slices, num_rows,
                    batch.first_prefill, std::move(state), others_->payload(to, number));
-  // lost().
+  // If the post fails, the other node is lost, and Advance ends all steps.
   if (Status posted =
           others_->Post(to, number, StepId{batch.result.step()}, k + 1, num_rows, bytes);
       !posted.ok())
@@ -356,7 +357,7 @@ void StepRunner::Leave(int number) {
   --num_under_way_;
 }
 
-// The step ends here. The sums of this node go into the result, by its name if others add theirs.
+// If other compute nodes add their times to the same result, this node's get its id.
 void StepRunner::TellTimes(int number) {
   control::StepResult& result = batches_[static_cast<size_t>(number)].result;
   trace_.EndStep(Traced(number, 0), batches_[static_cast<size_t>(number)].start_ns);
@@ -368,7 +369,6 @@ void StepRunner::TellTimes(int number) {
   }
 }
 
-// What attention has come to since the last time goes into the result.
 void StepRunner::Account(int number) {
   Batch& batch = batches_[static_cast<size_t>(number)];
   control::StepResult& result = batch.result;
@@ -406,7 +406,6 @@ control::StepResult StepRunner::End(int number) {
   return std::move(result);
 }
 
-// Another compute node is lost, and with it the slices that it would have run.
 void StepRunner::AbandonAll(const LostNode& lost, std::vector<control::StepResult>& results) {
   for (size_t number = 0; number < batches_.size(); ++number) {
     Batch& batch = batches_[number];
@@ -433,7 +432,8 @@ void StepRunner::UpdateSequences(const control::ComputeOrder& order) {
   for (const control::ComputeWork& work : order.work()) Learn(work);
 }
 
-// A token that was sampled last comes back with the order that computes it, to every compute node.
+// The token that was sampled last comes back with the order that computes it. So every compute node
+// learns of it, also those that did not sample it.
 void StepRunner::Learn(const control::ComputeWork& work) {
   const auto found = sequences_.find(SequenceId{work.sequence()});
   if (found == sequences_.end() || work.prefill() || work.tokens_size() != 1) return;
@@ -443,13 +443,13 @@ void StepRunner::Learn(const control::ComputeWork& work) {
     tokens.push_back(work.tokens(0));
 }
 
-// An order comes from another process: what it says is held against what this node knows.
+// An order comes from another process, so it is checked against what this node knows.
 Status StepRunner::Check(const control::ComputeWork& work) const {
   const auto found = sequences_.find(SequenceId{work.sequence()});
   if (found == sequences_.end())
     return InternalError("the order names a sequence that was not announced");
   const std::vector<TokenId>& known = found->second.tokens;
-  // Tables of positions end at max_positions.
+  // Tables of position embeddings have max_positions rows.
   const int64_t longest = std::min(
       {limits_.max_model_len(), model_.config.max_positions, static_cast<int64_t>(known.size())});
   if (work.tokens_size() == 0 || work.first_position() < 0 ||

@@ -6,7 +6,8 @@
 namespace lamina {
 namespace {
 
-constexpr int64_t kMinBubbleNs = 1000;  // less is the way from one piece of work to the next
+// Shorter gaps are the way from one piece of work to the next, and no bubbles.
+constexpr int64_t kMinBubbleNs = 1000;
 
 void Tell(NodeId node, StepTimes& sums, control::StepResult& result) {
   control::NodeTimes& told = *result.add_times();
@@ -47,8 +48,8 @@ void StepTrace::Answered(NodeId node, const TracedWork& of, int64_t posted_ns,
   Peer& peer = PeerOf(node);
   peer.clock.Add(times.clock, {posted_ns, times.noticed_ns, times.done_ns, taken});
   if (!peer.clock.known()) return;
-  // An estimated clock may put a time outside of what is possible by as much as it is wrong: the
-  // memory node's work lies between post and take.
+  // The memory node's work lies between the post and the take. The estimate of its clock may be
+  // wrong and put the work outside of these, so it is moved in between.
   const int64_t busy = std::min(times.done_ns - times.noticed_ns, taken - posted_ns);
   const int64_t noticed = std::clamp(peer.clock.ToHere(times.noticed_ns), posted_ns, taken - busy);
   const int64_t done = noticed + busy,
@@ -80,7 +81,8 @@ void StepTrace::TellRecords(size_t max_records, control::Trace& answer) {
   answer.set_num_lost(oldest - taken_);
   std::string& bytes = *answer.mutable_records();
   bytes.reserve(static_cast<size_t>(end - oldest) * sizeof(StepRecord));
-  for (taken_ = oldest; taken_ < end;) {  // in two pieces if they go over the ring's end
+  // In two pieces if the records go over the ring's end.
+  for (taken_ = oldest; taken_ < end;) {
     const size_t at = taken_ % ring_.size(),
                  count = std::min(ring_.size() - at, static_cast<size_t>(end - taken_));
     bytes += EncodeRecords(std::span(ring_).subspan(at, count));

@@ -66,14 +66,17 @@ void ForEachRun(const WeightRef& weight, Visit visit) {
   }
 }
 
-// Random values around 0 with the spread that keeps activations of a random model near 1; norms are
-// 1, biases too small to matter. A part has the values that it has in the whole tensor.
+// Made-up weights. Matrices are uniform around 0 with variance 1 / width (the bound is sqrt(3 /
+// width)), which keeps the activations of a random model near 1. Scales of norms become 1, biases
+// are 0. A part has the values that it has in the whole tensor, so the weights do not depend on
+// how many ranks share the model.
 std::vector<std::byte> DummyTensor(const WeightRef& weight, uint64_t seed, DType dtype) {
   std::vector<std::byte> bytes(static_cast<size_t>(NumElements(weight.shape)) * ElementSize(dtype));
   const uint64_t name_seed = Mix(seed + std::hash<std::string>{}(weight.name));
   const float spread =
       weight.shape.size() == 2 ? std::sqrt(3.0f / static_cast<float>(WholeShape(weight)[1])) : 0.0f;
-  const bool scales = weight.shape.size() == 1 && !weight.name.ends_with(".bias");  // a norm's
+  // A vector that is no bias is the scale of a norm. `plus` is added when it is loaded.
+  const bool scales = weight.shape.size() == 1 && !weight.name.ends_with(".bias");
   const float centre = scales ? 1.0f - weight.plus : 0.0f;
   constexpr int64_t kBlock = 4096;
   std::vector<float> block(kBlock);
@@ -82,7 +85,7 @@ std::vector<std::byte> DummyTensor(const WeightRef& weight, uint64_t seed, DType
     for (int64_t begin = first; begin < first + n; begin += kBlock) {
       const int64_t count = std::min(kBlock, first + n - begin);
       for (int64_t i = 0; i < count; ++i) {
-        // [-1, 1).
+        // Uniform in [-1, 1): the hash's upper 24 bits, as many as a float has.
         const auto unit =
             static_cast<float>(Mix(name_seed + static_cast<uint64_t>(begin + i)) >> 40) * 0x1p-23f -
             1.0f;
@@ -95,7 +98,7 @@ std::vector<std::byte> DummyTensor(const WeightRef& weight, uint64_t seed, DType
   return bytes;
 }
 
-// The part of a tensor that the checkpoint holds with its axes the other way round.
+// Copies the part of a tensor whose axes the checkpoint holds the other way round.
 void CopyTransposed(const WeightRef& weight, const TensorView& whole,
                     std::vector<std::byte>& copy) {
   const size_t element = ElementSize(whole.dtype);
@@ -111,7 +114,8 @@ void CopyTransposed(const WeightRef& weight, const TensorView& whole,
   });
 }
 
-// The part of a tensor: where it lies, or in `copy` if it is not in one piece.
+// The bytes of the part of a tensor. They are borrowed from `whole` if they are in one piece there;
+// otherwise they are gathered in `copy`.
 std::span<const std::byte> PartOf(const WeightRef& weight, const TensorView& whole,
                                   std::vector<std::byte>& copy) {
   const size_t element = ElementSize(whole.dtype);
@@ -128,7 +132,7 @@ std::span<const std::byte> PartOf(const WeightRef& weight, const TensorView& who
   return copy.empty() ? part : std::span<const std::byte>(copy);
 }
 
-// Who wants a tensor that cannot be had, and what may be wrong.
+// Adds to an error which architecture wants the tensor, and what may be wrong.
 Status MissingWeight(const Status& status, const std::string& name, const ModelConfig& config) {
   std::string message =
       status.message() + "; " + config.architecture + ", the architecture in config.json, has it";

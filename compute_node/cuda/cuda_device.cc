@@ -18,7 +18,7 @@ namespace {
 
 static_assert(sizeof(int) == sizeof(int32_t), "rows are uploaded as they stand");
 
-// Rows without gaps need no list of them.
+// Whether the rows have no gaps. Such rows need no list in device memory. REQUIRES: ascending.
 bool FollowEachOther(std::span<const int> rows) {
   return rows.empty() || rows.back() - rows.front() + 1 == std::ssize(rows);
 }
@@ -27,13 +27,14 @@ size_t BytesOf(const RowParts& parts, DType dtype) {
   return static_cast<size_t>(parts.num_elements()) * ElementSize(dtype);
 }
 
-// `index`: the rows in device memory, where they have gaps.
+// The rows as kernels take them. `index` is their list in device memory, for rows with gaps.
 cuda::RowSet SetOf(const RowParts& parts, const int32_t* index) {
   return {std::ssize(parts.rows), parts.width, parts.pitch,
           FollowEachOther(parts.rows) ? nullptr : index};
 }
 
-// Where the first element is that a message has.
+// The first element of the value that a message has. Rows with gaps are counted from row 0 by their
+// list, others from the first of them.
 template <typename T>
 T* BeginOf(T* value, const RowParts& parts) {
   const int64_t first_row =
@@ -66,7 +67,7 @@ Result<std::unique_ptr<LoadedModel>> CudaDevice::Load(const WeightOptions& optio
 
 Result<std::unique_ptr<SliceRunner>> CudaDevice::MakeSlices(const LoadedModel& model,
                                                             int max_rows) {
-  // As Load made them.
+  // Load has made them, so this is their type.
   const auto& weights = static_cast<const CudaWeights&>(*model.device_weights);
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<CudaSlices> slices,
                           CudaSlices::Create(model.sliced, weights, max_rows, engine_, team_));
@@ -88,7 +89,7 @@ Result<std::unique_ptr<DeviceLink>> CudaDevice::MakeLink(const WireShape& wire,
   return CudaLink::Create(wire, limit, *this);
 }
 
-// The rows of all parts that have gaps, one list behind the other, in device memory.
+// Uploads the lists of those rows that have gaps, one after the other.
 const int32_t* CudaDevice::UploadRows(std::span<const std::span<const int>> rows) {
   std::vector<int> all;
   for (const std::span<const int> each : rows) {

@@ -14,8 +14,8 @@ Status CudaEngine::Reserve(const cuda::LinearLimits& limits) {
     return OkStatus();
   LAMINA_RETURN_IF_ERROR(staged_->Synchronize());
   linear_.reset();  // before the next one needs its memory
-  // Two parts of x: the tokens are those of the CPU's kernels then, but for ties within the last
-  // bits.
+  // With kSplit x is multiplied in two parts, so that tokens are the same as on a CPU, except where
+  // logits differ in the last bits only.
   LAMINA_ASSIGN_OR_RETURN(linear_,
                           cuda::Linear::Create(needed, cuda::LinearPrecision::kSplit, stream()));
   limits_ = needed;

@@ -12,7 +12,8 @@ Status CudaKv::AppendDummy(SequenceId sequence, int64_t position, std::span<cons
   return cache_->AppendDummy(sequence, position, slots, step);
 }
 
-// Rows that follow each other are written together; one that failed parts them.
+// Consecutive rows are written by one call. A row that failed ends such a run, because its k and v
+// lie between those of its neighbours.
 void CudaKv::Write(int layer, StepId step, std::span<const AttentionWork> rows, const float* k,
                    const float* v, Failures& failures) {
   const size_t width =
@@ -43,7 +44,7 @@ void CudaKv::Attend(int layer, StepId step, std::span<const AttentionWork> rows,
   stream_.Enter();
   Write(layer, step, rows, k, v, failures);
   const int64_t window = windows_.empty() ? 0 : windows_[static_cast<size_t>(layer)];
-  attended_.assign(rows.size(), {});  // those that fail attend to nothing
+  attended_.assign(rows.size(), {});  // rows that have failed attend to nothing
   for (size_t i = 0; i < rows.size(); ++i) {
     if (failures.contains(rows[i].sequence)) continue;
     const Result<std::span<const TokenSlot>> slots =

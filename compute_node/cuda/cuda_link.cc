@@ -129,7 +129,8 @@ bool CudaLink::fetched(int batch) {
 Status CudaLink::outcome(int number) {
   const Batch& batch = batches_[static_cast<size_t>(number)];
   const cuda::Flag& flag = *batch.fetched.as<cuda::Flag>();
-  // What ran behind a wait that was given up has worked with what stood there, whatever came later.
+  // Work behind a wait that was given up has run on whatever the memory held, so the outcome is an
+  // error even if the reply has come since.
   if (batch.gave_up() || flag.number < batch.number) return TimedOut("no reply came");
   if (flag.status == 0) return OkStatus();
   const std::span<const std::byte> text =

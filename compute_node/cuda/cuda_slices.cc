@@ -18,14 +18,14 @@ constexpr size_t kFloatsPerLine = 64;  // buffers begin at multiples of 256 byte
 
 size_t AlignFloats(size_t n) { return (n + kFloatsPerLine - 1) / kFloatsPerLine * kFloatsPerLine; }
 
-// Values that are live before slice k, and after what ran before it.
+// The values that a slice reads from what ran before it.
 std::vector<ValueId> LiveBefore(const Slice& slice) {
   std::vector<ValueId> live = slice.context_in;
   if (slice.attention_out >= 0) live.push_back(slice.attention_out);
   return live;
 }
 
-// Whether the host has a part in it, so that it cannot be recorded.
+// Whether the host has a part in the operator, so that it cannot be recorded in a CUDA graph.
 bool NeedsTheHost(const Op& op) {
   return op.kind == OpKind::kExperts || op.kind == OpKind::kPositionEmbedding;
 }
@@ -77,7 +77,8 @@ Status CudaSlices::Allocate() {
   for (const size_t begin : begins) buffers_.push_back(memory_.as<float>() + begin);
   spare_ = memory_.as<float>() + spare;
   LAMINA_ASSIGN_OR_RETURN(rows_, cuda::DeviceBuffer::Create(4 * rows * sizeof(int32_t)));
-  // Tokens and positions that there are, in rows of no step too.
+  // Graphs run on more rows than a step has. The tokens and positions of those rows must be valid,
+  // too; 0 is.
   cuda::FillOnDevice(rows_.data(), 0, rows_.size_bytes(), engine_.stream());
   device_tokens_ = rows_.as<int32_t>();
   device_positions_ = device_tokens_ + rows;
@@ -118,7 +119,7 @@ void CudaSlices::UploadRows() {
   engine_.staged().Copy(positions_.data(), positions_.size() * sizeof(int32_t), device_positions_);
 }
 
-// As SliceExecutor::RunTo.
+// It stops at all-reduces even if there are no rows, because other ranks wait there.
 const Op* CudaSlices::RunTo(int k, ValueId there) {
   engine_.staged().Enter();
   const std::vector<Op>& program = model_.slices[static_cast<size_t>(k)].program;
@@ -127,7 +128,7 @@ const Op* CudaSlices::RunTo(int k, ValueId there) {
   while (end < program.size() && program[end].kind != OpKind::kAllReduce && !is_there)
     is_there = program[end++].output == there;
   Run({k, next_op_, end});
-  // At an all-reduce.
+  // The all-reduce at which it has stopped, if it has.
   const Op* const stopped = end < program.size() && !is_there ? &program[end] : nullptr;
   next_op_ = stopped != nullptr ? end + 1 : there < 0 ? 0 : end;
   if (!engine_.runs_ahead()) engine_.staged().Finish();
@@ -155,7 +156,6 @@ void CudaSlices::Launch(std::span<const Op> ops, int64_t rows) {
   }
 }
 
-// A residual and the norm behind it, if that is what they are.
 bool CudaSlices::LaunchAddNorm(const Op& add, const Op& norm, int64_t rows) {
   if (add.kind != OpKind::kAdd || norm.kind != OpKind::kRmsNorm || norm.inputs[0] != add.output)
     return false;

@@ -11,8 +11,8 @@ namespace {
 
 constexpr size_t kTensorAlignment = 256;
 
-// A head that is the embedding too stands in memory once. In the order of the weights: its matrix
-// comes before its table.
+// A head whose weights are those of the embedding is in memory once. The weights are ordered by id
+// and role, so its matrix comes immediately before its table.
 bool IsMatrixToo(const WeightReader::Named& table, const WeightReader::Named& before) {
   return table.role == WeightRole::kTable && before.role == WeightRole::kMatrix &&
          before.id == table.id;

@@ -10,8 +10,8 @@
 namespace lamina {
 namespace {
 
-// Close enough together that filling up costs little: linear layers read their weights once for all
-// of them.
+// The numbers of rows for which graphs are recorded. They are so close that filling up a step costs
+// little: a linear layer reads its weights once for all rows.
 constexpr std::array<int64_t, 15> kGraphRows = {1,  2,  4,   8,   16,  24,  32, 48,
                                                 64, 96, 128, 160, 192, 224, 256};
 
