@@ -88,12 +88,16 @@ void ServingEngine::BeginReconnecting(std::map<NodeId, std::string> left_out,
   for (std::optional<InFlight>& step : in_flight_) step.reset();
   scheduler_.Restart();
   reconnecting_since_ = Clock::now();
-  if (executor_ != nullptr) nodes_meanwhile_ = executor_->nodes();
+  if (executor_ != nullptr) {
+    nodes_meanwhile_ = executor_->nodes();
+    for (const NodeStatus& one : nodes_meanwhile_) {
+      // An event that is on its way comes too late.
+      if (one.state == "lost" &&
+          outages_.Lose(one.id, one.detail, Clock::now(), executor_->KvNodeOf(one.id)))
+        (outage_.ok() ? left_out : doubtful).emplace(one.id, one.detail);
+    }
+  }
   for (NodeStatus& one : nodes_meanwhile_) {
-    // An event that is on its way comes too late.
-    if (one.state == "lost" &&
-        outages_.Lose(one.id, one.detail, Clock::now(), executor_->KvNodeOf(one.id)))
-      (outage_.ok() ? left_out : doubtful).emplace(one.id, one.detail);
     if (!left_out.contains(one.id)) one.state = "reconnecting";
   }
   Deadline until(outage_.ok() ? TimePoint::max() : outage_since_ + options_.give_up_after);

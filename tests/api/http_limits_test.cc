@@ -227,6 +227,7 @@ TEST_F(HttpLimits, LongTextsAreTokenisedOneAtATimeAndShortOnesBesideThem) {
   for (std::thread& client : clients) client.join();
   EXPECT_EQ(num_answered, 6);
   EXPECT_EQ(gated.most_inside, 1);
+  server_.reset();  // it uses the tokenizer
 }
 
 TEST_F(HttpLimits, TextThatCannotFitIsRefusedBeforeItIsTokenised) {

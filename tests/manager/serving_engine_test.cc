@@ -699,6 +699,21 @@ TEST_F(ReturnTest, GivesUpWhenNobodyComesBackInTime) {
   EXPECT_EQ(num_executors(), 0u);
 }
 
+// That one is left out of the first try, as any node that is lost while others serve.
+TEST_F(ReturnTest, AnOutageInWhichANodeWasLostBeforeEndsToo) {
+  shared_->kv_nodes = {{kNode, 500}, {kOther, 500}};
+  shared_->lost = {{kOther, "lost memory node m2: test"}};
+  Create();
+  shared_->on_event(Lost(ExecutorEvent::Kind::kComputeLost, kCompute));
+  const auto num_tries = [&] {
+    std::lock_guard lock(mutex_);
+    return left_out_.size();
+  };
+  ASSERT_TRUE(AwaitTrue([&] { return num_tries() >= 3; }, Deadline::After(seconds(10))));
+  for (const NodeId node : {kOther, kCompute, kNode}) BringBack(node);
+  ExpectServes();
+}
+
 // Each try waits as long as it may.
 TEST_F(ReturnTest, GivesUpInTimeHoweverLongATryTakes) {
   options_.give_up_after = milliseconds(300);
