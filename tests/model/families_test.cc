@@ -7,9 +7,9 @@
 
 #include "base/text_file.h"
 #include "model/families/registry.h"
-#include "sound_slices.h"
 #include "splitter/slices.h"
 #include "splitter/tensor_parallel.h"
+#include "tests/splitter/sound_slices.h"
 #include "tests/support/families.h"
 #include "tests/support/thread_seconds.h"
 

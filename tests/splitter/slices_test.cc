@@ -9,7 +9,7 @@
 #include <set>
 
 #include "model/tracer.h"
-#include "sound_slices.h"
+#include "tests/splitter/sound_slices.h"
 
 namespace lamina {
 namespace {
