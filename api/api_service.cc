@@ -70,6 +70,7 @@ ApiService::ApiService(ServiceOptions options, ServedModel model, Metrics& metri
 ApiService::~ApiService() {
   readers_.Stop();
   large_reader_.Stop();
+  reader_.Stop();
 }
 
 const std::unordered_map<std::string_view, ApiService::Route>& ApiService::Routes() {

@@ -1,5 +1,7 @@
 #include "api/request_reader.h"
 
+#include <future>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -93,10 +95,18 @@ bool RequestReader::StartsWithBos(const std::string& text) const {
 Result<std::string> RequestReader::RenderChat(const ChatInput& input) const {
   if (model_.chat_template == nullptr)
     return InvalidArgument(model_.no_chat_reason + "; use /v1/completions");
-  const MutexLock lock(rendering_);
-  auto text = model_.chat_template->Render(input);
-  if (!text.ok()) return InvalidArgument("chat template: " + text.status().message());
-  return text;
+  auto render = std::make_shared<std::packaged_task<Result<std::string>()>>(
+      [&] { return model_.chat_template->Render(input); });
+  auto rendered = render->get_future();
+  renderer_.Post([render = std::move(render)] { (*render)(); });
+  try {
+    auto text = rendered.get();
+    if (!text.ok()) return InvalidArgument("chat template: " + text.status().message());
+    return text;
+  } catch (const std::future_error&) {
+    // The task was dropped: the pool is stopping.
+    return TryAgain("the server is shutting down");
+  }
 }
 
 std::optional<ApiError> RequestReader::ReadCompletion(const std::string& body,

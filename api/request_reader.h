@@ -12,6 +12,7 @@
 #include "api/exchange.h"
 #include "api/generation.h"
 #include "api/requests.h"
+#include "api/worker_pool.h"
 #include "base/mutex.h"
 #include "model/model_config.h"
 #include "text/chat_template.h"
@@ -44,6 +45,9 @@ class RequestReader {
  public:
   explicit RequestReader(const ServedModel& model);  // borrows
 
+  // What is being read gets an error soon.
+  void Stop() { renderer_.Stop(); }
+
   ReadRequest Completion(const std::string& body, int64_t max_model_len) const;
   ReadRequest Chat(const std::string& body, int64_t max_model_len) const;
   ReadRequest Tokenize(const std::string& body, int64_t max_model_len) const;
@@ -71,8 +75,10 @@ class RequestReader {
 
   const ServedModel& model_;
   RequestRules rules_;
-  mutable Mutex rendering_;      // held while a template makes a prompt
   mutable Mutex encoding_long_;  // held while a long text is tokenised
+  // Templates work on one thread. The allocator keeps memory for each thread, so a lock would bound
+  // what templates use at once, and not what the process keeps of it.
+  mutable WorkerPool renderer_{1};
 };
 
 }  // namespace lamina

@@ -29,6 +29,7 @@ WorkerPool::~WorkerPool() {
 void WorkerPool::Post(std::function<void()> work) {
   {
     MutexLock lock(mutex_);
+    if (quit_) return;
     queue_.push_back(std::move(work));
   }
   changed_.NotifyOne();

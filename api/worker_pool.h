@@ -21,7 +21,8 @@ class WorkerPool {
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
-  // What runs is to end soon, and what has not begun is dropped; does not wait.
+  // What runs is to end soon, and what has not begun, or is posted later, is dropped; does
+  // not wait.
   void Stop();
 
   // Calls `work` on some thread, in the order of the calls. It must not throw.

@@ -235,6 +235,9 @@ TEST_F(HttpStream, AClientThatHasSaidAllAndLeavesAborts) {
   ClientConnection old(port());
   old.Send("POST /v1/completions HTTP/1.0\r\nContent-Length: " + std::to_string(body.size()) +
            "\r\n\r\n" + body);
+  // One that leaves before it is submitted is never submitted.
+  const Deadline deadline = Soon();
+  while (engine_->requests().size() < 2 && !deadline.Passed()) std::this_thread::yield();
   old.CloseSending();  // HTTP/1.0 has nothing that it could be sent before its answer
   EXPECT_TRUE(engine_->WaitForAborts(2, Soon()));
   EXPECT_TRUE(old.ReceivedEnd());

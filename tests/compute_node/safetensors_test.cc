@@ -178,7 +178,7 @@ TEST_F(SafetensorsTest, FindGivesDtypeShapeAndBytes) {
 TEST_F(SafetensorsTest, FilesThatCannotBeReadAreNamed) {
   const std::string path = dir_ + "/x.safetensors";
   EXPECT_EQ(SafetensorsFile::Open(path).status().code(), StatusCode::kNotFound);
-  EXPECT_EQ(SafetensorsFile::Open(dir_).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(SafetensorsFile::Open(dir_).status().code(), StatusCode::kInvalidArgument);
   Write("x.safetensors", "");
   EXPECT_EQ(SafetensorsFile::Open(path).status().code(), StatusCode::kCorrupt);
   Write("x.safetensors", "short");
