@@ -253,8 +253,9 @@ void ServingEngine::TryAgainIfDue(Deliveries& out) {
         out);
   }
   std::map<NodeId, std::string> lost = outages_.lost();
-  looked_for_ = outages_.Due(now);
-  std::erase_if(lost, [&](const auto& one) { return !looked_for_.contains(one.first); });
+  const std::set<NodeId> due = outages_.Due(now);
+  std::erase_if(lost, [&](const auto& one) { return !due.contains(one.first); });
+  looked_for_ = due;
   looking_ = std::thread([this, lost = std::move(lost)] {
     std::set<NodeId> found =
         options_.look(lost, Deadline(TimePoint::max()), options_.stop.get_token());
