@@ -7,8 +7,21 @@
 namespace lamina {
 namespace {
 
-constexpr std::chrono::seconds kTokenizerTime(2);
-constexpr std::chrono::microseconds kTokenizerTimePerByte(2);
+// Sanitizers make tokenizers several times as slow, which is no reason to refuse a text.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kSlowdown = 4;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+constexpr int kSlowdown = 4;
+#else
+constexpr int kSlowdown = 1;
+#endif
+#else
+constexpr int kSlowdown = 1;
+#endif
+
+constexpr std::chrono::seconds kTokenizerTime(2 * kSlowdown);
+constexpr std::chrono::microseconds kTokenizerTimePerByte(2 * kSlowdown);
 
 std::chrono::nanoseconds ProcessorTime() {
   timespec time = {};

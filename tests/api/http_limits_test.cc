@@ -166,7 +166,7 @@ TEST_F(HttpLimits, LongTextsAreReadBesideTheConnections) {
   int num_healthy = 0;
   while (!answered) num_healthy += Get("/health").status == 200 && !answered;
   client.join();
-  EXPECT_EQ(tokens.status, 200);
+  EXPECT_EQ(tokens.status, 200) << tokens.body;
   EXPECT_GT(tokens.json()["count"], 400'000);
   EXPECT_GT(num_healthy, 50);
 }
