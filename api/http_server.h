@@ -22,10 +22,9 @@ struct ServerOptions {
 
   size_t max_body_bytes = size_t{8} << 20;  // larger requests get 413
   uint32_t max_header_bytes = 32 << 10;
-  size_t max_send_queue_bytes =
-      // Of one stream, beyond the socket's own buffer: a client that reads so slowly is cut off and
-      // its request aborted.
-      size_t{1} << 20;
+  // How much of one stream may wait for its client beyond the socket's own buffer. A client that
+  // reads so slowly is cut off, and its request aborted.
+  size_t max_send_queue_bytes = size_t{1} << 20;
   // Beyond, one that waits for its client is closed for a new one (http_session.h).
   int max_connections = 4096;
   // What requests under way may hold of bodies that are not parsed yet: 8 of the longest, or some

@@ -1,9 +1,8 @@
 // What `lamina cluster up` started, so that `down` stops exactly that. One JSON file per cluster
 // name and user:
 //   ${XDG_STATE_HOME:-~/.local/state}/lamina/NAME/state.json
-//   {"version": 1, "cluster": NAME, "config": "/path/of/the.yaml", "daemons": [{"name", "host",
-//   "pid", "start_time", "log",
-//    "start_id"}]}
+//   {"version": 1, "cluster": NAME, "config": "/path/of/the.yaml",
+//    "daemons": [{"name", "host", "pid", "start_time", "log", "start_id"}]}
 #pragma once
 
 #include <string>

@@ -22,13 +22,14 @@ struct Arguments {
 
 // Each returns kUnimplemented for a name it does not know, kInvalidArgument for values it cannot
 // work on, kOutOfSpace for too much work. upper, lower, title and capitalize change ASCII letters.
+
+// The filter in `value | name(arguments)`.
 Result<Value> ApplyFilter(const std::string& name, const Value& value, const Arguments& arguments,
-                          // Value | name(arguments).
                           Meter& meter);
-// Value is name(arguments).
+// The test in `value is name(arguments)`.
 Result<bool> ApplyTest(const std::string& name, const Value& value, const Arguments& arguments,
                        Meter& meter);
-// object.name(arguments).
+// The method in `object.name(arguments)`.
 Result<Value> CallMethod(const Value& object, const std::string& name, const Arguments& arguments,
                          Meter& meter);
 

@@ -7,16 +7,17 @@
 
 namespace lamina::chat {
 
-// Errors as ApplyFilter, with those of what is applied.
-Result<Value> FilterSelect(const Value& value, const Arguments& arguments,
-                           // Value | select("test", ...); without a test: what is true.
-                           Meter& meter);
-// The others.
+// Each returns the codes of ApplyFilter, and those of the filter or test that is applied.
+
+// `value | select("test", ...)`: the entries that pass the test; without one, those that are true.
+Result<Value> FilterSelect(const Value& value, const Arguments& arguments, Meter& meter);
+// The entries that FilterSelect leaves out.
 Result<Value> FilterReject(const Value& value, const Arguments& arguments, Meter& meter);
-// Value | selectattr("name", "test", ...).
+// `value | selectattr("name", "test", ...)`: the entries whose attribute passes the test, and the
+// others.
 Result<Value> FilterSelectAttr(const Value& value, const Arguments& arguments, Meter& meter);
 Result<Value> FilterRejectAttr(const Value& value, const Arguments& arguments, Meter& meter);
-Result<Value> FilterMap(const Value& value, const Arguments& arguments,
-                        Meter& meter);  // value | map("filter", ...) or map(attribute="name")
+// `value | map("filter", ...)` or `value | map(attribute="name")`.
+Result<Value> FilterMap(const Value& value, const Arguments& arguments, Meter& meter);
 
 }  // namespace lamina::chat
