@@ -45,7 +45,8 @@ size_t FailedRows::Write(std::span<std::byte> into) const {
   const size_t rows_bytes = rows.size() * sizeof(uint32_t),
                text_bytes = std::min<size_t>(why.message().size(), kMaxErrorBytes);
   std::memcpy(into.data(), head.data(), sizeof(head));
-  std::memcpy(into.data() + sizeof(head), rows.data(), rows_bytes);
+  // Of nothing, data() may be null, which memcpy does not take.
+  if (rows_bytes > 0) std::memcpy(into.data() + sizeof(head), rows.data(), rows_bytes);
   std::memcpy(into.data() + sizeof(head) + rows_bytes, why.message().data(), text_bytes);
   return sizeof(head) + rows_bytes + text_bytes;
 }

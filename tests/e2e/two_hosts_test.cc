@@ -18,7 +18,7 @@
 namespace lamina::testing {
 namespace {
 
-constexpr auto kPatience = std::chrono::minutes(5);  // emulated hosts are slow
+constexpr auto kPatience = std::chrono::minutes(7);  // emulated hosts are slow
 constexpr int kMeetingPort = 17'800, kComputePort = 17'801, kMemoryPort = 17'802;
 
 class GoldenOnTwoHosts : public ::testing::TestWithParam<std::string> {

@@ -8,7 +8,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 bin=${1:-build/release}/bin
-limit=${SOFTROCE_TIMEOUT:-600} # seconds, for each of these
+limit=${SOFTROCE_TIMEOUT:-900} # seconds, for each of these
 
 for program in test_transport test_memory_node test_e2e lamina-memory-node lamina-compute-node; do
   [ -x "$bin/$program" ] || {

@@ -163,6 +163,17 @@ TEST(WireFormat, FailedRowsComeBackAsTheyWereWritten) {
   EXPECT_EQ(failed.Write(largest), largest.size()) << "a long message is cut";
 }
 
+TEST(WireFormat, NoFailedRowsAreWrittenAndReadToo) {
+  FailedRows none;
+  none.why = Corrupt("broken");
+  std::vector<std::byte> bytes(FailedRows::MaxBytes(0));
+  bytes.resize(none.Write(bytes));
+  const Result<FailedRows> read = FailedRows::Read(bytes, 3);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_TRUE(read->rows.empty());
+  EXPECT_EQ(read->why.ToString(), none.why.ToString());
+}
+
 TEST(WireFormat, FailedRowsThatCannotBeAreAnError) {
   const auto read = [](const std::vector<uint32_t>& words, size_t num_rows) {
     return FailedRows::Read(std::as_bytes(std::span(words)), num_rows).status().code();
