@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 
 #include "base/clock.h"
 #include "bench/profile/attention_times.h"
@@ -63,16 +65,16 @@ TEST(LayerTimes, AddUpToAStep) {
   // Others use the machine too.
   for (int attempt = 0; attempt < 5 && (ratio < 0.8 || ratio > 1.25); ++attempt) {
     const std::unique_ptr<SliceRunner> slices = *device.MakeSlices(*model, kRows);
-    std::vector<double> steps;
-    for (int i = 0; i < 5; ++i) {
+    // The fastest, as others on the machine interrupt a step more likely than an operator.
+    double step = std::numeric_limits<double>::infinity();
+    for (int i = 0; i < 15; ++i) {
       const TimePoint start = Clock::now();
       slices->Begin(tokens, positions);
       for (size_t k = 0; k < model->sliced.slices.size(); ++k) slices->Run(static_cast<int>(k));
-      steps.push_back(SecondsSince(start));
+      step = std::min(step, SecondsSince(start));
     }
-    std::sort(steps.begin(), steps.end());
     const LayerTimes times = MeasureLayers(*model, {kRows}, team, {}).front();
-    ratio = (times.layer() * model->config.num_layers + times.head) / steps[2];
+    ratio = (times.layer() * model->config.num_layers + times.head) / step;
   }
   EXPECT_GT(ratio, 0.8);
   EXPECT_LT(ratio, 1.25);
