@@ -15,9 +15,9 @@ ordered_json ClusterStatusJson(const EngineStatus& status) {
                        {"refused", path.refused}});
     nodes.push_back({{"id", node.id.value},
                      {"name", node.name},
-                     {"role", node.role},
+                     {"role", NodeRoleName(node.role)},
                      {"address", node.address},
-                     {"state", node.state},
+                     {"state", NodeStateName(node.state)},
                      {"detail", node.detail},
                      {"kv_heads", node.kv_heads},
                      {"holds", node.holds},

@@ -73,7 +73,8 @@ class OfNodes {
       : family_(prometheus::detail::Builder<Metric>().Name(name).Help(help).Register(registry)) {}
 
   void Set(const NodeStatus& node, double value, const prometheus::Labels& more = {}) {
-    prometheus::Labels labels = {{"node", node.name}, {"role", node.role}};
+    prometheus::Labels labels = {{"node", node.name},
+                                 {"role", std::string(NodeRoleName(node.role))}};
     labels.insert(more.begin(), more.end());
     Metric*& metric = metrics_[labels];
     if (metric == nullptr) metric = &family_.Add(labels);
@@ -265,10 +266,10 @@ std::string Metrics::Serialize(const EngineStatus& status) {
   for (const NodeStatus& node : status.nodes) {
     for (size_t i = 0; i < families_->times.size(); ++i) {
       const TimedWork& timed = kTimedWork[i];
-      if (node.role == "compute" ? timed.compute : timed.memory)
+      if (node.role == NodeRole::kCompute ? timed.compute : timed.memory)
         families_->times[i]->Set(node, static_cast<double>(node.times.of(timed.work)) * 1e-9);
     }
-    families_->node_up.Set(node, node.state == "ready" ? 1 : 0);
+    families_->node_up.Set(node, node.state == NodeState::kReady ? 1 : 0);
     families_->stale_messages.Set(node, static_cast<double>(node.stale_messages));
     // Why others were not used is text of many forms, which would make new series: `lamina cluster
     // status` has it.

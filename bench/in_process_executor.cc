@@ -75,8 +75,8 @@ std::vector<NodeStatus> InProcessExecutor::nodes() {
   NodeStatus self;
   self.id = kSelf;
   self.name = "local";
-  self.role = "compute";
-  self.state = "ready";
+  self.role = NodeRole::kCompute;
+  self.state = NodeState::kReady;
   self.capacity_tokens = kv_tokens_;
   self.times = times_;
   return {self};

@@ -252,8 +252,8 @@ Status AnswerPrompt(const ServeOptions& options, Manager& manager) {
   if (IsStopRequested()) return TryAgain("stopped before the end of the answer");
   for (const auto& [name, node] : peak) {
     if (node.used_tokens == 0) continue;
-    Say(fmt::format("KV cache: {} tokens on {} node {} at {}{}", node.used_tokens, node.role, name,
-                    node.address,
+    Say(fmt::format("KV cache: {} tokens on {} node {} at {}{}", node.used_tokens,
+                    NodeRoleName(node.role), name, node.address,
                     node.transport.empty() ? "" : " (data path: " + node.transport + ")"));
   }
   Say(fmt::format("Speed: {} tokens in {:.2f} s, {:.1f} tokens/s", tokens, seconds,

@@ -15,10 +15,9 @@
 #include "base/status.h"
 #include "base/tls_files.h"
 #include "base/units.h"
+#include "manager/node_role.h"
 
 namespace lamina {
-
-enum class NodeRole { kCompute, kMemory };
 
 // One entry of `nodes`. Value type.
 struct NodeConfig {

@@ -101,9 +101,9 @@ void ClusterExecutor::OnFrame(Node& node, ControlFrame frame) {
       continue;
     }
     const Node& lost = *nodes_[peer.node_id() - 1];
-    const Status status = PeerLost(node.name() + " lost " +
-                                   (lost.config.role == NodeRole::kMemory ? "memory" : "compute") +
-                                   " node " + peer.message());
+    const Status status =
+        PeerLost(node.name() + " lost " + std::string(NodeRoleName(lost.config.role)) + " node " +
+                 peer.message());
     if (lost.config.role == NodeRole::kMemory) {
       on_event({ExecutorEvent::Kind::kNodeLost, {}, lost.id, status});
     } else {
@@ -314,9 +314,9 @@ std::vector<NodeStatus> ClusterExecutor::nodes() {
     status.name = node->config.name;
     status.holds = node->configured.holds();
     status.weight_bytes = node->configured.weight_bytes();
-    status.role = memory ? "memory" : "compute";
+    status.role = node->config.role;
     status.address = node->address();
-    status.state = node->lost.ok() ? "ready" : "lost";
+    status.state = node->lost.ok() ? NodeState::kReady : NodeState::kLost;
     status.detail = node->lost.message();
     for (const Node* compute : compute_) {
       for (const control::DataPath& path : compute->configured.paths()) {

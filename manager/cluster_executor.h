@@ -90,7 +90,7 @@ class ClusterExecutor : public StepExecutor {
     StepTimes times;             // guarded by mutex_
     std::string address() const { return ClusterConfig::Address(config); }
     std::string name() const {
-      return (config.role == NodeRole::kMemory ? "memory node " : "compute node ") + config.name;
+      return std::string(NodeRoleName(config.role)) + " node " + config.name;
     }
   };
 

@@ -12,6 +12,7 @@
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "manager/node_role.h"
 #include "scheduler/scheduler.h"
 #include "wire/control.pb.h"
 #include "wire/step_times.h"
@@ -75,11 +76,9 @@ struct DataPathStatus {
 struct NodeStatus {
   NodeId id;
   std::string name;
-  std::string role;  // "compute" | "memory"
+  NodeRole role = NodeRole::kCompute;
   std::string address;
-  // "ready" | "loading" | "lost"; while others are connected anew "reconnecting", "given up" if
-  // that is over.
-  std::string state;
+  NodeState state = NodeState::kReady;
   std::string detail;    // why it is lost, else ""
   std::string kv_heads;  // memory nodes: "0..3", those that it holds; "" if all
   // Compute nodes: "layers 0..15", the part of the model that it has; "" if all.

@@ -242,7 +242,7 @@ EngineStatus ServingEngine::status() {
   status.scheduler = scheduler_.stats();
   for (NodeStatus& node : status.nodes) {
     if (const auto lost = outages_.lost().find(node.id); lost != outages_.lost().end()) {
-      node.state = "lost";
+      node.state = NodeState::kLost;
       node.detail = lost->second;
     }
     for (const NodeUse& use : status.scheduler.nodes) {
@@ -291,7 +291,7 @@ TimePoint ServingEngine::CheckDeadlines(Deliveries& out) {
     if (!step->deadline.Passed()) continue;
     std::string names;
     for (const NodeStatus& node : executor_->nodes()) {
-      if (node.role == "compute") names += (names.empty() ? "" : ", ") + node.name;
+      if (node.role == NodeRole::kCompute) names += (names.empty() ? "" : ", ") + node.name;
     }
     LoseStep(
         TimedOut("step " + std::to_string(step->plan.step.value) + " was not answered within " +

@@ -75,7 +75,7 @@ void ServingEngine::LoseStep(const Status& status, Deliveries& out) {
   for (const SequenceId sequence : too_often) FailSequence(sequence, status, out);
   std::map<NodeId, std::string> doubtful;
   for (const NodeStatus& node : executor_->nodes()) {
-    if (node.role == "compute" && node.state == "ready")
+    if (node.role == NodeRole::kCompute && node.state == NodeState::kReady)
       doubtful.emplace(node.id, status.message());
   }
   BeginReconnecting(outages_.lost(), std::move(doubtful));
@@ -92,13 +92,13 @@ void ServingEngine::BeginReconnecting(std::map<NodeId, std::string> left_out,
     nodes_meanwhile_ = executor_->nodes();
     for (const NodeStatus& one : nodes_meanwhile_) {
       // An event that is on its way comes too late.
-      if (one.state == "lost" &&
+      if (one.state == NodeState::kLost &&
           outages_.Lose(one.id, one.detail, Clock::now(), executor_->KvNodeOf(one.id)))
         (outage_.ok() ? left_out : doubtful).emplace(one.id, one.detail);
     }
   }
   for (NodeStatus& one : nodes_meanwhile_) {
-    if (!left_out.contains(one.id)) one.state = "reconnecting";
+    if (!left_out.contains(one.id)) one.state = NodeState::kReconnecting;
   }
   Deadline until(outage_.ok() ? TimePoint::max() : outage_since_ + options_.give_up_after);
   reconnecting_ =
@@ -151,7 +151,7 @@ void ServingEngine::TakeReconnected(Deliveries& out) {
   StartExecutor(std::move(*after));
   const std::vector<NodeStatus> nodes = executor_->nodes();
   for (const NodeStatus& node : nodes) {
-    if (node.state == "lost") {
+    if (node.state == NodeState::kLost) {
       outages_.Lose(node.id, node.detail, Clock::now(), executor_->KvNodeOf(node.id));
     } else {
       outages_.TakeBack(node.id, Clock::now());
@@ -168,7 +168,7 @@ void ServingEngine::TakeReconnected(Deliveries& out) {
 void ServingEngine::TakePools(const std::vector<NodeStatus>& nodes, Deliveries& out) {
   std::map<NodeId, std::string> why;  // by the node that routes name
   for (const NodeStatus& node : nodes) {
-    if (node.state == "lost") why.emplace(executor_->KvNodeOf(node.id), node.detail);
+    if (node.state == NodeState::kLost) why.emplace(executor_->KvNodeOf(node.id), node.detail);
   }
   std::map<NodeId, int64_t> pools;
   for (const KvNode& pool : executor_->kv_nodes()) {
@@ -194,7 +194,7 @@ void ServingEngine::TakePools(const std::vector<NodeStatus>& nodes, Deliveries& 
 
 void ServingEngine::UsePipelineOf(const std::vector<NodeStatus>& nodes) {
   const auto is_left = [](const NodeStatus& node) {
-    return node.role == "compute" && node.state == "ready";
+    return node.role == NodeRole::kCompute && node.state == NodeState::kReady;
   };
   // Those that share a model are all there, or nothing is.
   const bool shares = options_.pipeline_parallel_size * options_.tensor_parallel_size > 1;
@@ -226,7 +226,7 @@ void ServingEngine::GiveUp(const Status& status, Deliveries& out) {
   LAMINA_LOG_ERROR("cannot serve any more: {}", status.message());
   for (std::optional<InFlight>& step : in_flight_) step.reset();
   for (NodeStatus& one : nodes_meanwhile_) {
-    if (one.state == "reconnecting") one.state = "given up";
+    if (one.state == NodeState::kReconnecting) one.state = NodeState::kGivenUp;
   }
   FailAll(given_up_, out);
 }

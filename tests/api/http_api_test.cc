@@ -357,9 +357,9 @@ TEST_F(HttpApi, ClusterStatus) {
   StartServer();
   EngineStatus status;
   status.serving = true;
-  status.nodes.push_back({NodeId{1}, "m0", "memory", "10.0.0.7:7001", "lost", "no heartbeat",
-                          "0..1", "layers 2..3", 77, "tcp", "verbs: no device", 1000, 10, 2, 9, 1,
-                          5, 700});
+  status.nodes.push_back({NodeId{1}, "m0", NodeRole::kMemory, "10.0.0.7:7001", NodeState::kLost,
+                          "no heartbeat", "0..1", "layers 2..3", 77, "tcp", "verbs: no device",
+                          1000, 10, 2, 9, 1, 5, 700});
   status.nodes[0].paths = {{"c0", "tcp", "", "verbs: no device"}};
   status.scheduler.num_waiting = 3;
   status.scheduler.num_preemptions = 4;

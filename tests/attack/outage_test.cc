@@ -235,8 +235,9 @@ TEST(Outage, AMemoryNodeThatDiesRightAfterAComputeNodeGetsNoMoreRequests) {
     ASSERT_TRUE((*serving)->cluster->Kill("m1", SIGKILL).ok());
     const auto is_lost = [&](const std::string& name) {
       const std::vector<NodeStatus> nodes = engine.status().nodes;
-      return std::ranges::any_of(
-          nodes, [&](const NodeStatus& node) { return node.name == name && node.state == "lost"; });
+      return std::ranges::any_of(nodes, [&](const NodeStatus& node) {
+        return node.name == name && node.state == NodeState::kLost;
+      });
     };
     ASSERT_TRUE(
         AwaitTrue([&] { return is_lost("c1") && is_lost("m1"); }, Deadline::After(seconds(20))));

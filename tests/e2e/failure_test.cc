@@ -107,8 +107,8 @@ TEST_P(FailureTest, AKilledMemoryNodeEndsOnlyItsOwnRequests) {
   }
   EXPECT_EQ(failed, 4) << "placement by load puts half of the requests on each node";
   EXPECT_TRUE(engine().status().serving);
-  EXPECT_EQ(Node("m0").state, "lost");
-  EXPECT_EQ(Node("m1").state, "ready");
+  EXPECT_EQ(Node("m0").state, NodeState::kLost);
+  EXPECT_EQ(Node("m1").state, NodeState::kReady);
   EXPECT_EQ(Undisturbed(2), std::vector(expected.begin(), expected.begin() + 2))
       << "the node that is left serves";
   EXPECT_EQ(AwaitNoTokens(engine(), Deadline::After(seconds(10))), "");
@@ -128,7 +128,8 @@ TEST_P(FailureTest, AHangingMemoryNodeIsGivenUpWithinThePeerTimeout) {
   }
   EXPECT_EQ(failed, 2);
   EXPECT_LT(SecondsSince(start), 15);
-  EXPECT_TRUE(AwaitTrue([&] { return Node("m1").state == "lost"; }, Deadline::After(seconds(10))));
+  EXPECT_TRUE(AwaitTrue([&] { return Node("m1").state == NodeState::kLost; },
+                        Deadline::After(seconds(10))));
   EXPECT_TRUE(engine().status().serving);
 }
 
@@ -183,7 +184,7 @@ TEST_P(OneComputeNode, EndsEverythingWithAReasonWhenItIsKilled) {
     EXPECT_THAT(collector.results()[0].error.message(), HasSubstr("c0"));
   }
   EXPECT_FALSE(engine().status().serving);
-  EXPECT_EQ(Node("c0").state, "lost");
+  EXPECT_EQ(Node("c0").state, NodeState::kLost);
 }
 
 TEST_P(OneComputeNode, IsNoticedWhenItHangs) {
@@ -226,11 +227,11 @@ TEST_P(SeveralComputeNodes, TheOthersGoOnWhenOneIsKilled) {
   Serve(ShortTimeouts(GetParam(), 3));
   const std::vector<std::vector<TokenId>> expected = Undisturbed(6);
   ExpectAllGoOn(expected, [&] { ASSERT_TRUE(cluster().Kill("c1", SIGKILL).ok()); });
-  EXPECT_EQ(Node("c1").state, "lost");
-  EXPECT_EQ(Node("c0").state, "ready");
+  EXPECT_EQ(Node("c1").state, NodeState::kLost);
+  EXPECT_EQ(Node("c0").state, NodeState::kReady);
   ExpectAllGoOn(expected, [&] { ASSERT_TRUE(cluster().Kill("c0", SIGKILL).ok()); });
-  EXPECT_EQ(Node("c0").state, "lost");
-  EXPECT_EQ(Node("c2").state, "ready");
+  EXPECT_EQ(Node("c0").state, NodeState::kLost);
+  EXPECT_EQ(Node("c2").state, NodeState::kReady);
   ASSERT_TRUE(cluster().Kill("c2", SIGKILL).ok());
   ASSERT_TRUE(AwaitTrue([&] { return !engine().status().serving; }, Deadline::After(seconds(20))));
   EXPECT_THAT(engine().status().detail, HasSubstr("no compute node is left"));
@@ -240,7 +241,7 @@ TEST_P(SeveralComputeNodes, TheOthersGoOnWhenOneIsKilled) {
 TEST_P(SeveralComputeNodes, TheOthersGoOnWhenOneHangs) {
   Serve(ShortTimeouts(GetParam()));
   ExpectAllGoOn(Undisturbed(4), [&] { ASSERT_TRUE(cluster().Kill("c0", SIGSTOP).ok()); });
-  EXPECT_EQ(Node("c0").state, "lost");
+  EXPECT_EQ(Node("c0").state, NodeState::kLost);
 }
 
 // The second is found lost while the nodes are reconnected, or just after.
@@ -265,8 +266,8 @@ TEST_P(SeveralComputeNodes, TheOthersGoOnWhenAComputeNodeAndAMemoryNodeDieTogeth
   }
   EXPECT_TRUE(AwaitTrue(
       [&] {
-        return Node("m0").state == "lost" && Node("c2").state == "lost" &&
-               Node("m1").state == "ready";
+        return Node("m0").state == NodeState::kLost && Node("c2").state == NodeState::kLost &&
+               Node("m1").state == NodeState::kReady;
       },
       Deadline::After(seconds(20))));
   EXPECT_EQ(Undisturbed(6), expected);
@@ -375,7 +376,7 @@ TEST(SharedModel, StatusSaysWhatEachNodeHolds) {
     const Result<std::unique_ptr<Serving>> serving = Serving::Create(deployment);
     ASSERT_TRUE(serving.ok()) << serving.status();
     for (const NodeStatus& node : (*serving)->engine->status().nodes) {
-      if (node.role != "compute") continue;
+      if (node.role != NodeRole::kCompute) continue;
       bytes.push_back(node.weight_bytes);
       holds.push_back(node.holds);
     }

@@ -100,7 +100,7 @@ TEST_P(GoldenOnTwoHosts, OverVerbs) {
   ASSERT_TRUE(serving.ok()) << serving.status();
   Engine& engine = *(*serving)->engine;
   for (const NodeStatus& node : engine.status().nodes) {
-    if (node.role == "memory") {
+    if (node.role == NodeRole::kMemory) {
       EXPECT_EQ(node.transport, "verbs") << node.name << ": " << node.transport_refused;
     }
   }

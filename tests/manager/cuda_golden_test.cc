@@ -85,7 +85,7 @@ TEST_P(CudaGolden, TokensAndLogprobsAreThoseOfPyTorch) {
   if (GetParam().polling != "device") return;
   size_t memory_node = 0;
   for (const NodeStatus& node : engine.status().nodes) {
-    if (node.role != "memory") continue;
+    if (node.role != NodeRole::kMemory) continue;
     ASSERT_EQ(node.paths.size(), 1u);
     const bool on_gpu = GetParam().memory_devices[memory_node++] != "cpu",
                by_nics = GetParam().transport == "verbs";
@@ -173,7 +173,7 @@ TEST_P(CudaByPosts, TokensAndLogprobsAreThoseOfPyTorchHoweverLatePostsAre) {
   ASSERT_TRUE(cluster.ok()) << cluster.status();
   Engine& engine = (*cluster)->engine();
   for (const NodeStatus& node : engine.status().nodes) {
-    if (node.role != "memory") continue;
+    if (node.role != NodeRole::kMemory) continue;
     EXPECT_EQ(node.paths.at(0).through, "devices poll, hosts post");
   }
   // The last prompt, a longer one, comes while the others decode, and takes larger buffers than

@@ -66,19 +66,19 @@ class FakeExecutor : public StepExecutor {
       NodeStatus status;
       status.id = node.id;
       status.name = "m" + std::to_string(node.id.value);
-      status.role = "memory";
-      status.state = "ready";
+      status.role = NodeRole::kMemory;
+      status.state = NodeState::kReady;
       nodes.push_back(status);
     }
     nodes.emplace_back();
     nodes.back().id = NodeId{9};
     nodes.back().name = "c0";
-    nodes.back().role = "compute";
-    nodes.back().state = "ready";
+    nodes.back().role = NodeRole::kCompute;
+    nodes.back().state = NodeState::kReady;
     for (NodeStatus& node : nodes) {
       const auto lost = shared_->lost.find(node.id);
       if (lost == shared_->lost.end()) continue;
-      node.state = "lost";
+      node.state = NodeState::kLost;
       node.detail = lost->second;
     }
     return nodes;
@@ -366,7 +366,7 @@ TEST_F(ServingEngineTest, ALostNodeFailsItsSequencesAndOnlyThose) {
   shared_->on_event(FakeExecutor::Answer(NextSubmitted()));
   EXPECT_EQ(Await(second).reason, FinishReason::kLength);
   EXPECT_TRUE(engine_->status().serving);
-  EXPECT_EQ(engine_->status().nodes[0].state, "lost");
+  EXPECT_EQ(engine_->status().nodes[0].state, NodeState::kLost);
 }
 
 // Nodes that are reconnected when the test lets them.
@@ -426,7 +426,7 @@ TEST_F(ReconnectTest, WhatRanStartsAgainWithItsTokens) {
   const StepPlan in_flight = NextSubmitted();
   LoseCompute();
   EXPECT_TRUE(engine_->status().serving);
-  EXPECT_EQ(engine_->status().nodes.front().state, "reconnecting");
+  EXPECT_EQ(engine_->status().nodes.front().state, NodeState::kReconnecting);
   shared_->on_event(FakeExecutor::Answer(in_flight));  // too late: nobody knows that step any more
   ASSERT_TRUE(engine_->Submit(GreedyRequest({1}, 1), meanwhile.sink()).ok());
   const Result<RequestId> unwanted = engine_->Submit(GreedyRequest({1}, 1), aborted.sink());
@@ -462,7 +462,7 @@ TEST_F(ReconnectTest, WhereNoNodeIsLostAllAreConnectedAnew) {
   EndReconnecting(OkStatus());
   EXPECT_THAT(Await(collector).tokens, ElementsAre(20, 30));
   for (const NodeStatus& node : engine_->status().nodes)
-    EXPECT_EQ(node.state, "ready") << node.name;
+    EXPECT_EQ(node.state, NodeState::kReady) << node.name;
 }
 
 TEST_F(ReconnectTest, TheStatusSaysWhenItTakesLong) {
@@ -528,7 +528,7 @@ TEST_F(ReconnectTest, AMemoryNodeThatDiesWhileOthersAreReconnectedGetsNoRequests
   const EngineStatus status = engine_->status();
   ASSERT_EQ(status.scheduler.nodes.size(), 1u);
   EXPECT_EQ(status.scheduler.nodes[0].id, kNode);
-  EXPECT_EQ(status.nodes[1].state, "lost");
+  EXPECT_EQ(status.nodes[1].state, NodeState::kLost);
   std::lock_guard lock(after_->mutex);
   for (const StepPlan& plan : after_->submitted) {
     for (const Work& work : plan.work) EXPECT_EQ(work.route[0].node, kNode);
@@ -644,7 +644,7 @@ TEST_F(ReturnTest, AMemoryNodeThatAnswersAgainGetsAnEmptyPool) {
   ASSERT_TRUE(AwaitTrue([&] { return engine_->status().scheduler.nodes.size() == 2; },
                         Deadline::After(seconds(10))));
   EXPECT_EQ(engine_->status().scheduler.nodes[1].used_tokens, 0);
-  EXPECT_EQ(engine_->status().nodes[1].state, "ready");
+  EXPECT_EQ(engine_->status().nodes[1].state, NodeState::kReady);
   ExpectServes();
   std::lock_guard lock(mutex_);
   ASSERT_EQ(left_out_.size(), 1u);

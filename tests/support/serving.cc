@@ -184,7 +184,7 @@ std::string AwaitNoTokens(Engine& engine, Deadline deadline) {
         if (status.scheduler.num_running + status.scheduler.num_waiting > 0)
           held += " sequences run or wait;";
         for (const NodeStatus& node : status.nodes) {
-          if (node.state != "ready" ||
+          if (node.state != NodeState::kReady ||
               node.used_tokens + node.stored_tokens + node.stored_sequences == 0)
             continue;
           held += " " + node.name + ": " + std::to_string(node.used_tokens) + " slots allocated, " +
