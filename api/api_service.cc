@@ -21,8 +21,7 @@ constexpr size_t kMaxWarnedFields = 100;
 // batch's tokens, about a millisecond of work.
 constexpr int kMaxEventsPerTurn = 256;
 
-// Threads that read bodies. They sleep most of the time; a text of megabytes keeps one of them busy
-// for seconds.
+// Threads in a pool that reads bodies. They sleep most of the time.
 constexpr int kNumReaders = 4;
 
 // A tokenizer may need forty bytes for each byte of a text: one word of 7 MiB took 300 MB. Larger
@@ -35,6 +34,18 @@ void Answer(const std::shared_ptr<Exchange>& exchange, const ordered_json& body)
 }
 void Answer(const std::shared_ptr<Exchange>& exchange, const Status& status) {
   exchange->Respond(ErrorResponse(ApiError::From(status)));
+}
+
+// The tokens of a long text are megabytes of JSON. They are sent piece by piece, because copying
+// and sending all at once keeps the other connections waiting for tens of milliseconds.
+void AnswerRead(const std::shared_ptr<Exchange>& exchange, OutboundResponse response) {
+  if (response.status != 200) return exchange->Respond(std::move(response));
+  constexpr size_t kPieceBytes = size_t{64} << 10;
+  exchange->RespondInPieces([body = std::move(response.body), at = size_t{0}](auto& piece) mutable {
+    piece.append(body, at, kPieceBytes);
+    at += kPieceBytes;
+    return at >= body.size();
+  });
 }
 
 // Takes as long for a wrong key as for the right one.
@@ -64,11 +75,13 @@ ApiService::ApiService(ServiceOptions options, ServedModel model, Metrics& metri
                    .count()),
       events_(std::make_shared<Inbox<Event>>()),
       large_reader_(1),
+      chat_readers_(kNumReaders),
       readers_(kNumReaders) {}
 
 // All at once: they may wait for each other.
 ApiService::~ApiService() {
   readers_.Stop();
+  chat_readers_.Stop();
   large_reader_.Stop();
   reader_.Stop();
 }
@@ -152,23 +165,24 @@ Status ApiService::CheckReaders() const {
 
 void ApiService::HandleCompletion(const std::shared_ptr<Exchange>& exchange) {
   if (Status status = CheckAccepting(); !status.ok()) return Answer(exchange, status);
-  Read(exchange, &RequestReader::Completion);
+  Read(exchange, &RequestReader::Completion, readers_);
 }
 
 void ApiService::HandleChat(const std::shared_ptr<Exchange>& exchange) {
   if (Status status = CheckAccepting(); !status.ok()) return Answer(exchange, status);
-  Read(exchange, &RequestReader::Chat);
+  Read(exchange, &RequestReader::Chat, chat_readers_);
 }
 
 void ApiService::HandleTokenize(const std::shared_ptr<Exchange>& exchange) {
-  Read(exchange, &RequestReader::Tokenize);
+  Read(exchange, &RequestReader::Tokenize, chat_readers_);
 }
 
 void ApiService::HandleDetokenize(const std::shared_ptr<Exchange>& exchange) {
-  Read(exchange, &RequestReader::Detokenize);
+  Read(exchange, &RequestReader::Detokenize, readers_);
 }
 
-void ApiService::Read(const std::shared_ptr<Exchange>& exchange, ReadBody read) {
+void ApiService::Read(const std::shared_ptr<Exchange>& exchange, ReadBody read,
+                      WorkerPool& readers) {
   if (Status status = CheckReaders(); !status.ok()) return Answer(exchange, status);
   const uint64_t id = next_id_++;
   const auto wanted = std::make_shared<std::atomic<bool>>(true);
@@ -178,9 +192,8 @@ void ApiService::Read(const std::shared_ptr<Exchange>& exchange, ReadBody read) 
     reading_.erase(id);
     CheckIdle();
   });
-  WorkerPool& readers =
-      exchange->request().body.size() > kLargeBodyBytes ? large_reader_ : readers_;
-  readers.Post([this, id, exchange, wanted, read, max_model_len = max_model_len()] {
+  WorkerPool& pool = exchange->request().body.size() > kLargeBodyBytes ? large_reader_ : readers;
+  pool.Post([this, id, exchange, wanted, read, max_model_len = max_model_len()] {
     if (!*wanted) return;
     BodyRead done{id, {}};
     try {
@@ -202,7 +215,7 @@ void ApiService::OnBodyRead(BodyRead event) {
   (void)exchange->TakeBody();  // it is parsed
   WarnUnknown(event.request.unknown_fields);
   if (auto* response = std::get_if<OutboundResponse>(&event.request.outcome)) {
-    exchange->Respond(std::move(*response));
+    AnswerRead(exchange, std::move(*response));
   } else if (engine_ == nullptr) {
     Answer(exchange, TryAgain("the model is not loaded any more"));
   } else {

@@ -115,7 +115,8 @@ class ApiService {
 
   Status CheckAccepting() const;
   Status CheckReaders() const;
-  void Read(const std::shared_ptr<Exchange>& exchange, ReadBody read);
+  // Large bodies are read by large_reader_, whatever `readers` is.
+  void Read(const std::shared_ptr<Exchange>& exchange, ReadBody read, WorkerPool& readers);
   void OnBodyRead(BodyRead event);
   void OnEngineEvent(const EngineEvent& event);
   void Begin(GenerationSpec spec, const std::shared_ptr<Exchange>& exchange);
@@ -140,7 +141,11 @@ class ApiService {
   size_t num_failed_draining_ = 0;
   std::function<void()> on_idle_;
   std::set<std::string> warned_fields_;
-  WorkerPool large_reader_;  // of large bodies. These go first: their threads use what stands above
+  // These go first: their threads use what stands above.
+  WorkerPool large_reader_;
+  // Of what a chat template may be needed for: templates work one at a time, and whoever waits for
+  // them is not to keep a thread from prompts that need none.
+  WorkerPool chat_readers_;
   WorkerPool readers_;
 };
 

@@ -6,6 +6,7 @@
 #include <boost/beast/http.hpp>
 #include <nlohmann/json.hpp>
 
+#include "api/name_lookup.h"
 #include "base/net_address.h"
 
 namespace lamina {
@@ -23,11 +24,9 @@ class Connection {
   explicit Connection(std::string address) : address_(std::move(address)) {}
 
   Status Connect(const std::string& host, const std::string& port, Clock::duration timeout) {
-    error_code error;
-    asio::ip::tcp::resolver resolver(io_);
-    const auto endpoints = resolver.resolve(host, port, error);
-    if (error) return PeerLost("cannot resolve " + host + ": " + error.message());
-    error = Run(timeout, [&](auto handler) {
+    const Deadline deadline = Deadline::After(timeout);
+    LAMINA_ASSIGN_OR_RETURN(const auto endpoints, LookUp(host, port, timeout));
+    const error_code error = Run(deadline.Remaining(), [&](auto handler) {
       stream_.async_connect(endpoints,
                             [handler](error_code e, const auto&) mutable { handler(e); });
     });
@@ -90,7 +89,8 @@ class Connection {
 
   asio::io_context io_;
   beast::tcp_stream stream_{io_};
-  beast::flat_buffer buffer_;
+  // A header, or the frame of one chunk, must fit: a server could go on with them for ever.
+  beast::flat_buffer buffer_{128 << 10};
   const std::string address_;
 };
 
@@ -171,12 +171,15 @@ Result<HttpResponse> HttpClient::Send(const Call& call) const {
   HttpResponse response;
   response.status = static_cast<int>(parser.get().result_int());
 
-  SseParser events(call.on_data != nullptr ? *call.on_data : SseParser::OnData());
+  SseParser events(call.on_data != nullptr ? *call.on_data : SseParser::OnData(),
+                   options_.max_body_bytes);
   const bool is_stream = call.on_data != nullptr && response.ok();
   while (true) {
     std::string& body = parser.get().body();
     if (is_stream) {
-      if (!events.Feed(body)) return response;
+      const Result<bool> more = events.Feed(body);
+      if (!more.ok()) return more.status().WithContext(address());
+      if (!*more) return response;
     } else {
       response.body += body;
     }

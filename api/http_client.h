@@ -32,10 +32,11 @@ struct HttpUrl {
 
 struct HttpClientOptions {
   std::string api_key;  // sent as "Authorization: Bearer" unless empty
+  // For the look-up of the host and the connection together.
   Clock::duration connect_timeout = std::chrono::seconds(5);
   // Between two bytes of the answer, or before the first.
   Clock::duration silence_timeout = std::chrono::seconds(60);
-  size_t max_body_bytes = size_t{64} << 20;
+  size_t max_body_bytes = size_t{64} << 20;  // of an answer, or of one event of a stream
 };
 
 // Thread: any, one call per object at a time.
@@ -45,13 +46,14 @@ class HttpClient {
   static Result<HttpClient> Create(const std::string& url, const HttpClientOptions& options = {});
 
   // Any status of the server is a response. kPeerLost: not reachable, or gone before the answer was
-  // complete; kTimeout; kCorrupt: no HTTP. Every message names the address.
+  // complete; kTimeout; kCorrupt: no HTTP, or a header of more than 8 KiB; kOutOfSpace: more than
+  // `max_body_bytes`. Every message names the address, or the host if that was not found.
   Result<HttpResponse> Get(const std::string& path) const;
   Result<HttpResponse> PostJson(const std::string& path, const std::string& json) const;
 
   // Hands each event of a 2xx answer to `on_data` as it comes, "[DONE]" included. Returning false
   // from it ends the call with success and closes the connection. The response has a body only if
-  // the status is not 2xx.
+  // the status is not 2xx. Errors as Get.
   Result<HttpResponse> PostForEvents(const std::string& path, const std::string& json,
                                      const SseParser::OnData& on_data) const;
 

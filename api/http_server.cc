@@ -135,7 +135,6 @@ class HttpServer::Loop {
         co_await accept_retry_.async_wait(asio::redirect_error(asio::use_awaitable, error));
         continue;
       }
-      socket.set_option(tcp::no_delay(true), error);
       StartSession(std::move(socket), context_);
       AcceptWaiting();
     }
@@ -149,7 +148,6 @@ class HttpServer::Loop {
       tcp::socket socket(io_);
       acceptor_.accept(socket, error);
       if (error) return;  // none waits any more; other errors come again, to the one that waits
-      socket.set_option(tcp::no_delay(true), error);
       StartSession(std::move(socket), context_);
     }
   }

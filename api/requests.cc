@@ -417,7 +417,8 @@ std::optional<ApiError> ParseBody(std::string_view body, json& out) {
                     ""};
   }
   out = json::parse(body, nullptr, /*allow_exceptions=*/false);
-  if (out.is_discarded())
+  // The parser takes a NUL for the end of the text, and reads nothing behind it.
+  if (out.is_discarded() || body.find('\0') != std::string_view::npos)
     return ApiError{400,
                     body.empty() ? "the request body is empty; JSON is expected"
                                  : "the request body is not valid JSON in UTF-8",

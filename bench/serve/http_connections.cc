@@ -6,6 +6,8 @@
 #include <boost/beast/http.hpp>
 #include <optional>
 
+#include "api/name_lookup.h"
+
 namespace lamina {
 
 namespace asio = boost::asio;
@@ -18,13 +20,16 @@ namespace {
 // How much of an answer that is no stream is kept for the error message.
 constexpr size_t kMaxErrorBodyBytes = 64 << 10;
 
+constexpr auto kLookUpTime = std::chrono::seconds(5);
+
 }  // namespace
 
 struct HttpConnections::Connection {
   explicit Connection(asio::io_context& io) : stream(io) {}
 
   beast::tcp_stream stream;
-  beast::flat_buffer buffer;
+  // A header, or the frame of one chunk, must fit: a server could go on with them for ever.
+  beast::flat_buffer buffer{128 << 10};
   bool answered = false;  // a byte of the current answer has come
   bool reusable = false;  // the last answer ended so that another request may follow
 };
@@ -52,9 +57,7 @@ HttpConnections::~HttpConnections() = default;
 
 Result<std::unique_ptr<HttpConnections>> HttpConnections::Create(asio::io_context& io, HttpUrl url,
                                                                  const std::string& api_key) {
-  error_code error;
-  auto endpoints = asio::ip::tcp::resolver(io).resolve(url.host, url.port, error);
-  if (error) return PeerLost("cannot resolve " + url.host + ": " + error.message());
+  LAMINA_ASSIGN_OR_RETURN(auto endpoints, LookUp(url.host, url.port, kLookUpTime));
   std::unique_ptr<HttpConnections> connections(new HttpConnections(io, std::move(url), api_key));
   connections->endpoints_ = std::move(endpoints);
   return connections;
@@ -136,7 +139,8 @@ asio::awaitable<StreamEnd> HttpConnections::Exchange(Connection& connection,
   while (true) {
     std::string& body = parser.get().body();
     if (response.ok()) {
-      events.Feed(body);
+      const auto fed = events.Feed(body);
+      if (!fed.ok()) co_return StreamEnd{"event too large", fed.status().message()};
     } else if (response.body.size() < kMaxErrorBodyBytes) {
       response.body += body;
     }

@@ -35,7 +35,7 @@ class HttpConnections {
   using OnEvent = std::function<void(std::string_view data, TimePoint at)>;
 
   // Looks up the host. `api_key` is sent as a bearer token unless it is empty. Borrows `io`.
-  // kPeerLost if the host is unknown.
+  // kPeerLost if the host is unknown, kTimeout if that is not known within five seconds.
   static Result<std::unique_ptr<HttpConnections>> Create(boost::asio::io_context& io, HttpUrl url,
                                                          const std::string& api_key);
   ~HttpConnections();

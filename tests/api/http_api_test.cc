@@ -514,6 +514,12 @@ TEST_F(HttpApi, BadBodiesAre400) {
     EXPECT_EQ(Request("POST", path, "{\"prompt\": \"\xFF\xFE\"}").status, 400);
     EXPECT_EQ(Request("POST", path, "{\"prompt\": ").status, 400);
     EXPECT_EQ(Request("POST", path, "").status, 400);
+    EXPECT_EQ(Request("POST", path,
+                      R"({"prompt": "x", "messages": [{"role": "user", "content": )"
+                      R"("x"}], "tokens": []})" +
+                          std::string("\0more", 5))
+                  .status,
+              400);
     EXPECT_EQ(Request("POST", path, "[]").status, 400);
     EXPECT_EQ(Request("POST", path, std::string(1'000'000, '[')).status, 400);
   }

@@ -1,14 +1,54 @@
 #include "api/http_client.h"
 
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netdb.h>
 
+#include <atomic>
+#include <string_view>
+#include <thread>
 #include <vector>
 
 #include "tests/cli/fake_programs.h"
 #include "tests/support/free_port.h"
 #include "tests/support/scripted_server.h"
 #include "tests/support/temporary_folder.h"
+
+namespace lamina {
+namespace {
+
+constexpr std::string_view kSlowHost = "slow.test";
+
+// Keeps threads until it is opened, or half a minute is over.
+class Gate {
+ public:
+  void Open() { open_ = true; }
+  void Wait() const {
+    const Deadline deadline = Deadline::After(std::chrono::seconds(30));
+    while (!open_ && !deadline.Passed()) std::this_thread::yield();
+  }
+
+ private:
+  std::atomic<bool> open_ = false;
+};
+
+Gate slow_look_up;
+
+}  // namespace
+}  // namespace lamina
+
+// Stands before the system's, which it calls.
+extern "C" int getaddrinfo(const char* host, const char* service, const addrinfo* hints,
+                           addrinfo** found) {
+  if (host != nullptr && host == lamina::kSlowHost) {
+    lamina::slow_look_up.Wait();
+    return EAI_NONAME;
+  }
+  static const auto system =
+      reinterpret_cast<decltype(&getaddrinfo)>(dlsym(RTLD_NEXT, "getaddrinfo"));
+  return system(host, service, hints, found);
+}
 
 namespace lamina {
 namespace {
@@ -148,6 +188,41 @@ TEST(HttpClient, AHugeBodyIsRefused) {
   HttpClientOptions options = Quick();
   options.max_body_bytes = 1000;
   EXPECT_EQ(ClientOf(server, options).Get("/").status().code(), StatusCode::kOutOfSpace);
+}
+
+TEST(HttpClient, AHugeEventIsRefused) {
+  ScriptedServer server([](const std::string&) {
+    return ScriptedAnswer{ScriptedServer::Chunked({"data: " + std::string(100'000, 'x')}), true};
+  });
+  HttpClientOptions options = Quick();
+  options.max_body_bytes = 1000;
+  const Status status = ClientOf(server, options).PostForEvents("/", "{}", kIgnore).status();
+  EXPECT_EQ(status.code(), StatusCode::kOutOfSpace);
+  EXPECT_EQ(status.message(), "127.0.0.1:" + std::to_string(server.port()) +
+                                  ": an event of the stream is larger than 1000 bytes");
+}
+
+// HTTP allows notes behind the size of a chunk, of which nothing is kept.
+TEST(HttpClient, AFrameWithoutAnEndIsRefused) {
+  ScriptedServer server([](const std::string&) {
+    return ScriptedAnswer{std::string(testing::kStreamHead) + "5;" + std::string(1'000'000, 'x'),
+                          true};
+  });
+  EXPECT_EQ(ClientOf(server).Get("/").status().code(), StatusCode::kCorrupt);
+}
+
+// Name servers that do not answer are waited for by the system as long as it likes.
+TEST(HttpClient, ALookUpThatTakesTooLongEndsTheCall) {
+  HttpClientOptions options = Quick();
+  options.connect_timeout = milliseconds(50);
+  const Result<HttpClient> client =
+      HttpClient::Create("http://" + std::string(kSlowHost) + ":80", options);
+  ASSERT_TRUE(client.ok());
+  const Status status = client->Get("/").status();
+  slow_look_up.Open();
+  EXPECT_EQ(status.code(), StatusCode::kTimeout);
+  EXPECT_EQ(status.message(),
+            "cannot resolve slow.test: the system's look-up did not end within 50 ms");
 }
 
 TEST(HttpClient, NobodyListens) {

@@ -124,6 +124,31 @@ TEST_F(HttpLimits, ContinueIsSentWhenAskedFor) {
   EXPECT_TRUE(connection.ReceiveUntil("HTTP/1.1 200 OK"));
 }
 
+// RFC 9110, section 10.1.1: such clients know no interim answers.
+TEST_F(HttpLimits, OldClientsGetNoContinue) {
+  StartServer();
+  ClientConnection connection(port());
+  connection.Send(
+      "POST /v1/completions HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 15\r\n\r\n"
+      "{\"prompt\": \"x\"}");
+  ASSERT_TRUE(connection.ReceiveUntil("\r\n\r\n"));
+  EXPECT_FALSE(connection.ReceiveUntil("100 Continue"));
+}
+
+TEST_F(HttpLimits, RequestsNameOneHost) {
+  StartServer();
+  const auto status_of = [this](const std::string& version, const std::string& hosts) {
+    ClientConnection connection(port());
+    connection.Send("GET /version HTTP/" + version + "\r\n" + hosts + "\r\n");
+    return connection.Receive().status;
+  };
+  EXPECT_EQ(status_of("1.1", "Host: a\r\n"), 200);
+  EXPECT_EQ(status_of("1.1", "Host:\r\n"), 200);
+  EXPECT_EQ(status_of("1.1", ""), 400);
+  EXPECT_EQ(status_of("1.1", "Host: a\r\nHost: a\r\n"), 400);
+  EXPECT_EQ(status_of("1.0", ""), 200);
+}
+
 TEST_F(HttpLimits, GarbageIs400OrClosed) {
   StartServer();
   std::mt19937 random(2);
@@ -168,6 +193,7 @@ TEST_F(HttpLimits, LongTextsAreReadBesideTheConnections) {
   client.join();
   EXPECT_EQ(tokens.status, 200) << tokens.body;
   EXPECT_GT(tokens.json()["count"], 400'000);
+  EXPECT_GT(tokens.chunks.size(), 10u) << "others wait while it is sent";
   EXPECT_GT(num_healthy, 50);
 }
 
@@ -228,6 +254,30 @@ TEST_F(HttpLimits, LongTextsAreTokenisedOneAtATimeAndShortOnesBesideThem) {
   EXPECT_EQ(num_answered, 6);
   EXPECT_EQ(gated.most_inside, 1);
   server_.reset();  // it uses the tokenizer
+}
+
+// Templates work one at a time, and one may take long on a small conversation.
+TEST_F(HttpLimits, PromptsWithoutATemplateDoNotWaitForTemplates) {
+  auto slow = ChatTemplate::Parse(
+      "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}", {});
+  ASSERT_TRUE(slow.ok()) << slow.status();
+  chat_template_ = *std::move(slow);
+  StartServer();
+  constexpr int kNumChats = 24;
+  std::atomic<int> num_answered = 0;
+  std::vector<std::thread> clients;
+  std::vector<std::unique_ptr<ClientConnection>> chats;
+  for (int i = 0; i < kNumChats; ++i) {
+    chats.push_back(std::make_unique<ClientConnection>(port()));
+    chats.back()->SendRequest("POST", i % 2 == 0 ? "/tokenize" : "/v1/chat/completions",
+                              R"({"messages": [{"role": "user", "content": "x"}]})");
+  }
+  for (const auto& chat : chats)
+    clients.emplace_back([&] { num_answered += chat->Receive().status == 400; });
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(Post("/v1/completions", {{"prompt", "x"}}).status, 200);
+  EXPECT_LT(num_answered, kNumChats / 2);
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(num_answered, kNumChats) << "it takes too long";
 }
 
 TEST_F(HttpLimits, TextThatCannotFitIsRefusedBeforeItIsTokenised) {
@@ -319,6 +369,21 @@ TEST_F(HttpLimits, AClientThatTakesItsAnswerTooSlowlyIsCutOff) {
   while (slow.Fill()) EXPECT_EQ(Get("/health").status, 200);
   EXPECT_FALSE(slow.ReceiveUntil("\"total_tokens\""));
   EXPECT_TRUE(engine_->WaitUntilIdle(Soon()));
+}
+
+// The system would keep megabytes for a client that reads nothing, as if it had taken them.
+TEST_F(HttpLimits, WhatAClientDoesNotTakeIsNotKeptByTheSystem) {
+  options_.write_timeout = milliseconds(100);
+  options_.request_timeout = milliseconds(500);
+  StartServer(AlwaysAnswer(std::vector<TokenId>(1000, 488)));
+  ClientConnection slow(port(), /*receive_buffer_bytes=*/4096);
+  slow.SendRequest("POST", "/v1/completions",
+                   R"({"prompt": "x", "max_tokens": 1000, "logprobs": 0, "n": 10})",
+                   "Connection: close\r\n");
+  ASSERT_TRUE(slow.ReceiveUntil("HTTP/1.1 200 OK"));
+  ClientConnection silent(port());
+  EXPECT_TRUE(silent.ReceivedEnd());  // longer than the answer may wait has passed
+  EXPECT_FALSE(slow.ReceiveUntil("\"total_tokens\""));
 }
 
 TEST(ClientPatience, LastsForTheSlowestRateThatIsServed) {

@@ -13,7 +13,10 @@ std::vector<std::string> Parse(const std::vector<std::string>& pieces) {
     events.emplace_back(data);
     return true;
   });
-  for (const std::string& piece : pieces) EXPECT_TRUE(parser.Feed(piece));
+  for (const std::string& piece : pieces) {
+    const Result<bool> more = parser.Feed(piece);
+    EXPECT_TRUE(more.ok() && *more) << more.status();
+  }
   return events;
 }
 
@@ -50,8 +53,28 @@ TEST(SseParser, AnUnfinishedEventIsNotDelivered) {
 TEST(SseParser, StopsWhenToldSo) {
   int num_events = 0;
   SseParser parser([&](std::string_view) { return ++num_events < 2; });
-  EXPECT_FALSE(parser.Feed("data: a\n\ndata: b\n\ndata: c\n\n"));
+  const Result<bool> more = parser.Feed("data: a\n\ndata: b\n\ndata: c\n\n");
+  ASSERT_TRUE(more.ok()) << more.status();
+  EXPECT_FALSE(*more);
   EXPECT_EQ(num_events, 2);
+}
+
+TEST(SseParser, EventsAndLinesMayHaveSoManyBytes) {
+  for (const auto& [text, fits] : std::vector<std::pair<std::string, bool>>{
+           {"data: 23456789\n\n", true},
+           {"data:  234567890\n\n", false},  // a line of 16
+           {"data: a234567890", false},      // ... that has no end yet
+           {": 3456789012345\n", true},      // of a comment
+           {"data: 234\ndata: 6789012\n\n", true},
+           {"data: 234\ndata: 678901234567\n", false}}) {
+    SseParser parser([](std::string_view) { return true; }, /*max_event_bytes=*/15);
+    const Result<bool> more = parser.Feed(text);
+    EXPECT_EQ(more.status().code(), fits ? StatusCode::kOk : StatusCode::kOutOfSpace) << text;
+  }
+  SseParser endless([](std::string_view) { return true; }, /*max_event_bytes=*/15);
+  Status status;
+  for (int i = 0; i < 100 && status.ok(); ++i) status = endless.Feed("data\n").status();
+  EXPECT_EQ(status.code(), StatusCode::kOutOfSpace) << "line ends count";
 }
 
 }  // namespace

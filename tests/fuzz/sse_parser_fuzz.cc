@@ -15,7 +15,7 @@ std::vector<std::string> Parse(std::string_view bytes, size_t piece_bytes) {
     return true;
   });
   for (; !bytes.empty(); bytes.remove_prefix(std::min(piece_bytes, bytes.size())))
-    parser.Feed(bytes.substr(0, piece_bytes));
+    (void)parser.Feed(bytes.substr(0, piece_bytes));
   return events;
 }
 

@@ -158,7 +158,7 @@ void HttpTest::StartServer(FakeEngine::Script script) {
   model.name = "tiny";
   model.tokenizer = tokenizer_;
   if (with_chat_template_) {
-    chat_template_ = ChatTemplate::Load(TinyStoriesDir()).value();
+    if (chat_template_ == nullptr) chat_template_ = ChatTemplate::Load(TinyStoriesDir()).value();
     model.chat_template = chat_template_.get();
   }
   model.config.vocab_size = 1024;

@@ -73,7 +73,8 @@ class HttpTest : public ::testing::Test {
   static constexpr TokenId kEos = 2;
   static const Tokenizer& tokenizer();
 
-  // Options may be changed before. Without a script the golden one is used.
+  // Options, the tokenizer and the chat template may be changed before. Without a script the golden
+  // one is used.
   void StartServer(FakeEngine::Script script = nullptr);
   void TearDown() override;
 
