@@ -7,7 +7,7 @@
 
 namespace lamina {
 
-// Thread: the server's. Outlives its shares.
+// Counts bytes; it allocates none. It must outlive its shares. Thread: the server's.
 class AnswerMemory {
  public:
   explicit AnswerMemory(size_t limit_bytes) : limit_bytes_(limit_bytes) {}
@@ -17,7 +17,7 @@ class AnswerMemory {
   size_t limit_bytes() const { return limit_bytes_; }
   size_t held_bytes() const { return held_bytes_; }
 
-  // One answer's part; given back when it goes.
+  // What one answer holds. It is given back when the share is destroyed.
   class Share {
    public:
     explicit Share(AnswerMemory& memory) : memory_(&memory) {}
@@ -26,8 +26,8 @@ class AnswerMemory {
     ~Share() { memory_->held_bytes_ -= bytes_; }
     Share& operator=(Share&&) = delete;
 
-    // The answer holds `added` bytes more and `removed` less. False: with that, all answers hold
-    // more than the limit.
+    // Counts that the answer now holds `added` bytes more and `removed` bytes less. Returns false
+    // if all answers together hold more than the limit now; the change is counted in that case too.
     bool Change(size_t added, size_t removed) {
       bytes_ += added - removed;
       memory_->held_bytes_ += added - removed;

@@ -14,15 +14,16 @@
 
 namespace lamina {
 
-// Thread: the server's; a Share may be destroyed by any.
+// Counts the bytes of bodies and gives memory back to the system. Thread: the server's; a Share may
+// be destroyed on any thread.
 class BodyMemory {
  public:
-  // `give_back`: how memory goes back to the system.
+  // `give_back` returns freed memory to the system. It is called on a thread of its own.
   explicit BodyMemory(
       size_t limit_bytes, std::function<void()> give_back = [] { malloc_trim(0); })
       : limit_bytes_(limit_bytes), give_back_(std::move(give_back)) {}
 
-  // What one body holds. Counts until it is destroyed.
+  // What one body holds. It counts until the share is destroyed.
   class Share {
    public:
     explicit Share(std::shared_ptr<BodyMemory> memory) : memory_(std::move(memory)) {}
@@ -48,9 +49,10 @@ class BodyMemory {
   bool full() const { return used_bytes_ > limit_bytes_; }
   size_t limit_bytes() const { return limit_bytes_; }
 
-  // The allocator keeps what was freed, and an attack or a burst of long prompts would be kept for
-  // good: after much was used, and when little is, it goes back to the system. On a thread of its
-  // own: gigabytes take a second.
+  // Gives freed memory back to the system if much was used since the last time and little is used
+  // now. Without it the allocator would keep for good what an attack or a burst of long prompts
+  // took. That is done on a thread of its own, because it takes a second for gigabytes; a call
+  // while it is being done does nothing.
   void GiveBack() {
     if (peak_bytes_ < kMuchBytes || used_bytes_ > kLittleBytes || giving_back_.exchange(true))
       return;

@@ -9,10 +9,11 @@
 
 namespace lamina {
 
-// A client that takes a byte now and then would keep an answer's memory for ever: it may let it
-// wait for some time, and for as long again as what it takes would need at the slowest rate that is
-// served. Only the time counts in which bytes wait for the client: a stream whose tokens come
-// slowly is in order. Value type.
+// A client that takes a byte now and then would keep an answer's memory for ever. So it may let the
+// answer wait for some time, and what it takes earns it as much further time as that would need at
+// the slowest rate that is served, but never more than it had in the beginning. Only the time
+// counts in which bytes wait for the client, so that a stream whose tokens come slowly is not cut
+// off. Value type.
 class ClientPatience {
  public:
   // REQUIRES: bytes_per_second > 0.
@@ -21,7 +22,7 @@ class ClientPatience {
         left_(longest),
         bytes_per_second_(static_cast<double>(bytes_per_second)) {}
 
-  // The client took `bytes`, for which it let them wait so long.
+  // Counts that the client took `bytes` after they had waited for it for `waited`.
   void Took(size_t bytes, Clock::duration waited) {
     const std::chrono::duration<double> earned(static_cast<double>(bytes) / bytes_per_second_);
     const std::chrono::duration<double> left =

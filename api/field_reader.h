@@ -16,15 +16,16 @@ namespace lamina {
 // target as it is.
 class FieldReader {
  public:
-  // borrows. REQUIRES: an object.
+  // Borrows `object`. REQUIRES: it is a JSON object.
   explicit FieldReader(const nlohmann::json& object) : object_(object) {}
 
-  const nlohmann::json* Find(const std::string& name);  // nullptr: absent or null
+  // The field's value; nullptr if it is absent or null.
+  const nlohmann::json* Find(const std::string& name);
 
   void Read(const std::string& name, bool& target);
   void Read(const std::string& name, std::string& target);
   void ReadInteger(const std::string& name, int64_t min, int64_t max, int64_t& target);
-  // Min and max are allowed values.
+  // In both, `min` and `max` are themselves allowed.
   void ReadNumber(const std::string& name, double min, double max, float& target);
 
   // A list of integers in [0, limit).
@@ -35,13 +36,13 @@ class FieldReader {
   // or empty.
   void Refuse(const std::string& name, const std::string& instead);
 
-  // The field has no effect here.
+  // Marks a field as known although it has no effect here, so that Unknown does not name it.
   void Ignore(const std::string& name) { seen_.insert(name); }
 
   void Fail(const std::string& param, const std::string& message);
   const std::optional<ApiError>& error() const { return error_; }
 
-  // Names of fields that nobody asked for, at most `max_count`.
+  // The names of at most `max_count` fields of the object that none of the calls above asked for.
   std::vector<std::string> Unknown(size_t max_count) const;
 
  private:

@@ -31,19 +31,20 @@ struct GenerationSpec {
 // Thread: the server's.
 class Generation {
  public:
-  // Makes the sink for a part of the request; it hands events to the server's thread, where they
-  // come back by OnEvent. May be called until the generation is over.
+  // Makes the sink for a part of the request. The sink hands events to the server's thread, where
+  // OnEvent gets them. A generation may call it until it is over.
   using MakeSink = std::function<Engine::Sink(int part)>;
 
-  // What all generations of a server use; borrowed.
+  // What all generations of a server use. All three are borrowed.
   struct Server {
     const Tokenizer& tokenizer;
     Engine& engine;
-    // For what is generated; an answer that finds it full fails with kTryAgain.
+    // Counts the text and log-probabilities of answers. An answer that exceeds it fails with
+    // kTryAgain.
     AnswerMemory& memory;
   };
 
-  // By sampling, or by beam search if the options say so.
+  // Makes a generation that samples, or one that searches with beams if the options say so.
   static std::unique_ptr<Generation> Create(GenerationSpec spec, const Server& server,
                                             std::shared_ptr<Exchange> exchange);
   virtual ~Generation() = default;
@@ -55,17 +56,18 @@ class Generation {
   // Returns true when the answer is complete: the generation can go.
   virtual bool OnEvent(int part, const TokenEvent& event) = 0;
 
-  // Ends everything in the engine; the client is gone.
+  // Ends all of its requests in the engine and answers nothing, because the client is gone.
   virtual void Abort() = 0;
 
-  // Ends everything and tells the client why: an error answer, or an error event if the stream has
-  // begun.
+  // Ends all of its requests in the engine and tells the client why: by an error answer, or by an
+  // error event if the stream has begun.
   virtual void Fail(const Status& status) = 0;
 
  protected:
   Generation(GenerationSpec spec, const Server& server, std::shared_ptr<Exchange> exchange);
 
-  // The whole answer. Its memory is given back when it is sent.
+  // Sends the whole answer. Its share of the memory for answers is given back when it is sent, or
+  // when the client is gone.
   void Respond(std::vector<ChoiceOutput> outputs);
 
   GenerationSpec spec_;
@@ -77,8 +79,9 @@ class Generation {
   Usage usage_;
 };
 
-// How many tokens the answer to a prompt may have. kInvalidArgument: the prompt leaves no room for
-// so many.
+// How many tokens the answer to a prompt may have: those that were asked for, else the spec's
+// default or what fits, if that is less. kInvalidArgument: the prompt is empty, or it leaves no
+// room in the model's context for any token or for as many as were asked for.
 Result<int64_t> MaxNewTokens(const GenerationSpec& spec, const GenerationSpec::Prompt& prompt,
                              int64_t max_model_len);
 

@@ -17,29 +17,35 @@ namespace lamina {
 
 struct ServerOptions {
   std::string host = "127.0.0.1";
-  uint16_t port = 8000;  // 0: any free one
+  uint16_t port = 8000;  // 0 takes any free one
   ServiceOptions service;
 
-  size_t max_body_bytes = size_t{8} << 20;  // larger requests get 413
+  // Requests with a larger body get 413, and those with a larger header 431.
+  size_t max_body_bytes = size_t{8} << 20;
   uint32_t max_header_bytes = 32 << 10;
   // How much of one stream may wait for its client beyond the socket's own buffer. A client that
   // reads so slowly is cut off, and its request aborted.
   size_t max_send_queue_bytes = size_t{1} << 20;
-  // Beyond, one that waits for its client is closed for a new one (http_session.h).
+  // When all places are taken, a connection that waits for its client's next request is closed for
+  // a new one (http_session.h).
   int max_connections = 4096;
-  // What requests under way may hold of bodies that are not parsed yet: 8 of the longest, or some
-  // thousands of ordinary ones. Beyond, the one that holds most gets 503.
+  // How much memory all bodies together may take that are being received or wait to be parsed. It
+  // is enough for 8 of the longest, or for some thousands of ordinary ones. When they take more,
+  // the largest of those that are being received is refused with 503.
   size_t max_body_bytes_in_flight = size_t{64} << 20;
-  // A connection's wait for a request, and the time to receive it.
+  // How long a connection may stay open without a complete request: the wait for its first byte
+  // and the time to receive all of it count together.
   Clock::duration request_timeout = std::chrono::seconds(75);
-  Clock::duration write_timeout = std::chrono::seconds(30);  // without a byte taken by the client
-  // Of an answer that waits for its client, beyond the time above: what slow mobile links give
-  // (EDGE, 128 kbit/s). An answer of a megabyte is then kept for a minute and a half at most.
+  // How long an answer may wait for its client (client_patience.h), and the rate at which what the
+  // client takes earns it further time. The rate is what slow mobile links give (EDGE, 128 kbit/s):
+  // an answer of a megabyte is then kept for a minute and a half at most.
+  Clock::duration write_timeout = std::chrono::seconds(30);
   size_t min_bytes_per_second = size_t{16} << 10;
 };
 
-// What to warn of when a server listens on `address`: anybody who reaches it may use the model. ""
-// if an API key is asked for, or only this machine reaches it.
+// The warning for a server that listens on `address` and that anybody who reaches it may use. It is
+// empty if the server asks for an API key, or if `address` is a loopback address, which only this
+// machine reaches.
 std::string OpenServerWarning(const std::string& address, bool has_api_key);
 
 // Thread: Create, Start, Stop and the destructor from one owner; SetEngine and port from any.
@@ -51,20 +57,22 @@ class HttpServer {
   static Result<std::unique_ptr<HttpServer>> Create(const ServerOptions& options, ServedModel model,
                                                     Metrics& metrics);
 
-  ~HttpServer();  // Stop(zero) if it runs
+  ~HttpServer();  // calls Stop with no grace if the server runs
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
-  // Serves on an own thread: health, metrics and models at once, text when there is an engine.
+  // Begins to serve on a thread of its own. /health, /metrics and /v1/models are answered at once;
+  // requests for text get 503 until there is an engine.
   void Start();
 
-  // The engine that new requests go to; nullptr: none, requests under way fail. When this returns
-  // the former engine is not used any more. Not from a sink.
+  // Sets the engine that new requests go to; nullptr takes it away. If another one was set before,
+  // its requests under way fail, and when this returns it is not used any more. Borrows `engine`
+  // until the next call, or until Stop returns. It must not be called from an engine's sink.
   void SetEngine(Engine* engine);
 
-  // New requests get 503 while those under way may end within `grace`; then what is left fails and
-  // all connections close. The engine is not used afterwards. Returns how many requests failed
-  // since the call, of those that were under way; 0 if it does not run.
+  // Refuses new requests with 503 and gives those under way up to `grace` to end. Then what is left
+  // fails, and all connections close. The engine is not used afterwards. Returns how many of the
+  // requests that were under way failed since the call; 0 if the server does not run.
   size_t Stop(Clock::duration grace);
 
   uint16_t port() const;

@@ -28,13 +28,14 @@ struct SessionContext {
   const ServerOptions& options;
   ApiService& service;
   std::shared_ptr<BodyMemory> bodies;
-  std::set<Session*> sessions;  // whose sockets are open
-  // Those of them for which nothing is done, by origin: the longest wait first.
+  std::set<Session*> sessions;  // those whose sockets are open
+  // Those of them that wait for their client's next request, by the client's origin. The one that
+  // has waited longest comes first.
   std::map<std::string, std::list<Session*>> waiting;
-  // Those that came when no other place was left, the eldest first.
+  // Those that came when every ordinary place was taken. The eldest comes first.
   std::list<Session*> last_places;
-  std::vector<char> discarded;  // what is read to be thrown away
-  // That connections are closed for others: not once for each.
+  std::vector<char> discarded;  // a buffer for what is read only to be thrown away
+  // Until then nothing more is logged about connections that are closed for new ones.
   TimePoint next_warning;
   bool stopping = false;
 };

@@ -17,14 +17,18 @@ namespace lamina {
 
 // What all requests for text have in common.
 struct GenerationOptions {
-  std::string model;  // "" or absent: the one that is served
-  int n = 1;          // answers
-  // Sequences that are generated, or beams; at least n. The n most likely by token become the
-  // answers.
+  std::string model;  // empty means the one that is served
+  // How many answers each prompt gets.
+  int n = 1;
+  // How many sequences are generated for each prompt, or how many beams are searched; at least n.
+  // The best n become the answers: those with the highest log-probability per token, or those that
+  // the beam search ranks first.
   int best_of = 1;
   bool stream = false;
-  bool include_usage = false;     // stream: one last chunk with the usage
-  bool continuous_usage = false;  // stream: usage in every chunk
+  // Both concern streams only: whether one last chunk has the usage, and whether, if so, every
+  // chunk has it.
+  bool include_usage = false;
+  bool continuous_usage = false;
   std::optional<int64_t> max_tokens;
   int64_t min_tokens = 0;
   bool ignore_eos = false;
@@ -32,12 +36,14 @@ struct GenerationOptions {
   std::vector<TokenId> stop_token_ids;
   bool include_stop_in_output = false;
   bool skip_special_tokens = true;
-  bool has_seed = false;  // else the caller draws one
+  // Whether the client gave a seed. If it did not, the caller draws one.
+  bool has_seed = false;
   struct BeamSearch {
     double length_penalty = 1;
     bool early_stopping = false;
   };
-  std::optional<BeamSearch> beam_search;  // instead of sampling
+  // Absent: answers are sampled.
+  std::optional<BeamSearch> beam_search;
   control::SamplingParams sampling;
 };
 
@@ -53,15 +59,15 @@ struct CompletionRequest {
 struct ChatRequest {
   GenerationOptions options;
   ChatInput input;
-  // Whether the beginning-of-sequence token is put in front of the rendered conversation. Absent:
-  // unless the template wrote it, so that there is exactly one.
+  // Whether the beginning-of-sequence token is put in front of the rendered conversation. If it is
+  // absent, the token is put there unless the template wrote it, so that there is exactly one.
   std::optional<bool> add_special_tokens;
 };
 
 struct TokenizeRequest {
   std::string model;
   std::variant<std::string, ChatInput> input;
-  // Absent: true for text, as in ChatRequest for conversations.
+  // If it is absent, it is true for text, and what ChatRequest says for conversations.
   std::optional<bool> add_special_tokens;
 };
 

@@ -16,16 +16,18 @@ class WorkerPool {
  public:
   explicit WorkerPool(int num_threads);
 
-  // As Stop, and waits for what runs, which its TimeBudgets end.
+  // Does what Stop does and waits for the work that runs, which ends at its next look at a
+  // TimeBudget.
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
-  // What runs is to end soon, and what has not begun, or is posted later, is dropped; does
-  // not wait.
+  // Tells the work that runs to end soon (StopScope) and drops what has not begun and what is
+  // posted later. Does not wait.
   void Stop();
 
-  // Calls `work` on some thread, in the order of the calls. It must not throw.
+  // Has one of the threads call `work`, which must not throw. Work is begun in the order in which
+  // it was posted.
   void Post(std::function<void()> work);
 
  private:
