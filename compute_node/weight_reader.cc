@@ -37,6 +37,14 @@ uint64_t Mix(uint64_t x) {  // SplitMix64's finaliser (Steele, Lea, Flood 2014)
   return x ^ (x >> 31);
 }
 
+// FNV-1a (Fowler, Noll, Vo). Not std::hash, which is another one in each standard library: nodes
+// that share a model may be built with different ones.
+uint64_t HashOf(std::string_view text) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return hash;
+}
+
 const std::vector<int64_t>& WholeShape(const WeightRef& weight) {
   return weight.whole.empty() ? weight.shape : weight.whole;
 }
@@ -72,7 +80,7 @@ void ForEachRun(const WeightRef& weight, Visit visit) {
 // how many ranks share the model.
 std::vector<std::byte> DummyTensor(const WeightRef& weight, uint64_t seed, DType dtype) {
   std::vector<std::byte> bytes(static_cast<size_t>(NumElements(weight.shape)) * ElementSize(dtype));
-  const uint64_t name_seed = Mix(seed + std::hash<std::string>{}(weight.name));
+  const uint64_t name_seed = Mix(seed + HashOf(weight.name));
   const float spread =
       weight.shape.size() == 2 ? std::sqrt(3.0f / static_cast<float>(WholeShape(weight)[1])) : 0.0f;
   // A vector that is no bias is the scale of a norm. `plus` is added when it is loaded.

@@ -270,11 +270,16 @@ Result<CommandOutput> RunCommand(const std::vector<std::string>& argv, Deadline 
   close(out[0]);
   close(err[0]);
   if (!pid.ok()) return pid.status();
+  // To the whole process group, which setsid made: what the command started goes as well, also if
+  // the command itself has ended. Not after waitpid, when the group may be another's.
+  const auto kill_late = [&] {
+    if (deadline.Passed()) in_time = false;
+    if (!in_time) kill(-*pid, SIGKILL);
+  };
+  if (!in_time) kill_late();
   int wait_status = 0;
   while (waitpid(*pid, &wait_status, WNOHANG) == 0) {
-    if (deadline.Passed()) in_time = false;
-    // To the whole process group, which setsid made: what the command started goes as well.
-    if (!in_time) kill(-*pid, SIGKILL);
+    kill_late();
     std::this_thread::sleep_for(kChildPollInterval);
   }
   if (!in_time) return TimedOut("'" + ShellJoin(argv) + "' did not end in time");

@@ -100,7 +100,7 @@ struct CommandOutput {
 // added to this process's environment. A command that fails is no error: see exit_status. kNotFound
 // if argv[0] cannot be executed; kInternal if the system has no pipe or process left; kTimeout if
 // at the deadline the command runs or somebody holds its stdout or stderr open. Then its process
-// group is killed, but only if the command itself still runs. Thread: any.
+// group is killed. Thread: any.
 Result<CommandOutput> RunCommand(const std::vector<std::string>& argv, Deadline deadline,
                                  const std::vector<std::pair<std::string, std::string>>& env = {});
 

@@ -454,6 +454,16 @@ Status AttentionService::Push(const ReceivedMessage& message) {
   ForgetBefore(StepId{message.header.step});
   LAMINA_ASSIGN_OR_RETURN(const std::span<const Row> rows,
                           RowsOf(message.header, /*prefill=*/true));
+  const Status stored = StorePushed(message, rows);
+  if (ahead_ != nullptr) {
+    // Those that were refused, too: they do not come again, and steps that need them are refused.
+    steps_.at(StepId{message.header.step}).rows_to_come -= std::ssize(rows);
+    AskAhead();
+  }
+  return stored;
+}
+
+Status AttentionService::StorePushed(const ReceivedMessage& message, std::span<const Row> rows) {
   const size_t width_bytes = wire_.kv_row_bytes();
   if (message.payload.size() != rows.size() * 2 * width_bytes)
     return Corrupt("push payload of " + std::to_string(message.payload.size()) + " bytes");
@@ -466,10 +476,6 @@ Status AttentionService::Push(const ReceivedMessage& message) {
                                      StepId{message.header.step});
     // kCorrupt is worse than kNotFound, so it is what the caller hears of.
     if (!status.ok() && result.code() != StatusCode::kCorrupt) result = status;
-  }
-  if (ahead_ != nullptr) {
-    steps_.at(StepId{message.header.step}).rows_to_come -= std::ssize(rows);
-    AskAhead();
   }
   return result;
 }

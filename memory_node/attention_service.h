@@ -161,6 +161,8 @@ class AttentionService {
   Result<std::span<const Row>> RowsOf(const MessageHeader& header, bool prefill) const;
   // Where the row's log-sum-exps go: behind all outputs.
   float* Lse(const MessageHeader& header, size_t row, std::byte* out) const;
+  // Errors as Push returns them.
+  Status StorePushed(const ReceivedMessage& message, std::span<const Row> rows);
   Status AttendStored(Begun& begun, std::byte* out);
   Status AttendRest(Begun& begun, const ReceivedMessage& keys_values, std::byte* out,
                     const PostEarly& post_early);

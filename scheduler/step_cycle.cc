@@ -37,7 +37,7 @@ std::optional<Pipeline> StepCycle::TakeResult(size_t batch, TimePoint now, bool 
 const Pipeline& StepCycle::LeaveNodes(int num_left) {
   // Counted from the options and not from the last call, since nodes may be lost one after another.
   const int num_lost = options_.num_compute - num_left;
-  chooser_.emplace(num_left, std::max(1, options_.max_batches - num_lost));
+  chooser_.emplace(num_left, std::max(1, options_.max_batches - num_lost), options_.stages);
   pipeline_ = {std::max(1, options_.pipeline.num_batches - num_lost),
                options_.pipeline.rotates && num_left > 1};
   std::fill(last_result_.begin(), last_result_.end(), TimePoint{});

@@ -230,8 +230,9 @@ Status RankedBpe::ReadOptions(const JsonNode& model) {
   LAMINA_ASSIGN_OR_RETURN(ignore_merges_, model.Flag("ignore_merges", false));
   LAMINA_ASSIGN_OR_RETURN(fuse_unk_, model.Flag("fuse_unk", false));
   LAMINA_ASSIGN_OR_RETURN(const std::string unk, model.Text("unk_token", ""));
+  if (unk.empty()) return OkStatus();  // a vocabulary may have a token without text
   unk_ = Find(unk);
-  if (!unk.empty() && !unk_)
+  if (!unk_)
     return InvalidArgument(model.path() + ".unk_token is \"" + Shortened(unk, 80) +
                            "\", which is not in the vocabulary");
   return OkStatus();

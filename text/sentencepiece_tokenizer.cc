@@ -59,6 +59,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   }
   void ReadPieces();
   Status ReadConfig(const std::string& dir);
+  Status AddDecoder(const nlohmann::json& added);
   Status AddSpecial(const std::string& text, std::optional<TokenId> id);
   std::optional<TokenId> SpecialId(const nlohmann::json& config, const char* key,
                                    int fallback) const;
@@ -123,10 +124,14 @@ void SentencePieceTokenizer::ReadPieces() {
 
 Status SentencePieceTokenizer::AddSpecial(const std::string& text, std::optional<TokenId> id) {
   if (text.empty()) return OkStatus();
-  if (!id) {
-    id = encoder_->Find(text);
+  const int64_t max_id = MaxAddedId(model_.pieces.size());
+  if (id && (*id < 0 || *id >= max_id)) {
+    return InvalidArgument("the added token \"" + Shortened(text, 80) +
+                           "\" has an id that is no integer from 0 to " +
+                           std::to_string(max_id - 1));
   }
-  if (*id < 0 || *id >= MaxAddedId(model_.pieces.size())) return OkStatus();
+  if (!id) id = encoder_->Find(text);
+  if (*id < 0) return OkStatus();
   special_bytes_ += text.size();
   if (text.size() > kMaxAddedTokenBytes || special_bytes_ > kMaxAddedTokensBytes ||
       specials_.size() >= kMaxAddedTokens) {
@@ -148,6 +153,21 @@ Status SentencePieceTokenizer::AddSpecial(const std::string& text, std::optional
   return OkStatus();
 }
 
+// {"1024": {"content": "<|end|>"}, ...}
+Status SentencePieceTokenizer::AddDecoder(const nlohmann::json& added) {
+  if (!added.is_object()) return InvalidArgument("expected an object from id to token");
+  for (const auto& [key, token] : added.items()) {
+    TokenId id = -1;
+    const char* const end = key.data() + key.size();
+    if (std::from_chars(key.data(), end, id).ptr != end) id = -1;
+    const auto content = token.is_object() ? token.find("content") : token.end();
+    if (!token.is_string() && (content == token.end() || !content->is_string()))
+      return InvalidArgument("\"" + Shortened(key, 80) + "\" has no content that is text");
+    LAMINA_RETURN_IF_ERROR(AddSpecial(SpecialTokenText(token), id));
+  }
+  return OkStatus();
+}
+
 std::optional<TokenId> SentencePieceTokenizer::SpecialId(const nlohmann::json& config,
                                                          const char* key, int fallback) const {
   if (const auto value = config.find(key); value != config.end()) {
@@ -166,21 +186,19 @@ Status SentencePieceTokenizer::ReadConfig(const std::string& dir) {
     return file.status();
   }
   if (const auto added = config.find("added_tokens_decoder");
-      added != config.end() && added->is_object()) {
-    for (const auto& [key, token] : added->items()) {
-      TokenId id = -1;
-      std::from_chars(key.data(), key.data() + key.size(), id);
-      if (const Status status = AddSpecial(SpecialTokenText(token), id); !status.ok())
-        return status.WithContext(dir + "/tokenizer_config.json: added_tokens_decoder");
-    }
+      added != config.end() && !added->is_null()) {
+    if (const Status status = AddDecoder(*added); !status.ok())
+      return status.WithContext(dir + "/tokenizer_config.json: added_tokens_decoder");
   }
   if (auto added = ReadJsonFile(dir + "/added_tokens.json"); added.ok()) {
     for (const auto& [text, id] : added->items()) {
-      if (!id.is_number_integer()) continue;
-      const int64_t clamped = std::clamp<int64_t>(id.get<int64_t>(), -1, kMaxAddedId);
+      const int64_t number = id.is_number_integer() ? id.get<int64_t>() : -1;
+      const int64_t clamped = std::clamp<int64_t>(number, -1, kMaxAddedId);
       if (const Status status = AddSpecial(text, static_cast<TokenId>(clamped)); !status.ok())
         return status.WithContext(dir + "/added_tokens.json");
     }
+  } else if (added.status().code() != StatusCode::kNotFound) {
+    return added.status();
   }
   for (const char* key : {"bos_token", "eos_token", "unk_token", "pad_token"}) {
     if (const auto value = config.find(key); value != config.end())

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,13 +41,13 @@ Result<Value> MakeRange(const Arguments& arguments, Meter& meter) {
   const int64_t begin = numbers.size() == 1 ? 0 : numbers[0];
   const int64_t end = numbers.size() == 1 ? numbers[0] : numbers[1];
   const int64_t step = numbers.size() == 3 ? numbers[2] : 1;
+  const int64_t length = step > 0 ? end - begin : begin - end;
+  const int64_t count = length <= 0 ? 0 : (length - 1) / std::abs(step) + 1;
+  if (count > kMaxRange)
+    return OutOfSpace("range() of more than " + std::to_string(kMaxRange) + " entries");
+  LAMINA_RETURN_IF_ERROR(meter.Entries(static_cast<size_t>(count)));
   List items;
-  for (int64_t i = begin; step > 0 ? i < end : i > end; i += step) {
-    if (static_cast<int64_t>(items.size()) == kMaxRange)
-      return OutOfSpace("range() of more than " + std::to_string(kMaxRange) + " entries");
-    items.emplace_back(i);
-  }
-  LAMINA_RETURN_IF_ERROR(meter.Entries(items.size()));
+  for (int64_t i = 0; i < count; ++i) items.emplace_back(begin + i * step);
   return Value(std::move(items));
 }
 

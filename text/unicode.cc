@@ -6,6 +6,7 @@
 #include <unicode/unistr.h>
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "text/utf8.h"
@@ -106,21 +107,23 @@ std::string WithLongRunsInOrder(std::string_view text, NormalForm form) {
 
 }  // namespace
 
-std::string Normalized(std::string_view text, NormalForm form) {
+Result<std::string> Normalized(std::string_view text, NormalForm form) {
+  if (IsAscii(text)) return std::string(text);
   std::string normalized;
-  if (IsAscii(text)) return normalized = text;
   const std::string ordered = WithLongRunsInOrder(text, form);
   if (!ordered.empty()) text = ordered;
   normalized.reserve(text.size());
   icu::StringByteSink<std::string> sink(&normalized);
   UErrorCode error = U_ZERO_ERROR;
   const icu::Normalizer2* normalizer = FindNormalizer(form);
-  if (normalizer != nullptr) {
-    normalizer->normalizeUTF8(0, icu::StringPiece(text.data(), static_cast<int32_t>(text.size())),
-                              sink, nullptr, error);
-  }
-  // Fails only for lack of memory.
-  return normalizer != nullptr && U_SUCCESS(error) ? normalized : std::string(text);
+  if (normalizer == nullptr || text.size() > std::numeric_limits<int32_t>::max())
+    return OutOfSpace("ICU cannot normalize a text of " + std::to_string(text.size()) + " bytes");
+  normalizer->normalizeUTF8(0, icu::StringPiece(text.data(), static_cast<int32_t>(text.size())),
+                            sink, nullptr, error);
+  if (U_FAILURE(error))
+    return OutOfSpace("ICU cannot normalize a text of " + std::to_string(text.size()) +
+                      " bytes: " + u_errorName(error));
+  return normalized;
 }
 
 std::string Lowercase(std::string_view text) {

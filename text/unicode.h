@@ -4,12 +4,16 @@
 #include <string>
 #include <string_view>
 
+#include "base/status.h"
+
 namespace lamina {
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 
 // REQUIRES of all: `text` is valid UTF-8.
-std::string Normalized(std::string_view text, NormalForm form);
+
+// kOutOfSpace if ICU has no memory for it.
+Result<std::string> Normalized(std::string_view text, NormalForm form);
 
 // Character by character, without regard to what stands around it: no final sigma.
 std::string Lowercase(std::string_view text);

@@ -137,6 +137,8 @@ void TcpControlConnection::WriteQueued() {
 void TcpControlConnection::Run() {
   while (Step()) {
   }
+  // Whoever owns this may take a while to let it go.
+  decoder_ = ControlFrameDecoder();
   // Under the mutex, as a Send of another thread may be using the stream.
   MutexLock lock(mutex_);
   if (lost_.ok())
@@ -236,13 +238,20 @@ void TcpControlConnection::Receive() {
       Handle(std::move(frame).value());
     } else {
       if (frame.status().code() != StatusCode::kTryAgain) Lose(frame.status());
-      return;
+      return TellPartial();
     }
   }
 }
 
+void TcpControlConnection::TellPartial() {
+  if (over_ || decoder_.available_bytes() == told_partial_bytes_) return;
+  told_partial_bytes_ = decoder_.available_bytes();
+  if (callbacks_.on_partial) callbacks_.on_partial(told_partial_bytes_);
+}
+
 void TcpControlConnection::Handle(ControlFrame frame) {
   if (frame.type >= kFirstUserType) {
+    told_partial_bytes_ = 0;
     if (callbacks_.on_frame) callbacks_.on_frame(std::move(frame));
   } else if (frame.type == kControlGoodbye) {
     Lose(PeerLost("closed the connection"));

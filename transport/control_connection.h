@@ -83,6 +83,7 @@ class TcpControlConnection final : public ControlConnection {
   Result<size_t> ReadSome();  // takes the mutex: another thread may be writing
   void Receive();
   void Handle(ControlFrame frame);
+  void TellPartial();
   void Lose(Status cause);  // ends the connection and reports `cause`
   bool MayCallBack();       // after Start, before Close and the destructor; takes the mutex
 
@@ -111,6 +112,7 @@ class TcpControlConnection final : public ControlConnection {
   // Used by the connection's thread only.
   Wish seen_;  // wish_, as the thread has last seen it
   ControlFrameDecoder decoder_;
+  size_t told_partial_bytes_ = 0;  // what on_partial was called with
   std::string read_buffer_;
   bool over_ = false;
   TimePoint last_heard_;

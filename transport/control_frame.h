@@ -52,6 +52,9 @@ class ControlFrameDecoder {
   // reads into the frame after it. At least 1 after Next returned kTryAgain.
   size_t missing_bytes() const;
 
+  // How many bytes it holds that no frame has been made of.
+  size_t available_bytes() const { return bytes_.size() - begin_; }
+
  private:
   struct Header {
     uint32_t magic;
@@ -60,7 +63,6 @@ class ControlFrameDecoder {
     uint32_t payload_bytes;
   };
 
-  size_t available_bytes() const { return bytes_.size() - begin_; }
   Header PeekHeader() const;  // REQUIRES: available_bytes() >= kControlHeaderBytes
   Status Check(const Header& header) const;
 

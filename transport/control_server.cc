@@ -19,7 +19,8 @@ constexpr int kMaxWaitingFrames = 16;
 // The largest thing that is said before a peer is served is how a node is to be set up: names,
 // addresses, a shape.
 constexpr size_t kMaxStrangerFrameBytes = size_t{1} << 20;
-// Frames of all strangers that wait. Each may always have its part: 64 KiB.
+// Frames of all strangers that wait, also those of which only a part has come. Each may always have
+// its part: 64 KiB.
 constexpr size_t kMaxStrangerBytes = size_t{4} << 20;
 // Of the one that is served. A node that hangs for a while is no reason to lose it.
 constexpr size_t kMaxServedBytes = size_t{256} << 20;
@@ -65,6 +66,7 @@ void ControlServer::Adopt(std::unique_ptr<ControlConnection> connection) {
   }
   shared->Start({
       .on_frame = [this, id](ControlFrame frame) { TakeFrame(id, std::move(frame)); },
+      .on_partial = [this, id](size_t bytes) { TakePartial(id, bytes); },
       .on_lost = [this, id](Status status) { TakeLoss(id, std::move(status)); },
   });
 }
@@ -84,10 +86,19 @@ void ControlServer::TakeFrame(uint64_t connection, ControlFrame frame) {
   MutexLock lock(mutex_);
   const auto found = peers_.find(connection);
   if (found == peers_.end() || found->second.lost) return;
+  found->second.partial_bytes = 0;  // what is there of the next one will be told
   ++found->second.num_waiting;
   found->second.waiting_bytes += BytesOf(frame);
   events_.Push({ControlEvent::Kind::kFrame, connection, std::move(frame), {}});
   BoundWaiting(connection);
+}
+
+void ControlServer::TakePartial(uint64_t connection, size_t bytes) {
+  MutexLock lock(mutex_);
+  const auto found = peers_.find(connection);
+  if (found == peers_.end() || found->second.lost) return;
+  found->second.partial_bytes = bytes;
+  if (!IsServed(connection)) BoundStrangers();
 }
 
 void ControlServer::BoundWaiting(uint64_t sender) {
@@ -110,8 +121,8 @@ void ControlServer::BoundStrangers() {
   std::pair<size_t, uint64_t> most = {0, 0};
   for (const auto& [id, peer] : peers_) {
     if (IsServed(id)) continue;
-    bytes += peer.waiting_bytes;
-    most = std::max(most, {peer.waiting_bytes, id});
+    bytes += peer.held_bytes();
+    most = std::max(most, {peer.held_bytes(), id});
   }
   if (bytes <= kMaxStrangerBytes) return;
   Lose(most.second,
@@ -129,7 +140,7 @@ void ControlServer::Lose(uint64_t connection, Status why) {
   Peer& peer = peers_.at(connection);
   peer.lost = true;
   peer.num_waiting = 0;
-  peer.waiting_bytes = 0;
+  peer.waiting_bytes = peer.partial_bytes = 0;
   peer.connection->Abort();
   events_.Push({ControlEvent::Kind::kLost, connection, {}, std::move(why)});
 }

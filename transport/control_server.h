@@ -72,6 +72,8 @@ class ControlServer {
     Stranger stranger;
     int num_waiting = 0;  // frames that the owner has not taken yet
     size_t waiting_bytes = 0;
+    size_t partial_bytes = 0;  // of a frame of which not all has come
+    size_t held_bytes() const { return waiting_bytes + partial_bytes; }
     bool lost = false;  // nothing comes any more
   };
 
@@ -80,6 +82,7 @@ class ControlServer {
   std::shared_ptr<ControlConnection> Find(uint64_t connection) const;
   void MakeRoom();
   void TakeFrame(uint64_t connection, ControlFrame frame);
+  void TakePartial(uint64_t connection, size_t bytes);
   void TakeLoss(uint64_t connection, Status why);
 
   bool IsServed(uint64_t connection) const REQUIRES(mutex_) {

@@ -111,6 +111,8 @@ Result<std::unique_ptr<Ladder>> Ladder::Open(std::span<const std::string> kinds)
     return InvalidArgument(std::to_string(kinds.size()) + " kinds of data path; there are " +
                            std::to_string(std::size(kLadder)));
   for (const std::string& kind : kinds) {
+    if (std::ranges::count(kinds, kind) > 1)
+      return InvalidArgument("data path \"" + kind + "\" is named twice");
     if (const std::string why =
             kind == kinds.front() ? "" : WhyNotBehindOthers(kind, ladder->Find("verbs") != nullptr);
         !why.empty()) {
@@ -158,12 +160,13 @@ Status Ladder::Listen(const std::string& host) {
 }
 
 Result<Path> Ladder::Accept(const EndpointOptions& options) {
+  Status first = TryAgain();
   for (const Listening& listening : listeners_) {
     Result<std::unique_ptr<Endpoint>> endpoint = listening.listener->Accept(options);
     if (endpoint.ok()) return Path{listening.fabric, std::move(*endpoint), {}};
-    if (endpoint.status().code() != StatusCode::kTryAgain) return endpoint.status();
+    if (first.code() == StatusCode::kTryAgain) first = endpoint.status();
   }
-  return TryAgain();
+  return first;
 }
 
 Fabric* Ladder::Find(std::string_view kind) const {
@@ -198,8 +201,7 @@ Result<Path> Ladder::Connect(const std::string& offers, const EndpointOptions& o
   }
   for (size_t i = 0; i < rungs.size(); ++i) {
     const bool last = i + 1 == rungs.size();
-    const Deadline attempt =
-        last ? deadline : Deadline(std::min(deadline.at(), Clock::now() + kAttempt));
+    const Deadline attempt = last ? deadline : deadline.OrAt(Clock::now() + kAttempt);
     Result<std::unique_ptr<Endpoint>> endpoint =
         rungs[i].fabric->Connect(rungs[i].offer->address, options, attempt);
     if (endpoint.ok()) {

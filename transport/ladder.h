@@ -60,8 +60,8 @@ class Ladder {
  public:
   // Opens those of `kinds` (names that OpenFabric takes, best first) that this machine has. Behind
   // another kind ucx is opened only if RDMA devices are named for it (UcxTrustedDevices) and verbs
-  // is not open. kNotFound with every reason if none can be opened; kInvalidArgument if there are
-  // more kinds than the ladder has.
+  // is not open. kNotFound with every reason if none can be opened; kInvalidArgument if one is
+  // named twice or there are more kinds than the ladder has.
   static Result<std::unique_ptr<Ladder>> Open(std::span<const std::string> kinds);
 
   // Takes fabrics that are open already, best first.
@@ -81,8 +81,8 @@ class Ladder {
   // listening.
   const std::string& offers() const { return offers_; }
 
-  // The next peer of any of the fabrics; kTryAgain if there is none. Other errors are those of
-  // Listener::Accept, of the first fabric that has one.
+  // The next peer of any of the fabrics, also behind one that has an error. If there is none:
+  // kTryAgain, or the error of Listener::Accept of the first fabric that has one.
   Result<Path> Accept(const EndpointOptions& options);
 
   // Blocks until one of the offers works or `deadline`. Each fabric but the last has 5 s.

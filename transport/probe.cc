@@ -15,12 +15,14 @@ constexpr uint64_t kMessageBytes = uint64_t{256} << 10;
 constexpr uint32_t kWindow = 8;  // messages in flight
 constexpr uint64_t kWindowBytes = kMessageBytes * kWindow;
 constexpr size_t kMaxRounds = 2000;
+constexpr uint32_t kTurnsPerLook = 64;  // at the clock
 // How long a wait polls before it sleeps. Nodes poll too: the latency shall be that of the path,
 // not that of waking a thread.
 constexpr auto kPatience = milliseconds(1);
 constexpr char kHello[] = "lamina probe 1";
 
-// One end of a probe. Post and Wait return kTimeout at the deadline and kPeerLost if the peer goes.
+// One end of a probe. Post and Wait return kTimeout at the deadline, kPeerLost if the peer goes,
+// and kCorrupt if it has more than kWindow messages under way.
 class Prober {
  public:
   Prober(Ladder& ladder, Path& path, Deadline deadline)
@@ -50,22 +52,31 @@ class Prober {
       if (events[i].kind == Event::Kind::kNotification) values_.push_back(events[i].value);
       if (events[i].kind == Event::Kind::kPeerLost) return PeerLost(endpoint_.last_error());
     }
+    if (values_.size() > kWindow)
+      return Corrupt(endpoint_.peer_name() + " sent more than " + std::to_string(kWindow) +
+                     " messages without waiting for answers");
+    // Looked at now and then also while events come: they may never end.
+    if (++turns_ % kTurnsPerLook == 0 && deadline_.Passed()) return Late();
     if (count > 0) {
       backoff_.Reset();
       return OkStatus();
     }
     if (!backoff_.Idle()) return OkStatus();
-    if (deadline_.Passed())
-      return TimedOut("the probe of " + endpoint_.peer_name() + " got no answer");
+    if (deadline_.Passed()) return Late();
     ladder_.Sleep({}, deadline_);
     return OkStatus();
+  }
+
+  Status Late() const {
+    return TimedOut("the probe of " + endpoint_.peer_name() + " was not over in time");
   }
 
   Ladder& ladder_;
   Endpoint& endpoint_;
   const Deadline deadline_;
   Backoff backoff_{kPatience};
-  std::vector<uint32_t> values_;
+  std::vector<uint32_t> values_;  // of notifications that Wait has not returned
+  uint32_t turns_ = 0;
 };
 
 Result<double> MeasureLatency(Prober& prober, std::span<const std::byte> source,

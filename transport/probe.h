@@ -19,7 +19,8 @@ struct ProbeResult {
 };
 
 // Waits for one peer until `deadline` and answers it until it leaves; ok then. kTimeout if nobody
-// comes or the peer falls silent until `deadline`. REQUIRES: the ladder listens.
+// comes or the peer does not leave before `deadline`; kCorrupt if it sends more than Probe would
+// without waiting for answers. REQUIRES: the ladder listens.
 Status AnswerProbe(Ladder& ladder, Deadline deadline);
 
 // Connects to `offers` (Ladder::offers of the other end) and measures: latency for a quarter of

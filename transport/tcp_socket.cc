@@ -45,7 +45,7 @@ Status TryConnect(Tcp::socket& socket, const Tcp::endpoint& endpoint, Deadline d
   const std::string call = "connect to " + AddressText(endpoint);
   const int result = connect(fd, endpoint.data(), static_cast<socklen_t>(endpoint.size()));
   if (result != 0 && errno != EINPROGRESS) return TryAgain(ErrnoText(call));
-  const Deadline attempt(std::min(deadline.at(), Clock::now() + kConnectAttempt));
+  const Deadline attempt = deadline.OrAt(Clock::now() + kConnectAttempt);
   if (!WaitForFd(fd, POLLOUT, attempt)) return TryAgain(call + ": no answer");
   int cause = 0;
   socklen_t size = sizeof(cause);
@@ -98,7 +98,7 @@ Result<HostPort> ParseHostPort(std::string_view address) {
   return HostPort{std::string(host), std::to_string(number)};
 }
 
-Result<Tcp::acceptor> ListenTcp(boost::asio::io_context& context, const std::string& address) {
+Result<Tcp::acceptor> ListenTcp(boost::asio::io_context& context, const std::string& address) try {
   LAMINA_ASSIGN_OR_RETURN(const auto found, Resolve(context, address, Tcp::resolver::passive));
   const Tcp::endpoint endpoint = found.begin()->endpoint();
   Tcp::acceptor acceptor(context);
@@ -110,8 +110,16 @@ Result<Tcp::acceptor> ListenTcp(boost::asio::io_context& context, const std::str
   if (!error) acceptor.bind(endpoint, error);
   if (!error) acceptor.listen(Tcp::acceptor::max_listen_connections, error);
   if (error == boost::asio::error::address_in_use) return OutOfSpace("port in use: " + address);
-  if (error) return InvalidArgument("cannot listen on " + address + ": " + error.message());
+  const std::string what = "cannot listen on " + address + ": " + error.message();
+  using boost::system::errc::errc_t;
+  for (const errc_t exhausted : {errc_t::too_many_files_open, errc_t::too_many_files_open_in_system,
+                                 errc_t::no_buffer_space, errc_t::not_enough_memory}) {
+    if (error == exhausted) return OutOfSpace(what);
+  }
+  if (error) return InvalidArgument(what);
   return acceptor;
+} catch (const boost::system::system_error& error) {  // the context takes descriptors at first use
+  return OutOfSpace("cannot listen on " + address + ": " + error.what());
 }
 
 std::string BoundAddress(const Tcp::acceptor& acceptor, const std::string& address) {

@@ -25,7 +25,7 @@ Result<HostPort> ParseHostPort(std::string_view address);
 
 // A listening, non-blocking socket at "host:port". Port 0 takes any free port, an empty host all
 // interfaces. kInvalidArgument for an address that cannot be parsed or bound; kNotFound if the host
-// is unknown; kOutOfSpace if the port is in use.
+// is unknown; kOutOfSpace if the port is in use, or descriptors or memory run out.
 Result<Tcp::acceptor> ListenTcp(boost::asio::io_context& context, const std::string& address);
 
 // `address` with the port that `acceptor` has bound, and with "0.0.0.0" for an empty host.

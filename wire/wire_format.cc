@@ -59,7 +59,8 @@ Result<FailedRows> FailedRows::Read(std::span<const std::byte> bytes, size_t num
   const auto& [status, count] = head;
   const std::span<const std::byte> behind = bytes.subspan(sizeof(head));
   // `count` comes from a peer: it is checked before it sizes a vector.
-  if (status == 0 || count > num_rows || behind.size() / sizeof(uint32_t) < count)
+  if (status == 0 || status > static_cast<uint32_t>(StatusCode::kInternal) || count > num_rows ||
+      behind.size() / sizeof(uint32_t) < count)
     return Corrupt(std::to_string(count) + " failed rows of " + std::to_string(num_rows) + " in " +
                    std::to_string(bytes.size()) + " bytes");
   FailedRows failed;

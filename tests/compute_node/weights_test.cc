@@ -6,6 +6,7 @@
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "splitter/slices.h"
 #include "tests/support/tiny_checkpoint.h"
@@ -17,6 +18,8 @@ namespace {
 WeightRef Named(const std::string& name) { return {.name = name, .shape = {}}; }
 
 using testing::AllOf;
+using testing::ElementsAre;
+using testing::FloatEq;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -59,6 +62,22 @@ TEST(WeightsTest, AHeadThatIsNotThereMayBeTied) {
   EXPECT_EQ(status.code(), StatusCode::kNotFound);
   EXPECT_THAT(status.message(),
               AllOf(HasSubstr("lm_head.weight"), HasSubstr("\"tie_word_embeddings\": true")));
+}
+
+// Nodes that share a model may be built by different compilers.
+TEST(WeightsTest, DummyWeightsAreTheSameEverywhere) {
+  const TinyCheckpoint checkpoint({.dtype = "F32"});
+  const ModelConfig config = *ModelConfig::Load(checkpoint.dir());
+  WeightOptions options;
+  options.load_format = "dummy";
+  options.dummy_seed = 7;
+  WorkerTeam team(1);
+  const auto weights = Weights::Load(*TraceModel(config), config, options, team);
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  const Weights::Table& table = (*weights)->Rows(Named("model.embed_tokens.weight"));
+  ASSERT_EQ(table.dtype, DType::kF32);
+  EXPECT_THAT(std::span(static_cast<const float*>(table.data), 3),
+              ElementsAre(FloatEq(0.0035340996f), FloatEq(-0.22883715f), FloatEq(-0.2268135f)));
 }
 
 // As in the transformers library: what config.json says decides, even if the file has a head of its

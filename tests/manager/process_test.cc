@@ -83,6 +83,20 @@ TEST(Process, RunCommandEndsAtItsDeadline) {
   EXPECT_LT(SecondsSince(start), 30);
 }
 
+TEST(Process, WhatACommandThatHasEndedLeftRunningEndsAtTheDeadline) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(RunCommand({"sh", "-c", "sleep 600 & echo $! > " + folder / "pid"},
+                       Deadline::After(std::chrono::seconds(1)))
+                .status()
+                .code(),
+            StatusCode::kTimeout)
+      << "it holds stdout";
+  const pid_t left = std::stoi(ReadFile(folder / "pid"));
+  const Deadline deadline = Soon();
+  while (FindProcess(left).has_value() && !deadline.Passed()) usleep(1000);
+  EXPECT_FALSE(FindProcess(left).has_value());
+}
+
 TEST(Process, AMissingProgramIsNamed) {
   const Status status = RunCommand({"/nonexistent/program"}, Soon()).status();
   EXPECT_EQ(status.code(), StatusCode::kNotFound);

@@ -152,8 +152,8 @@ class AttentionAheadTest : public testing::Test {
   }
 
   // K and V of the step's first `rows` prompt tokens.
-  Status Push(uint64_t step, int layer, uint32_t rows) {
-    std::vector<std::byte> area(sizeof(MessageHeader) + rows * kKvBytes);
+  Status Push(uint64_t step, int layer, uint32_t rows, size_t missing_bytes = 0) {
+    std::vector<std::byte> area(sizeof(MessageHeader) + rows * kKvBytes - missing_bytes);
     const MessageHeader header = Seal({.kind = MessageKind::kPush,
                                        .epoch = kEpoch,
                                        .step = step,
@@ -216,6 +216,15 @@ TEST_F(AttentionAheadTest, AStepWaitsUntilItsPromptHasComeInAllLayers) {
   ASSERT_TRUE(Push(1, 1, 2).ok());
   ASSERT_EQ(asked_.size(), 1u);
   EXPECT_EQ(asked_[0].by_layer[0], std::vector<Slots>{(Slots{5, 3, 6})});
+}
+
+TEST_F(AttentionAheadTest, AStepDoesNotWaitForRowsThatWereRefused) {
+  Prompt(1, 0, 7, {5, 3});
+  Decode(2, 0, {7, 2, 6});
+  ASSERT_TRUE(Push(1, 0, 2).ok());
+  EXPECT_EQ(Push(1, 1, 2, /*missing_bytes=*/1).code(), StatusCode::kCorrupt);
+  ASSERT_EQ(asked_.size(), 1u);
+  EXPECT_EQ(asked_[0].refused.code(), StatusCode::kCorrupt);
 }
 
 TEST_F(AttentionAheadTest, APromptOfOthersHoldsNothingUpAndIsNotForgotten) {

@@ -60,6 +60,26 @@ TEST(StepCycle, TakesAPipelineThatPromisesMoreButLooksAtDecodeStepsOnly) {
   EXPECT_EQ(cycle.pipeline(), *next);
 }
 
+// With stages all nodes share the work of all batches, and there is nothing that could rotate.
+TEST(StepCycle, StagesStayStagesWhenNodesAreLost) {
+  StepCycleOptions options = Choosing(4, 3);
+  options.stages = true;
+  StepCycle cycle(options);
+  ASSERT_EQ(cycle.LeaveNodes(2), (Pipeline{2, false}));
+  StepCost cost;
+  cost.rows = 100;
+  cost.slices = 0.01;  // with three batches two nodes would be better used only if they rotated
+  cost.attention = 0.001;
+  cost.wires = 0;
+  TimePoint now{milliseconds(1)};
+  for (int i = 0; i < 100; ++i) {
+    now += milliseconds(40);
+    if (const std::optional<Pipeline> next = cycle.TakeResult(0, now, false, 100, cost)) {
+      EXPECT_FALSE(next->rotates) << next->num_batches;
+    }
+  }
+}
+
 TEST(StepCycle, StaysWithWhatItWasToldAndGivesUpABatchForEachLostNode) {
   StepCycleOptions options;
   options.pipeline = {4, true};

@@ -148,6 +148,12 @@ TEST(JsonTokenizer, MergesMayReachOverSpaces) {
   EXPECT_THAT(Parse(file)->Encode("a b a b", false).value(), ElementsAre(4, 1, 2, 4, 1));
 }
 
+TEST(JsonTokenizer, ATokenWithoutTextDoesNotStandForUnknownCharacters) {
+  const json file = {
+      {"model", {{"type", "BPE"}, {"vocab", {{"", 0}, {"a", 1}}}, {"merges", json::array()}}}};
+  EXPECT_THAT(Parse(file)->Encode("aza", false).value(), ElementsAre(1, 1));
+}
+
 // The words are looked up by views into texts that are kept for them.
 TEST(JsonTokenizer, SpellingsOfOneIdAreWordsEach) {
   json vocab = {{"x", 1}};

@@ -14,6 +14,7 @@
 namespace lamina {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -195,12 +196,27 @@ TEST(Tokenizer, VeryManyAddedTokensTakeNoLonger) {
               HasSubstr("expected at most 1024 bytes"));
 }
 
-TEST(Tokenizer, AnIdFarBeyondTheVocabularyTakesNoMemory) {
-  CheckpointFolder folder;
-  folder.CopyModel().Write("added_tokens.json", R"({"<far>": 16000000})");
-  const auto tokenizer = LoadTokenizer(folder.dir());
-  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-  EXPECT_LT((*tokenizer)->vocab_size(), 100'000);
+TEST(Tokenizer, AddedTokensThatCannotBeReadAreNamedWithTheirFile) {
+  for (const char* added : {R"({"<far>": 16000000})", R"({"<far>": -1})", R"({"<far>": "1024"})"}) {
+    CheckpointFolder folder;
+    folder.CopyModel().Write("added_tokens.json", added);
+    const Status status = LoadTokenizer(folder.dir()).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << added;
+    EXPECT_THAT(status.message(), AllOf(HasSubstr("added_tokens.json: the added token \"<far>\""),
+                                        HasSubstr("no integer from 0 to 69631")));
+  }
+  CheckpointFolder broken;
+  broken.CopyModel().Write("added_tokens.json", "{");
+  EXPECT_THAT(LoadTokenizer(broken.dir()).status().message(), HasSubstr("added_tokens.json"));
+  for (const char* added : {R"(7)", R"({"x": "<s>"})", R"({"1024x": "<s>"})", R"({"1024": 7})",
+                            R"({"1024": {"contents": "<s>"}})"}) {
+    CheckpointFolder folder;
+    folder.CopyModel().Write("tokenizer_config.json",
+                             std::string(R"({"added_tokens_decoder": )") + added + "}");
+    const Status status = LoadTokenizer(folder.dir()).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << added;
+    EXPECT_THAT(status.message(), HasSubstr("tokenizer_config.json: added_tokens_decoder: "));
+  }
 }
 
 TEST(Tokenizer, LegacyDecidesAboutTheSpaceBehindASpecialToken) {

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 #include <unicode/bytestream.h>
 #include <unicode/normalizer2.h>
+#include <unicode/uclean.h>
 
+#include <cstdlib>
 #include <random>
 #include <string>
 #include <vector>
@@ -48,7 +50,7 @@ TEST(Unicode, LongRunsOfMarksBecomeWhatIcuMakesOfThem) {
       for (size_t j = 0; j < length; ++j) text += marks[random() % kinds];
     }
     for (const NormalForm form : kForms)
-      ASSERT_EQ(Normalized(text, form), ByIcu(text, form)) << text;
+      ASSERT_EQ(Normalized(text, form).value(), ByIcu(text, form)) << text;
   }
 }
 
@@ -59,19 +61,40 @@ TEST(Unicode, LongRunsOfMarksTakeNLogNTime) {
     while (text.size() < 1'000'000) text += pair;
     for (const NormalForm form : kForms) {
       const TimePoint start = Clock::now();
-      EXPECT_GE(Normalized(text, form).size(), 900'000u);
+      EXPECT_GE(Normalized(text, form).value().size(), 900'000u);
       EXPECT_LT(SecondsSince(start), 10) << pair;
     }
   }
 }
 
 TEST(Unicode, Forms) {
-  EXPECT_EQ(Normalized("plain", NormalForm::kNfc), "plain");
-  EXPECT_EQ(Normalized("e\u0301", NormalForm::kNfc), "\u00e9");
-  EXPECT_EQ(Normalized("\u00e9", NormalForm::kNfd), "e\u0301");
-  EXPECT_EQ(Normalized("\ufb01\u2460", NormalForm::kNfc), "\ufb01\u2460");
-  EXPECT_EQ(Normalized("\ufb01\u2460", NormalForm::kNfkc), "fi1");
-  EXPECT_EQ(Normalized(std::string("\0e\u0301", 4), NormalForm::kNfc), std::string("\0\u00e9", 3));
+  EXPECT_EQ(Normalized("plain", NormalForm::kNfc).value(), "plain");
+  EXPECT_EQ(Normalized("e\u0301", NormalForm::kNfc).value(), "\u00e9");
+  EXPECT_EQ(Normalized("\u00e9", NormalForm::kNfd).value(), "e\u0301");
+  EXPECT_EQ(Normalized("\ufb01\u2460", NormalForm::kNfc).value(), "\ufb01\u2460");
+  EXPECT_EQ(Normalized("\ufb01\u2460", NormalForm::kNfkc).value(), "fi1");
+  EXPECT_EQ(Normalized(std::string("\0e\u0301", 4), NormalForm::kNfc).value(),
+            std::string("\0\u00e9", 3));
+}
+
+TEST(Unicode, WithoutMemoryForTheFormThereIsAnError) {
+  std::string text = "e";
+  while (text.size() < 1000)
+    text += "\u0301";  // one piece, for which ICU's own buffer is too small
+  ASSERT_TRUE(Normalized(text, NormalForm::kNfd).ok());  // tables are loaded now
+  UErrorCode error = U_ZERO_ERROR;
+  u_setMemoryFunctions(
+      nullptr, [](const void*, size_t) -> void* { return nullptr; },
+      [](const void*, void*, size_t) -> void* { return nullptr; },
+      [](const void*, void* memory) { std::free(memory); }, &error);
+  const Result<std::string> normalized = Normalized(text, NormalForm::kNfc);
+  u_setMemoryFunctions(
+      nullptr, [](const void*, size_t size) { return std::malloc(size); },
+      [](const void*, void* memory, size_t size) { return std::realloc(memory, size); },
+      [](const void*, void* memory) { std::free(memory); }, &error);
+  ASSERT_TRUE(U_SUCCESS(error));
+  EXPECT_EQ(normalized.status().code(), StatusCode::kOutOfSpace);
+  EXPECT_TRUE(Normalized(text, NormalForm::kNfc).ok());
 }
 
 TEST(Unicode, LowercaseLooksAtOneCharacter) {

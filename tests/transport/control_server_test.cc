@@ -67,10 +67,10 @@ class ControlServerTest : public testing::Test {
     return poll(&entry, 1, 10'000) > 0;
   }
 
-  // A peer that greets, and then says and reads nothing.
+  // A peer that greets, sends so much of a frame of 1 MiB, and then says and reads nothing.
   class Greeted {
    public:
-    explicit Greeted(const std::string& address) {
+    explicit Greeted(const std::string& address, size_t part_bytes = 0) {
       auto socket = ConnectTcp(io_, address, Deadline::After(seconds(10)));
       if (!socket.ok()) throw std::runtime_error(socket.status().ToString());
       socket_.emplace(std::move(*socket));
@@ -81,6 +81,11 @@ class ControlServerTest : public testing::Test {
       };
       say(kControlChallenge, std::string(1 + kNonceBytes, '\0'));
       say(kControlHello, "silent");
+      if (part_bytes == 0) return;
+      const auto header = EncodeControlHeader(kType, uint32_t{1} << 20);
+      const std::string part =
+          std::string(header.data(), header.size()) + std::string(part_bytes, 'x');
+      boost::asio::write(*socket_, boost::asio::buffer(part));
     }
 
    private:
@@ -278,7 +283,7 @@ TEST_F(ControlServerTest, FramesOfAllStrangersTogetherTakeNoMoreThanTheirShare) 
   const auto modest = Connect("modest");
   const uint64_t modest_id = NextEvent().connection;
   for (int i = 0; i < 2; ++i)
-    ASSERT_TRUE(modest->connection->Send(kType, std::string(kMiB, 'm')).ok());
+    ASSERT_TRUE(modest->connection->Send(kType, std::string(kMiB / 2, 'm')).ok());
   for (int i = 0; i < 20; ++i) {
     const auto flood = Connect("somebody");
     for (int k = 0; k < 10; ++k) (void)flood->connection->Send(kType, std::string(kMiB, 'x'));
@@ -300,6 +305,21 @@ TEST_F(ControlServerTest, FramesOfAllStrangersTogetherTakeNoMoreThanTheirShare) 
 
 // Half a frame is kept until the other half comes. Of strangers there are many, and nobody knows
 // what they want.
+TEST_F(ControlServerTest, HalfFramesOfStrangersCountToo) {
+  constexpr size_t kNum = 8, kHalfBytes = (size_t{1} << 20) - 1;
+  std::vector<std::unique_ptr<Greeted>> strangers;
+  for (size_t i = 0; i < kNum; ++i)
+    strangers.push_back(std::make_unique<Greeted>(server_->address(), kHalfBytes));
+  std::map<uint64_t, Status> lost;
+  while (lost.size() < kNum - 4) {
+    const ControlEvent event = NextEvent();
+    EXPECT_NE(event.kind, ControlEvent::Kind::kFrame);
+    if (event.kind == ControlEvent::Kind::kLost) lost[event.connection] = event.status;
+  }
+  for (const auto& [id, why] : lost)
+    EXPECT_THAT(why.message(), HasSubstr("peers that are not served may have 4194304"));
+}
+
 TEST_F(ControlServerTest, OnlyWhoIsServedSendsLargeFrames) {
   const auto stranger = Connect("somebody");
   const uint64_t lost = NextEvent().connection;

@@ -1,5 +1,6 @@
 // Peers that do not keep to the protocol: the endpoint ends with a reason, and nothing else
 // happens.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -323,6 +324,16 @@ TEST_F(HostileShmPeer, WrongDescriptorsAreRefused) {
   const UniqueFd segment = std::move(CreateShmSegment(100)).value();
   ASSERT_TRUE(SendShmGreeting(socket_.get(), {100, ""}, segment.get(), segment.get()).ok());
   ExpectStillServing("shm");
+}
+
+TEST_F(HostileShmPeer, AnEventFdThatIsFullBlocksNobody) {
+  ASSERT_EQ(fcntl(wake_.fd(), F_SETFL, 0), 0);  // it blocks
+  Greet();
+  const uint64_t most = 0xfffffffffffffffe;
+  ASSERT_EQ(write(wake_.fd(), &most, sizeof(most)), static_cast<ssize_t>(sizeof(most)));
+  ControlOf(own_).owner_sleeps = 1;
+  EXPECT_TRUE(endpoint_->Post({}, 1, 1).ok());
+  EXPECT_EQ(ControlOf(own_).owner_sleeps, 0u) << "it was to be woken";
 }
 
 TEST_F(HostileShmPeer, ADeviceWindowThatIsNotHandedOverIsRefused) {

@@ -53,6 +53,60 @@ TEST(Ladder, NoMoreKindsAreOpenedThanThereAre) {
   EXPECT_EQ(Ladder::Open(many).status().code(), StatusCode::kInvalidArgument);
 }
 
+TEST(Ladder, AKindIsNamedOnce) {
+  const std::vector<std::string> twice = {"tcp", "shm", "tcp"};
+  const Status status = Ladder::Open(twice).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("\"tcp\" is named twice"));
+}
+
+// A fabric whose listener can accept nobody any more.
+class Exhausted final : public Fabric {
+ public:
+  std::string_view name() const override { return "exhausted"; }
+  const Limits& limits() const override { return inner_->limits(); }
+  Result<std::unique_ptr<Buffer>> Allocate(size_t bytes) override {
+    return inner_->Allocate(bytes);
+  }
+  Result<std::unique_ptr<Listener>> Listen(const std::string& /*address*/) override {
+    return std::unique_ptr<Listener>(std::make_unique<Refusing>());
+  }
+  Result<std::unique_ptr<Endpoint>> Connect(const std::string& address,
+                                            const EndpointOptions& options,
+                                            Deadline deadline) override {
+    return inner_->Connect(address, options, deadline);
+  }
+  bool Arm() override { return inner_->Arm(); }
+  int event_fd() const override { return inner_->event_fd(); }
+
+ private:
+  class Refusing final : public Listener {
+   public:
+    Result<std::unique_ptr<Endpoint>> Accept(const EndpointOptions& /*options*/) override {
+      return OutOfSpace("no descriptors");
+    }
+    const std::string& address() const override { return address_; }
+
+   private:
+    const std::string address_ = "nowhere:1";
+  };
+
+  const std::unique_ptr<Fabric> inner_ = *OpenFabric("tcp");
+};
+
+TEST(Ladder, OneThatCannotAcceptDoesNotKeepPeersFromTheOthers) {
+  std::vector<std::unique_ptr<Fabric>> fabrics;
+  fabrics.push_back(std::make_unique<Exhausted>());
+  fabrics.push_back(*OpenFabric("tcp"));
+  Ladder server(std::move(fabrics));
+  ASSERT_TRUE(server.Listen("127.0.0.1").ok());
+  EXPECT_EQ(server.Accept({64, ""}).status().code(), StatusCode::kOutOfSpace) << "nobody is there";
+  const std::unique_ptr<Ladder> client = Open({"tcp"});
+  const Result<Path> path = Join(server, *client, server.offers());
+  ASSERT_TRUE(path.ok()) << path.status();
+  EXPECT_EQ(path->fabric->name(), "tcp");
+}
+
 TEST(Ladder, OneHostTakesSharedMemoryAndBytesFlow) {
   const std::vector<std::string> kinds = *LadderKinds("auto", false);
   const auto server = Open(kinds), client = Open(kinds);

@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <atomic>
+#include <limits>
+
 #include "tests/transport/fabric_pair.h"
 
 namespace lamina {
@@ -22,6 +26,8 @@ TEST(IngressTimeline, TakesTheFirstGapThatIsLongEnough) {
   EXPECT_EQ(timeline.Book(at(115), microseconds(20)), at(140));
   EXPECT_EQ(timeline.Book(at(105), Clock::duration::zero()), at(110))
       << "no bytes fit between two others";
+  EXPECT_EQ(timeline.Book(at(200), microseconds(30), at(220)), at(220)) << "no later than this";
+  EXPECT_EQ(timeline.Book(at(200), microseconds(10)), at(210)) << "that was not booked";
 }
 
 class ModelledLinkTest : public testing::Test {
@@ -84,20 +90,50 @@ TEST_F(ModelledLinkTest, PostsFollowOneAnotherAndLatencyCountsOnce) {
   EXPECT_GE(sent, client_nic_.CostOf(kBytes));
 }
 
-TEST_F(ModelledLinkTest, APeerThatDoesNotModelTheNetworkIsRefused) {
+// The peer writes its stamps itself: this one is the inner fabric's own.
+TEST_F(ModelledLinkTest, AStampHoldsANotificationBackForSomeSecondsAtMost) {
+  constexpr size_t kStampBytes = 128, kAllStampBytes = 1024 * kStampBytes;
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  pair_.client_fabric = *OpenFabric("shm");
+  pair_.Connect(pair_.server, pair_.client, {kBytes, ""}, {kAllStampBytes, ""});
+  const auto post = [&](uint32_t number, int64_t departure_ns, uint64_t bytes) {
+    const std::array<uint64_t, 3> stamp = {1, static_cast<uint64_t>(departure_ns), bytes};
+    const WriteOp op{std::as_bytes(std::span(stamp)), number * kStampBytes};
+    ASSERT_TRUE(pair_.client->Post({&op, 1}, number, number).ok());
+  };
+  const TimePoint start = Clock::now();
+  post(0, std::numeric_limits<int64_t>::min(), 0);
+  Await(1);
+  post(1, kMost, ~uint64_t{0});
+  post(2, kMost, ~uint64_t{0});
+  post(3, 0, ~uint64_t{0});
+  Inbound inbound;
+  EXPECT_TRUE(Until([&] { return inbound.notifications.size() == 3; },
+                    [&] { inbound.PollOnce(*pair_.server); }));
+  EXPECT_GE(Clock::now() - start, std::chrono::seconds(9)) << "they were held back";
+}
+
+TEST_F(ModelledLinkTest, APeerThatDoesNotModelTheNetworkIsDropped) {
   pair_.client_fabric = *OpenFabric("shm");
   std::unique_ptr<Endpoint> client;
+  std::atomic<bool> connected{false};
   std::thread connecting([&] {
     auto made =
         pair_.client_fabric->Connect(pair_.listener->address(), {}, Deadline::After(kPatience));
     if (made.ok()) client = std::move(*made);
+    connected = true;
   });
-  Result<std::unique_ptr<Endpoint>> accepted = TryAgain();
-  const Deadline deadline = Deadline::After(kPatience);
-  while (accepted.status().code() == StatusCode::kTryAgain && !deadline.Passed())
-    accepted = pair_.listener->Accept({});
-  EXPECT_EQ(accepted.status().code(), StatusCode::kPeerLost);
+  Inbound inbound;  // of the client
+  EXPECT_TRUE(
+      Until([&] { return connected.load(); },
+            [&] { EXPECT_EQ(pair_.listener->Accept({}).status().code(), StatusCode::kTryAgain); }));
   connecting.join();
+  if (client == nullptr) return;  // dropped before it knew of the connection
+  EXPECT_TRUE(Until([&] { return inbound.num_lost > 0; },
+                    [&] {
+                      EXPECT_EQ(pair_.listener->Accept({}).status().code(), StatusCode::kTryAgain);
+                      inbound.PollOnce(*client);
+                    }));
 }
 
 }  // namespace

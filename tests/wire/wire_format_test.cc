@@ -184,6 +184,10 @@ TEST(WireFormat, FailedRowsThatCannotBeAreAnError) {
   EXPECT_EQ(read({5, 2, 0, 0}, 1), StatusCode::kCorrupt) << "more than there are";
   EXPECT_EQ(read({5, 0xffffffff, 0}, 0xffffffff), StatusCode::kCorrupt);
   EXPECT_EQ(read({0, 1, 0}, 1), StatusCode::kCorrupt) << "failed, but well";
+  const auto last = static_cast<uint32_t>(StatusCode::kInternal);
+  EXPECT_EQ(read({last, 1, 0}, 1), StatusCode::kOk);
+  EXPECT_EQ(read({last + 1, 1, 0}, 1), StatusCode::kCorrupt) << "no code";
+  EXPECT_EQ(read({0xffffffff, 1, 0}, 1), StatusCode::kCorrupt);
   EXPECT_EQ(read({5}, 1), StatusCode::kCorrupt);
   EXPECT_EQ(read({}, 1), StatusCode::kCorrupt);
 }

@@ -3,14 +3,17 @@
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <deque>
 #include <vector>
 
+#include "base/log.h"
 #include "transport/checks.h"
 #include "transport/poll_set.h"
 #include "transport/posix.h"
+#include "transport/rare_warning.h"
 
 namespace lamina {
 namespace {
@@ -37,6 +40,10 @@ constexpr size_t kBurst = 16;  // events taken from the inner endpoint at a time
 // A timer wakes a thread some tens of microseconds late, so it is set so much earlier than the next
 // notification, and the owner polls until that is due.
 constexpr auto kWakeUp = microseconds(60);
+// The longest that a notification is held back: after so long a node that works is lost.
+constexpr auto kMostHeldBack = std::chrono::seconds(10);
+
+RareLines modelled_dropped_lines;
 
 class ModelledEndpoint;
 
@@ -127,9 +134,14 @@ class ModelledListener final : public Listener {
 
   Result<std::unique_ptr<Endpoint>> Accept(const EndpointOptions& options) override {
     LAMINA_RETURN_IF_ERROR(CheckOptions(options, fabric_.limits()));
-    LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<Endpoint> endpoint,
-                            inner_->Accept(fabric_.WithStamps(options)));
-    return fabric_.Wrap(std::move(endpoint));
+    while (true) {
+      LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<Endpoint> endpoint,
+                              inner_->Accept(fabric_.WithStamps(options)));
+      Result<std::unique_ptr<Endpoint>> wrapped = fabric_.Wrap(std::move(endpoint));
+      if (wrapped.status().code() != StatusCode::kPeerLost) return wrapped;
+      if (const auto rest = modelled_dropped_lines.Admit())
+        LAMINA_LOG_WARN("dropped a peer: {}{}", wrapped.status().message(), *rest);
+    }
   }
   const std::string& address() const override { return inner_->address(); }
 
@@ -250,11 +262,19 @@ void ModelledEndpoint::Take(const Event& event) {
     std::memcpy(&stamp, inner_->window().data() + num_received_++ % kStamps * sizeof(Stamp),
                 sizeof(stamp));
     ModelledNic& nic = fabric_.nic_;
+    const TimePoint now = Clock::now(), latest = now + kMostHeldBack;
     for (size_t i = 0; i < std::min<size_t>(stamp.num_segments, stamp.segments.size()); ++i) {
+      const Segment& segment = stamp.segments[i];
       const TimePoint departure{std::chrono::duration_cast<Clock::duration>(
-          std::chrono::nanoseconds(stamp.segments[i].departure_ns))};
-      waiting.at = std::max(waiting.at, nic.ingress.Book(departure + nic.link.latency,
-                                                         nic.CostOf(stamp.segments[i].bytes)));
+          std::chrono::nanoseconds(segment.departure_ns))};
+      // Clamped before they are added to anything, which could overflow.
+      const TimePoint ready = std::clamp(departure, now - kMostHeldBack, latest) + nic.link.latency;
+      const bool too_many =
+          static_cast<double>(segment.bytes) > nic.link.bytes_per_s * kMostHeldBack.count();
+      const Clock::duration cost = nic.link.bytes_per_s > 0 && too_many
+                                       ? Clock::duration(kMostHeldBack)
+                                       : nic.CostOf(segment.bytes);
+      waiting.at = std::max(waiting.at, nic.ingress.Book(ready, cost, latest));
     }
   }
   waiting_.push_back(waiting);
@@ -262,7 +282,7 @@ void ModelledEndpoint::Take(const Event& event) {
 
 }  // namespace
 
-TimePoint IngressTimeline::Book(TimePoint ready, Clock::duration cost) {
+TimePoint IngressTimeline::Book(TimePoint ready, Clock::duration cost, TimePoint latest) {
   // How long a booking is remembered: longer than the times of messages that contend differ.
   constexpr auto kMemory = milliseconds(20);
   std::erase_if(busy_, [&](const Busy& busy) { return busy.end + kMemory < ready; });
@@ -271,6 +291,7 @@ TimePoint IngressTimeline::Book(TimePoint ready, Clock::duration cost) {
   for (; next != busy_.end() && next->begin < begin + cost; ++next)
     begin = std::max(begin, next->end);
   const TimePoint end = begin + std::max(cost, Clock::duration::zero());
+  if (end > latest) return latest;
   if (end > begin) busy_.insert(next, {begin, end});
   return end;
 }

@@ -7,6 +7,7 @@
 // notification back until its own NIC, which receives one post at a time too, would have received
 // them all:
 //   visible = max over posts of ingress.Book(departure + latency, bytes / bandwidth)
+// and for 10 s at most, whatever the peer has written into the stamp.
 // Stamps are times of CLOCK_MONOTONIC, which all processes of a machine share. The bytes themselves
 // may be there earlier, which nobody sees who waits for the notification, as transport.h demands.
 #pragma once
@@ -33,8 +34,8 @@ struct ModelledLink {
 class IngressTimeline {
  public:
   // Books the first free time of length `cost` that begins at `ready` or later, and returns its
-  // end.
-  TimePoint Book(TimePoint ready, Clock::duration cost);
+  // end. If that is after `latest`, returns `latest` and books nothing.
+  TimePoint Book(TimePoint ready, Clock::duration cost, TimePoint latest = TimePoint::max());
 
  private:
   struct Busy {
@@ -57,9 +58,9 @@ struct ModelledNic {
 };
 
 // Decorates `inner`, which it owns; borrows `nic`. Both ends of a connection must be decorated,
-// else Connect or Accept returns kPeerLost. The limits are those of `inner` less what the stamps
-// need: one op of each post, and the first 128 KiB of each window. Device windows are not passed
-// on.
+// else Connect returns kPeerLost, and Accept drops the peer. The limits are those of `inner` less
+// what the stamps need: one op of each post, and the first 128 KiB of each window. Device windows
+// are not passed on.
 std::unique_ptr<Fabric> MakeModelledFabric(std::unique_ptr<Fabric> inner, ModelledNic& nic);
 
 }  // namespace lamina

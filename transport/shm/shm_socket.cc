@@ -83,6 +83,11 @@ Status CheckDescriptors(int segment, int wake, uint64_t window_bytes) {
                     " bytes, too few for its window of " + std::to_string(window_bytes));
   }
   if (!IsEventFd(wake)) return PeerLost("the peer's wake-up descriptor is no eventfd");
+  // Writing to one that is full must not block. The flag is the peer's too, which could take it
+  // away again; but it is a process of this user, which can stop this one by a signal as well.
+  const int flags = fcntl(wake, F_GETFL);
+  if (flags < 0 || fcntl(wake, F_SETFL, flags | O_NONBLOCK) != 0)
+    return PeerLost(ErrnoText("O_NONBLOCK for the peer's eventfd"));
   return OkStatus();
 }
 
