@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/host_memory.h"
 #include "compute_node/local_attention.h"
 #include "compute_node/slice_executor.h"
 #include "kernels/elementwise.h"
@@ -43,6 +44,9 @@ Result<std::unique_ptr<LoadedModel>> CpuDevice::Load(const WeightOptions& option
 }
 
 Result<std::unique_ptr<SliceRunner>> CpuDevice::MakeSlices(const LoadedModel& model, int max_rows) {
+  LAMINA_RETURN_IF_ERROR(
+      CheckHostMemory(SaturatedProduct(SliceExecutor::ValueBytes(model.sliced), max_rows),
+                      "the values of a step of " + std::to_string(max_rows) + " tokens"));
   return std::unique_ptr<SliceRunner>(
       std::make_unique<SliceExecutor>(model.sliced, *model.weights, max_rows, team_));
 }

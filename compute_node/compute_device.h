@@ -160,8 +160,8 @@ class ComputeDevice {
   virtual Result<std::unique_ptr<LoadedModel>> Load(const WeightOptions& options) = 0;
 
   // Makes a runner for steps of up to `max_rows` rows. Borrows the model. kOutOfSpace if the values
-  // of such steps do not fit; kUnimplemented, with the operator's name, if the device cannot run
-  // one.
+  // of such steps do not fit, with what they need and what there is; kUnimplemented, with the
+  // operator's name, if the device cannot run one.
   virtual Result<std::unique_ptr<SliceRunner>> MakeSlices(const LoadedModel& model,
                                                           int max_rows) = 0;
 

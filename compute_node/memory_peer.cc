@@ -4,6 +4,7 @@
 #include <cstring>
 #include <tuple>
 
+#include "base/host_memory.h"
 #include "base/log.h"
 
 namespace lamina {
@@ -25,6 +26,10 @@ Result<std::unique_ptr<MemoryPeer>> MemoryPeer::Connect(const MemoryPeerAddress&
                                                         const DataPathOptions& options,
                                                         Result<std::unique_ptr<DeviceLink>> link,
                                                         Ladder& ladder, Deadline deadline) {
+  LAMINA_RETURN_IF_ERROR(CheckHostMemory(
+      static_cast<int64_t>(wire.memory_window_bytes() + wire.compute_window_bytes()),
+      "messages of " + std::to_string(wire.max_rows) + " sequences in " +
+          std::to_string(wire.num_batches) + " batches"));
   std::unique_ptr<MemoryPeer> peer(new MemoryPeer(address, wire, options.hello.epoch));
   EndpointOptions offered{wire.compute_window_bytes(), options.hello.Encode()};
   const bool asked_for = options.polling == "device";

@@ -1,10 +1,12 @@
 #include "compute_node/modelled_device.h"
 
 #include <algorithm>
+#include <numeric>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "base/host_memory.h"
 #include "base/units.h"
 #include "cost/cost_model.h"
 
@@ -15,25 +17,33 @@ namespace {
 // memory, but nothing computes them.
 class ModelledSlices final : public SliceRunner {
  public:
-  ModelledSlices(const DeviceSpec& device, const LoadedModel& model, int max_rows,
-                 DeviceTimeline& timeline)
+  ModelledSlices(const DeviceSpec& device, const LoadedModel& model, DeviceTimeline& timeline)
       : device_(device), model_(model), timeline_(timeline) {
     const Graph& graph = model.sliced.graph;
-    std::vector<int64_t> widths;
     for (const Slice& slice : model.sliced.slices) {
       std::vector<ValueId> ids = {slice.q, slice.k, slice.v, slice.attention_out};
       ids.insert(ids.end(), slice.context_out.begin(), slice.context_out.end());
       for (const Op& op : slice.program) {
         if (op.kind == OpKind::kAllReduce) ids.insert(ids.end(), {op.inputs[0], op.output});
       }
-      widths.resize(std::max(widths.size(), ids.size()));
+      widths_.resize(std::max(widths_.size(), ids.size()));
       for (size_t role = 0; role < ids.size(); ++role) {
         if (ids[role] < 0) continue;
         role_of_[ids[role]] = role;
-        widths[role] = std::max(widths[role], graph.values[static_cast<size_t>(ids[role])].width);
+        widths_[role] = std::max(widths_[role], graph.values[static_cast<size_t>(ids[role])].width);
       }
     }
-    for (const int64_t width : widths) values_.emplace_back(static_cast<size_t>(width * max_rows));
+  }
+
+  // Takes the host's memory for steps of up to `max_rows` rows. kOutOfSpace if it is not there.
+  Status Allocate(int max_rows) {
+    const int64_t row_bytes =
+        std::reduce(widths_.begin(), widths_.end()) * static_cast<int64_t>(sizeof(float));
+    LAMINA_RETURN_IF_ERROR(
+        CheckHostMemory(SaturatedProduct(row_bytes, max_rows),
+                        "the values of a step of " + std::to_string(max_rows) + " tokens"));
+    for (const int64_t width : widths_) values_.emplace_back(static_cast<size_t>(width * max_rows));
+    return OkStatus();
   }
 
   void Begin(std::span<const TokenId> tokens, std::span<const int32_t>) override {
@@ -128,6 +138,7 @@ class ModelledSlices final : public SliceRunner {
   // One slice's q, k, v, attention output, context and all-reduces are live at a time, so values
   // with the same role in different slices share memory.
   std::unordered_map<ValueId, size_t> role_of_;
+  std::vector<int64_t> widths_;  // of a row, by role
   std::vector<std::vector<float>> values_;
   int64_t num_rows_ = 0;
   size_t next_op_ = 0;  // in the slice that runs
@@ -193,8 +204,9 @@ Result<std::unique_ptr<LoadedModel>> ModelledDevice::Load(const WeightOptions& o
 
 Result<std::unique_ptr<SliceRunner>> ModelledDevice::MakeSlices(const LoadedModel& model,
                                                                 int max_rows) {
-  return std::unique_ptr<SliceRunner>(
-      std::make_unique<ModelledSlices>(spec_, model, max_rows, timeline_));
+  auto slices = std::make_unique<ModelledSlices>(spec_, model, timeline_);
+  LAMINA_RETURN_IF_ERROR(slices->Allocate(max_rows));
+  return std::unique_ptr<SliceRunner>(std::move(slices));
 }
 
 Result<std::unique_ptr<LocalKv>> ModelledDevice::MakeKv(const AttentionShape& shape,

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/backoff.h"
+#include "base/host_memory.h"
 #include "kernels/attention.h"
 #include "kernels/elementwise.h"
 
@@ -28,6 +29,14 @@ std::string Milliseconds(Clock::duration duration) {
 Result<std::unique_ptr<RemoteAttention>> RemoteAttention::Create(
     const RemoteAttentionOptions& options, std::shared_ptr<Ladder> ladder,
     const std::vector<MemoryPeerAddress>& addresses, ComputeDevice& device, Deadline deadline) {
+  // Slots are numbered in 32 bits, and the free ones are kept in a list.
+  if (options.prefill_cache_tokens < 1 ||
+      options.prefill_cache_tokens > std::numeric_limits<TokenSlot>::max())
+    return InvalidArgument("prompts of " + std::to_string(options.prefill_cache_tokens) +
+                           " tokens at a time, expected 1 to 2^32 - 1");
+  LAMINA_RETURN_IF_ERROR(CheckHostMemory(
+      options.prefill_cache_tokens * static_cast<int64_t>(sizeof(TokenSlot)),
+      "the free slots of " + std::to_string(options.prefill_cache_tokens) + " tokens"));
   const int num_own_layers = options.own_layers.end > 0
                                  ? options.own_layers.end - options.own_layers.first
                                  : options.num_layers;
@@ -68,6 +77,7 @@ RemoteAttention::RemoteAttention(const RemoteAttentionOptions& options,
       batches_(static_cast<size_t>(options.wire.num_batches)),
       prefill_(std::move(prefill)) {
   for (size_t i = 0; i < batches_.size(); ++i) batches_[i].number = static_cast<int>(i);
+  free_slots_.reserve(static_cast<size_t>(options.prefill_cache_tokens));
   for (int64_t slot = options.prefill_cache_tokens; slot > 0; --slot)
     free_slots_.push_back(static_cast<TokenSlot>(slot - 1));
 }

@@ -39,7 +39,9 @@ struct RemoteAttentionOptions {
 class RemoteAttention : public AttentionBackend {
  public:
   // Connects to every memory node before `deadline`. Borrows the device. kOutOfSpace if the device
-  // has no room for the prefill cache; other errors name the memory node that could not be reached.
+  // has no room for the prefill cache, or the host none for its slots or the messages;
+  // kInvalidArgument if that cache cannot have so many tokens; other errors name the memory node
+  // that could not be reached.
   static Result<std::unique_ptr<RemoteAttention>> Create(
       const RemoteAttentionOptions& options, std::shared_ptr<Ladder> ladder,
       const std::vector<MemoryPeerAddress>& addresses, ComputeDevice& device, Deadline deadline);

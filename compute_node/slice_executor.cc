@@ -1,6 +1,7 @@
 #include "compute_node/slice_executor.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "kernels/elementwise.h"
@@ -13,6 +14,11 @@ SliceExecutor::SliceExecutor(const SlicedModel& model, const Weights& weights, i
     : model_(model), weights_(weights), team_(team), plan_(PlanBuffers(model)) {
   for (const int64_t width : plan_.widths)
     buffers_.emplace_back(static_cast<size_t>(width * max_rows));
+}
+
+int64_t SliceExecutor::ValueBytes(const SlicedModel& model) {
+  const std::vector<int64_t> widths = PlanBuffers(model).widths;
+  return std::reduce(widths.begin(), widths.end()) * static_cast<int64_t>(sizeof(float));
 }
 
 void SliceExecutor::Begin(std::span<const TokenId> tokens, std::span<const int32_t> positions) {

@@ -20,7 +20,11 @@ namespace lamina {
 class SliceExecutor final : public SliceRunner {
  public:
   // Borrows model, weights and team. `max_rows` is the largest number of rows of a step.
+  // REQUIRES: the host has memory for the values of that many rows (ValueBytes).
   SliceExecutor(const SlicedModel& model, const Weights& weights, int max_rows, WorkerTeam& team);
+
+  // The size of all values of a row that an executor of this model keeps.
+  static int64_t ValueBytes(const SlicedModel& model);
 
   void Begin(std::span<const TokenId> tokens, std::span<const int32_t> positions) override;
   const Op* Run(int k) override { return RunTo(k, -1); }

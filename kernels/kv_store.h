@@ -21,8 +21,7 @@ namespace lamina {
 // Owns the slab and the tables. Thread: one owner.
 class KvStore {
  public:
-  // kInvalidArgument if the shape or the capacity is not one that TokenSlab takes; kOutOfSpace if
-  // the system refuses the slab's memory.
+  // Errors are those of TokenSlab::Create.
   static Result<std::unique_ptr<KvStore>> Create(const KvShape& shape, int64_t capacity_tokens);
 
   const KvShape& shape() const { return slab_->shape(); }

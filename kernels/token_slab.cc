@@ -4,6 +4,7 @@
 #include <limits>
 #include <string>
 
+#include "base/host_memory.h"
 #include "kernels/cpu/huge_memory.h"
 #include "kernels/elementwise.h"
 
@@ -35,17 +36,16 @@ Status CheckShape(const KvShape& shape, int64_t capacity_tokens) {
 Result<std::unique_ptr<TokenSlab>> TokenSlab::Create(const KvShape& shape,
                                                      int64_t capacity_tokens) {
   LAMINA_RETURN_IF_ERROR(CheckShape(shape, capacity_tokens));
-  const auto bytes_per_token = static_cast<size_t>(shape.bytes_per_token());
-  size_t memory_bytes = 0;
-  void* memory = nullptr;
-  // A product beyond 64 bits is refused like any other size that cannot be had.
-  if (!__builtin_mul_overflow(bytes_per_token, static_cast<size_t>(capacity_tokens), &memory_bytes))
-    memory = MapHuge(memory_bytes);
-  if (memory == nullptr) {
-    return OutOfSpace("token slab: the system refused the memory for " +
-                      std::to_string(capacity_tokens) + " tokens of " +
-                      std::to_string(bytes_per_token) + " bytes; use fewer tokens");
-  }
+  const std::string what = std::to_string(capacity_tokens) + " tokens of " +
+                           std::to_string(shape.bytes_per_token()) + " bytes of KV";
+  const int64_t bytes = SaturatedProduct(shape.bytes_per_token(), capacity_tokens);
+  // The system would give the memory and end this process when sequences fill it.
+  if (Status status = CheckHostMemory(bytes, what); !status.ok())
+    return OutOfSpace(status.message() + "; use fewer tokens");
+  const auto memory_bytes = static_cast<size_t>(bytes);
+  void* const memory = MapHuge(memory_bytes);
+  if (memory == nullptr)
+    return OutOfSpace("the system refused the memory for " + what + "; use fewer tokens");
   return std::unique_ptr<TokenSlab>(
       new TokenSlab(shape, capacity_tokens, static_cast<std::byte*>(memory), memory_bytes));
 }

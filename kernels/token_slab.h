@@ -36,8 +36,8 @@ class TokenSlab {
  public:
   // Reserves the memory, zeroed on first touch, in huge pages where the kernel gives them.
   // kInvalidArgument if there are no layers or kv_heads, if head_dim is not a multiple of 8 in [8,
-  // 256], or if capacity_tokens is not in [1, 2^32 - 1]; kOutOfSpace if the system refuses the
-  // memory.
+  // 256], or if capacity_tokens is not in [1, 2^32 - 1]; kOutOfSpace if the host has less memory
+  // available (the message has both figures) or the system refuses it.
   static Result<std::unique_ptr<TokenSlab>> Create(const KvShape& shape, int64_t capacity_tokens);
   ~TokenSlab();
   TokenSlab(const TokenSlab&) = delete;

@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "base/backoff.h"
+#include "base/host_memory.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/units.h"
@@ -243,6 +244,10 @@ Result<control::Configured> MemoryNode::Open(const control::ConfigureMemory& req
                    std::max(request.limits().num_batches(), 1),
                    FromProto(spec.wire_dtype()),
                    request.overlap()};
+  const auto window_bytes = static_cast<int64_t>(session->wire.memory_window_bytes());
+  LAMINA_RETURN_IF_ERROR(CheckHostMemory(
+      window_bytes, fmt::format("a compute node's messages of {} sequences in {} batches",
+                                session->wire.max_rows, session->wire.num_batches)));
   LAMINA_ASSIGN_OR_RETURN(
       std::unique_ptr<KvDevice> device,
       MakeKvDevice(options_.device, shape, capacity, options_.host_memory_bytes, team_));

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 
+#include "compute_node/remote_attention.h"
 #include "cost/cost_model.h"
 #include "tests/support/paths.h"
 
@@ -40,6 +42,29 @@ TEST(ModelledDevice, WeightsThatDoNotFitAreRefused) {
   EXPECT_THAT(status.message(),
               HasSubstr("has 65.1 GB of weights, more than the 40.0 GB of device A100-40G"));
   EXPECT_TRUE(ModelledDevice(Device("2xA100-40G")).Load(Options("llama-33b")).ok());
+}
+
+TEST(ModelledDevice, StepsThatTheHostHasNoMemoryForAreRefused) {
+  ModelledDevice device(Device("A100-40G"));
+  const std::unique_ptr<LoadedModel> model = *device.Load(Options("llama-13b"));
+  const Status status = device.MakeSlices(*model, std::numeric_limits<int>::max()).status();
+  EXPECT_EQ(status.code(), StatusCode::kOutOfSpace);
+  EXPECT_THAT(
+      status.message(),
+      testing::MatchesRegex("the values of a step of 2147483647 tokens need [0-9.]+ GB of this "
+                            "host's memory, which has [0-9.]+ GB available"));
+}
+
+// A modelled device has no KV cache that would be too large for it.
+TEST(ModelledDevice, SlotsThatCannotBeNumberedOrKeptAreRefused) {
+  ModelledDevice device(Device("A100-40G"));
+  RemoteAttentionOptions options;
+  for (const int64_t tokens : {int64_t{1} << 33, int64_t{0}}) {
+    options.prefill_cache_tokens = tokens;
+    const Status status =
+        RemoteAttention::Create(options, nullptr, {}, device, Deadline::After({})).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status;
+  }
 }
 
 TEST(ModelledDevice, AShareOfAModelNeedsRoomForItsOwnWeightsOnly) {

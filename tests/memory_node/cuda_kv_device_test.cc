@@ -254,6 +254,12 @@ TEST_F(CudaKvDeviceTest, HeadsThatDoNotGoIntoFp8AreRefused) {
   }
 }
 
+TEST_F(CudaKvDeviceTest, HeadsWithoutElementsAreRefused) {
+  const Status made = MakeKvDevice(CudaGpu{0}, {2, 2, 0, DType::kBF16}, 16, 0, team_).status();
+  EXPECT_EQ(made.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(made.message(), HasSubstr("2 layers and 2 kv heads of 0"));
+}
+
 TEST_F(CudaKvDeviceTest, WhatDoesNotFitIsRefusedWithBothSizes) {
   const Status made =
       MakeKvDevice(CudaGpu{0}, {80, 32, 128, DType::kBF16}, int64_t{1} << 31, 0, team_).status();

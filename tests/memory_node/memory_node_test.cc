@@ -22,6 +22,7 @@ namespace lamina {
 namespace {
 
 using testing::HasSubstr;
+using testing::MatchesRegex;
 
 constexpr uint64_t kEpoch = 77;
 constexpr WireShape kWire{2, 1, 8, DType::kF32, 4};
@@ -270,6 +271,26 @@ TEST_P(MemoryNodeTest, WhoIsRefusedIsAStrangerAgain) {
   EXPECT_NE(Configure("no token").status(), 0u);
   ASSERT_TRUE(manager_->Send(control::CONFIGURE_MEMORY, std::string(size_t{2} << 20, 'x')).ok());
   EXPECT_TRUE(IsManagerLost()) << "frames of this size are for who is served";
+}
+
+TEST_P(MemoryNodeTest, MessagesThatTheHostHasNoMemoryForAreRefusedAndTheNodeGoesOn) {
+  control::ConfigureMemory request;
+  request.set_session_token(kToken);
+  request.add_fabrics(GetParam());
+  control::AttentionSpec& spec = *request.mutable_attention();
+  spec.set_num_layers(1);
+  spec.set_num_heads(1024);
+  spec.set_num_kv_heads(1);
+  spec.set_head_dim(256);
+  request.mutable_limits()->set_max_num_seqs(65536);
+  request.mutable_limits()->set_num_batches(kMaxBatches);
+  const control::Configured answer = ConfigureWith(request.SerializeAsString());
+  EXPECT_EQ(answer.status(), static_cast<uint32_t>(StatusCode::kOutOfSpace));
+  EXPECT_THAT(answer.message(),
+              MatchesRegex("memory node memory: a compute node's messages of 65536 sequences in 16 "
+                           "batches need [0-9.]+ GB of this host's memory, which has [0-9.]+ GB "
+                           "available"));
+  EXPECT_EQ(Configure(kToken).status(), 0u);
 }
 
 TEST_P(MemoryNodeTest, ARefusalIsShortHoweverMuchWasAskedFor) {

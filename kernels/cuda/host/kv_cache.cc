@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "base/host_memory.h"
 #include "base/units.h"
 #include "kernels/elementwise.h"
 
@@ -24,16 +25,15 @@ constexpr size_t kDummyRows = 256;
 Result<std::unique_ptr<KvCache>> KvCache::Create(const KvShape& shape, int64_t capacity_tokens,
                                                  int64_t host_bytes, StagedStream& stream) {
   const std::string name = "cuda:" + std::to_string(stream.device());
-  if (shape.num_layers <= 0 || shape.num_kv_heads <= 0 || capacity_tokens <= 0 ||
-      capacity_tokens > std::numeric_limits<TokenSlot>::max())
+  if (shape.num_layers <= 0 || shape.num_kv_heads <= 0 || shape.head_dim <= 0 ||
+      capacity_tokens <= 0 || capacity_tokens > std::numeric_limits<TokenSlot>::max())
     return InvalidArgument(name + ": a KV cache of " + std::to_string(capacity_tokens) +
                            " tokens, " + std::to_string(shape.num_layers) + " layers and " +
-                           std::to_string(shape.num_kv_heads) + " kv heads");
+                           std::to_string(shape.num_kv_heads) + " kv heads of " +
+                           std::to_string(shape.head_dim));
   stream.Enter();
   // A product beyond 64 bits is refused below, like any other size that the device does not have.
-  int64_t bytes = 0;
-  if (__builtin_mul_overflow(shape.bytes_per_token(), capacity_tokens, &bytes))
-    bytes = std::numeric_limits<int64_t>::max();
+  const int64_t bytes = SaturatedProduct(shape.bytes_per_token(), capacity_tokens);
   LAMINA_ASSIGN_OR_RETURN(const DeviceInfo info, DescribeDevice(stream.device()));
   const int64_t layer_bytes = bytes / shape.num_layers;
   const int64_t host_layers =
@@ -47,6 +47,7 @@ Result<std::unique_ptr<KvCache>> KvCache::Create(const KvShape& shape, int64_t c
         (host_layers > 0 ? ", " + FormatGigabytes(device_bytes) + " of them there" : "") +
         "; use fewer tokens, more host memory, or another GPU");
   }
+  LAMINA_RETURN_IF_ERROR(CheckHostMemory(bytes - device_bytes, "the KV cache's last layers"));
   LAMINA_ASSIGN_OR_RETURN(DeviceBuffer slab,
                           DeviceBuffer::Create(static_cast<size_t>(device_bytes)));
   LAMINA_ASSIGN_OR_RETURN(PinnedBuffer host_slab,
