@@ -256,7 +256,8 @@ Status LocalCluster::Kill(const std::string& node, int signal) {
   if (child == children_.end() || !child->second.running())
     return NotFound("no node '" + node + "' runs");
   child->second.Kill(signal);
-  expected_end_[node] = true;
+  // Daemons survive these two.
+  if (signal != SIGSTOP && signal != SIGCONT) expected_end_[node] = true;
   return OkStatus();
 }
 

@@ -77,12 +77,12 @@ class LocalCluster {
   // The daemons that run, by node name.
   std::map<std::string, pid_t> pids();
 
-  // Sends a signal. If the daemon ends after it, Check and Revive do not mind. kNotFound if there
-  // is no such daemon or it has ended.
+  // Sends a signal. If the daemon ends after it, Check and Revive do not mind, unless it was only
+  // stopped or continued (SIGSTOP, SIGCONT). kNotFound if there is no such daemon or it has ended.
   Status Kill(const std::string& node, int signal);
 
-  // Ok if all daemons run, except those that got a Kill. Otherwise kPeerLost, which names a daemon
-  // that ended and says how, with the last lines of its log.
+  // Ok if all daemons run, except those whose end a Kill asked for. Otherwise kPeerLost, which
+  // names a daemon that ended and says how, with the last lines of its log.
   Status Check();
 
   // Starts a daemon that ended again, with the same name, port and options, and waits until it
@@ -109,7 +109,7 @@ class LocalCluster {
   bool keep_logs_ = false;
   ClusterConfig config_;
   std::map<std::string, ChildProcess> children_;
-  std::map<std::string, bool> expected_end_;  // by node: whether it got a Kill since it started
+  std::map<std::string, bool> expected_end_;  // by node: whether a Kill asked for it
   struct Revival {
     TimePoint started{};           // when Revive started it last
     std::optional<TimePoint> due;  // when it is to be started; nullopt while it runs

@@ -89,6 +89,17 @@ TEST_F(LocalClusterTest, AnEndOfItsOwnIsNoticed) {
   EXPECT_THAT(status.message(), HasSubstr("node c0 was killed by signal 9"));
 }
 
+TEST_F(LocalClusterTest, TheEndOfANodeThatWasOnlyStoppedIsNoticed) {
+  Result<std::unique_ptr<LocalCluster>> cluster = LocalCluster::Create(options_);
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  ASSERT_TRUE((*cluster)->Kill("c0", SIGSTOP).ok());
+  ASSERT_TRUE((*cluster)->Kill("c0", SIGCONT).ok());
+  EXPECT_TRUE((*cluster)->Check().ok());
+  kill((*cluster)->pids().at("c0"), SIGKILL);
+  WaitForEnd(**cluster, "c0");
+  EXPECT_EQ((*cluster)->Check().code(), StatusCode::kPeerLost);
+}
+
 TEST_F(LocalClusterTest, ANodeThatDoesNotStartIsReportedWithItsLog) {
   setenv("FAKE_FAIL", "m1", 1);
   const Status status = LocalCluster::Create(options_).status();
