@@ -60,12 +60,12 @@ class ControlConnection {
  public:
   struct Callbacks {
     std::function<void(ControlFrame)> on_frame;
-    // Called when more of a frame has come, and not all of it, with the bytes that are held of it.
-    // With on_frame there are none at first. May be empty.
-    std::function<void(size_t)> on_partial = {};
     // Called at most once, and no callback after it, with kPeerLost, kTimeout or kCorrupt and a
     // message that names the peer. Not called after Close.
     std::function<void(Status)> on_lost;
+    // Called when more of a frame has come, and not all of it, with the bytes that are held of it.
+    // With on_frame there are none at first. May be empty.
+    std::function<void(size_t)> on_partial = {};
   };
 
   // Closes at once: what is queued may be lost. No callback runs after it.

@@ -66,8 +66,8 @@ void ControlServer::Adopt(std::unique_ptr<ControlConnection> connection) {
   }
   shared->Start({
       .on_frame = [this, id](ControlFrame frame) { TakeFrame(id, std::move(frame)); },
-      .on_partial = [this, id](size_t bytes) { TakePartial(id, bytes); },
       .on_lost = [this, id](Status status) { TakeLoss(id, std::move(status)); },
+      .on_partial = [this, id](size_t bytes) { TakePartial(id, bytes); },
   });
 }
 
