@@ -237,7 +237,11 @@ void ApiService::Begin(GenerationSpec spec, const std::shared_ptr<Exchange>& exc
       events->Push(EngineEvent{id, part, event});
     };
   });
-  if (!status.ok()) return Answer(exchange, status);
+  if (!status.ok()) {
+    // Its nodes were lost while its body was read.
+    if (status.code() == StatusCode::kPeerLost) NoteFailure();
+    return Answer(exchange, status);
+  }
   generations_.emplace(id, std::move(generation));
   exchange->NotifyGone([this, id] {
     const auto found = generations_.find(id);
@@ -248,8 +252,19 @@ void ApiService::Begin(GenerationSpec spec, const std::shared_ptr<Exchange>& exc
 }
 
 void ApiService::End(uint64_t generation) {
+  if (generations_.at(generation)->failed()) NoteFailure();
   generations_.erase(generation);
   CheckIdle();
+}
+
+void ApiService::NoteFailure() {
+  failures_.push_back(Clock::now());
+  if (!draining_) ForgetOldFailures();
+}
+
+void ApiService::ForgetOldFailures() {
+  const TimePoint first = Clock::now() - options_.drain_lookback;
+  while (!failures_.empty() && failures_.front() <= first) failures_.pop_front();
 }
 
 void ApiService::CheckIdle() {
@@ -273,7 +288,6 @@ void ApiService::OnEngineEvent(const EngineEvent& event) {
   // It ended before: its client left, or a stop string was found.
   if (found == generations_.end()) return;
   if (!found->second->OnEvent(event.part, event.event)) return;
-  num_failed_draining_ += draining_ && event.event.finish == FinishReason::kError;
   End(event.generation);
 }
 
@@ -284,6 +298,7 @@ void ApiService::SetEngine(Engine* engine) {
 }
 
 void ApiService::Drain(std::function<void()> on_idle) {
+  ForgetOldFailures();
   draining_ = true;
   on_idle_ = std::move(on_idle);
   CheckIdle();
@@ -292,12 +307,12 @@ void ApiService::Drain(std::function<void()> on_idle) {
 void ApiService::FailAll(const Status& status) {
   for (const auto& [id, reading] : std::exchange(reading_, {})) {
     *reading.wanted = false;
+    NoteFailure();
     Answer(reading.exchange, status);
   }
   while (!generations_.empty()) {
     const uint64_t id = generations_.begin()->first;
     generations_.begin()->second->Fail(status);
-    num_failed_draining_ += draining_;
     End(id);
   }
 }

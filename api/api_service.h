@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -18,6 +19,7 @@
 #include "api/metrics.h"
 #include "api/request_reader.h"
 #include "api/worker_pool.h"
+#include "base/clock.h"
 #include "base/inbox.h"
 #include "manager/engine.h"
 
@@ -35,6 +37,10 @@ struct ServiceOptions {
 
   // What all answers may hold until they are sent; one that goes beyond fails with 503.
   size_t max_answer_bytes = size_t{1} << 30;
+
+  // A request that failed so shortly before Drain counts as one that Drain found under way. Whoever
+  // ends everything at once may reach nodes before this process.
+  Clock::duration drain_lookback = std::chrono::seconds(1);
 };
 
 // Thread: one, the server's. Bodies are read on threads of its own, so that a long text does not
@@ -66,9 +72,9 @@ class ApiService {
   // is under way.
   void Drain(std::function<void()> on_idle);
 
-  // Of the requests that were under way at Drain, those that failed since: for want of time, or for
-  // another reason.
-  size_t num_failed_draining() const { return num_failed_draining_; }
+  // How many requests failed, of those that were under way at Drain or `drain_lookback` before it:
+  // for want of time, or for another reason. REQUIRES: after Drain.
+  size_t num_failed_draining() const { return failures_.size(); }
 
   // Every request under way fails with this.
   void FailAll(const Status& status);
@@ -122,6 +128,8 @@ class ApiService {
   void Begin(GenerationSpec spec, const std::shared_ptr<Exchange>& exchange);
   void End(uint64_t generation);
   void CheckIdle();
+  void NoteFailure();
+  void ForgetOldFailures();
   void WarnUnknown(const std::vector<std::string>& fields);
   int64_t max_model_len() const;
 
@@ -138,7 +146,8 @@ class ApiService {
   std::unordered_map<uint64_t, Reading> reading_;
   uint64_t next_id_ = 1;  // of a generation or a body
   bool draining_ = false;
-  size_t num_failed_draining_ = 0;
+  // When requests that were under way failed. Before Drain only those that may count then.
+  std::deque<TimePoint> failures_;
   std::function<void()> on_idle_;
   std::set<std::string> warned_fields_;
   // These go first: their threads use what stands above.

@@ -120,9 +120,8 @@ void BeamGeneration::Abort() {
   }
 }
 
-void BeamGeneration::Fail(const Status& status) {
-  Abort();
-  exchange_->Respond(ErrorResponse(ApiError::From(status)));
+void BeamGeneration::RespondError(const ApiError& error) {
+  exchange_->Respond(ErrorResponse(error));
 }
 
 }  // namespace lamina

@@ -21,7 +21,6 @@ class BeamGeneration final : public Generation {
   Status Start(MakeSink make_sink) override;
   bool OnEvent(int part, const TokenEvent& event) override;
   void Abort() override;
-  void Fail(const Status& status) override;
 
  private:
   struct Search {
@@ -36,6 +35,7 @@ class BeamGeneration final : public Generation {
 
   Status Step(int prompt);  // starts it
   void Complete();
+  void RespondError(const ApiError& error) override;
 
   MakeSink make_sink_;
   std::vector<Search> searches_;  // one for each prompt

@@ -26,6 +26,12 @@ std::unique_ptr<Generation> Generation::Create(GenerationSpec spec, const Server
   return std::make_unique<SampledGeneration>(std::move(spec), server, std::move(exchange));
 }
 
+void Generation::Fail(const Status& status) {
+  failed_ = true;
+  Abort();
+  RespondError(ApiError::From(status));
+}
+
 void Generation::Respond(std::vector<ChoiceOutput> outputs) {
   struct Answer {
     AnswerWriter writer;

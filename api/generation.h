@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "api/answer_memory.h"
+#include "api/api_error.h"
 #include "api/exchange.h"
 #include "api/requests.h"
 #include "api/responses.h"
@@ -61,10 +62,16 @@ class Generation {
 
   // Ends all of its requests in the engine and tells the client why: by an error answer, or by an
   // error event if the stream has begun.
-  virtual void Fail(const Status& status) = 0;
+  void Fail(const Status& status);
+
+  // Whether the client was told an error, by Fail or from OnEvent.
+  bool failed() const { return failed_; }
 
  protected:
   Generation(GenerationSpec spec, const Server& server, std::shared_ptr<Exchange> exchange);
+
+  // Tells the client, at last, what is wrong. Nothing follows.
+  virtual void RespondError(const ApiError& error) = 0;
 
   // Sends the whole answer. Its share of the memory for answers is given back when it is sent, or
   // when the client is gone.
@@ -77,6 +84,9 @@ class Generation {
   std::shared_ptr<Exchange> exchange_;
   ResponseFormat format_;
   Usage usage_;
+
+ private:
+  bool failed_ = false;
 };
 
 // How many tokens the answer to a prompt may have: those that were asked for, else the spec's

@@ -71,8 +71,9 @@ class HttpServer {
   void SetEngine(Engine* engine);
 
   // Refuses new requests with 503 and gives those under way up to `grace` to end. Then what is left
-  // fails, and all connections close. The engine is not used afterwards. Returns how many of the
-  // requests that were under way failed since the call; 0 if the server does not run.
+  // fails, and all connections close. The engine is not used afterwards. Returns how many requests
+  // failed, of those that were under way at the call or ServiceOptions::drain_lookback before it; 0
+  // if the server does not run.
   size_t Stop(Clock::duration grace);
 
   uint16_t port() const;

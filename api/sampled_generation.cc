@@ -171,9 +171,7 @@ void SampledGeneration::Abort() {
   num_open_ = 0;
 }
 
-void SampledGeneration::Fail(const Status& status) {
-  Abort();
-  const ApiError error = ApiError::From(status);
+void SampledGeneration::RespondError(const ApiError& error) {
   if (!stream_begun_) return exchange_->Respond(ErrorResponse(error));
   exchange_->SendEvent(ErrorJson(error));
   exchange_->SendEvent("[DONE]");

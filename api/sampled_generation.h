@@ -19,7 +19,6 @@ class SampledGeneration final : public Generation {
   Status Start(MakeSink make_sink) override;
   bool OnEvent(int prompt, const TokenEvent& event) override;
   void Abort() override;
-  void Fail(const Status& status) override;
 
  private:
   struct Choice {
@@ -42,6 +41,7 @@ class SampledGeneration final : public Generation {
   void FinishChoice(Choice& choice, const TokenEvent& event);
   void SendChunk(Choice& choice);
   void Complete();
+  void RespondError(const ApiError& error) override;
   std::vector<Choice*> Answers();  // of each prompt the best n, if there are more
   bool HasToChoose() const { return spec_.options.best_of > spec_.options.n; }
 

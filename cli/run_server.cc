@@ -307,16 +307,20 @@ Status GiveUpStarting(Manager& manager) {
 }
 
 // Waits for the requests under way if somebody asked to stop. An error if they did not all end
-// well.
+// well, or if an outage had ended them before.
 Status StopServing(Manager& manager) {
-  const Clock::duration grace =
-      IsStopRequested() ? manager.config.drain_timeout : Clock::duration::zero();
+  const bool asked = IsStopRequested();
+  const EngineStatus before = manager.engine->status();
+  const Clock::duration grace = asked ? manager.config.drain_timeout : Clock::duration::zero();
   const size_t failed = manager.server->Stop(grace);
   Status result;
   if (failed > 0) {
-    result = TimedOut(
-        fmt::format("{} request{} under way did not end well within {:.0f} s; see --drain-timeout",
-                    failed, failed == 1 ? "" : "s", std::chrono::duration<double>(grace).count()));
+    result = TimedOut(fmt::format(
+        "{} request{} under way did not end well: they failed, or took longer than {:.0f} s "
+        "(--drain-timeout)",
+        failed, failed == 1 ? "" : "s", std::chrono::duration<double>(grace).count()));
+  } else if (asked && !before.serving) {
+    result = PeerLost("stopped while nothing could be served: " + before.detail);
   }
   if (manager.trace == nullptr) return result;
   manager.server.reset();

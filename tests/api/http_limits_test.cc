@@ -641,6 +641,59 @@ TEST_F(HttpLimits, StopEndsWhatDoesNotEndByItself) {
   server_->Stop(Clock::duration::zero());  // once more is fine
 }
 
+// A node may be killed shortly before its manager is asked to stop.
+TEST_F(HttpLimits, StopCountsWhatFailedShortlyBeforeIt) {
+  for (const bool shortly : {true, false}) {
+    options_.service.drain_lookback = shortly ? std::chrono::hours(1) : Clock::duration::zero();
+    StartServer(AlwaysAnswer({488, 489, 2}));
+    engine_->FailAfter(1, PeerLost("lost memory node m0: test"));
+    EXPECT_EQ(Post("/v1/completions", {{"prompt", "x"}}).status, 503);
+    EXPECT_EQ(
+        Post("/v1/completions", {{"prompt", "x"}, {"use_beam_search", true}, {"n", 2}}).status,
+        503);
+    EXPECT_EQ(server_->Stop(Clock::duration::zero()), shortly ? 2u : 0u);
+  }
+}
+
+// Their nodes are lost while their bodies are read.
+TEST_F(HttpLimits, StopCountsWhatFailedBeforeItBegan) {
+  options_.service.drain_lookback = std::chrono::hours(1);
+  StartServer();
+  engine_->RefuseSubmits(PeerLost("no memory node is left: test"));
+  EXPECT_EQ(Post("/v1/completions", {{"prompt", "x"}}).status, 503);
+  engine_->RefuseSubmits(TryAgain("too many wait: test"));
+  EXPECT_EQ(Post("/v1/completions", {{"prompt", "x"}}).status, 503);
+  EXPECT_EQ(server_->Stop(Clock::duration::zero()), 1u) << "what is refused was never under way";
+}
+
+TEST_F(HttpLimits, StopCountsBodiesThatAreStillRead) {
+  max_model_len_ = 10'000'000;
+  GatedTokenizer gated(tokenizer());
+  tokenizer_ = &gated;
+  StartServer();
+  std::thread client([&] {
+    const json body = {{"prompt", std::string(GatedTokenizer::kLongBytes, 'a')}};
+    EXPECT_EQ(Post("/v1/completions", body).status, 503);
+  });
+  const Deadline deadline = Soon();
+  while (gated.num_inside == 0 && !deadline.Passed()) std::this_thread::yield();
+  EXPECT_EQ(gated.num_inside, 1);
+  EXPECT_EQ(server_->Stop(Clock::duration::zero()), 1u);
+  gated.open = true;
+  client.join();
+  server_.reset();  // it uses the tokenizer
+}
+
+// The error is the server's own, not the engine's.
+TEST_F(HttpLimits, StopCountsAnswersForWhichThereIsNoMemory) {
+  options_.service.max_answer_bytes = 20'000;
+  options_.service.drain_lookback = std::chrono::hours(1);
+  StartServer(AlwaysAnswer(std::vector<TokenId>(200, 488)));
+  const json body = {{"prompt", "x"}, {"max_tokens", 200}, {"logprobs", 2}, {"n", 8}};
+  EXPECT_EQ(Post("/v1/completions", body).status, 503);
+  EXPECT_EQ(server_->Stop(Clock::duration::zero()), 1u);
+}
+
 // The engine goes on calling sinks after the server is gone.
 TEST_F(HttpLimits, TheServerMayGoBeforeTheEngine) {
   StartServer(AlwaysAnswer(std::vector<TokenId>(500, 488)));

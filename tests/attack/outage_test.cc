@@ -191,6 +191,20 @@ TEST_F(OutageOfACluster, AManagerWithoutHopeExitsAndSaysWhy) {
                                       HasSubstr("no node came back that would do")));
 }
 
+// What was under way has failed, at a time that nobody bounds.
+TEST_F(OutageOfACluster, AStopInAnOutageShowsInTheExitStatus) {
+  WriteConfig("600s");
+  const std::unique_ptr<ServerProcess> server = Serve({"--cluster", config()});
+  ASSERT_NE(server, nullptr);
+  daemons_.at("c0").Kill(SIGKILL);
+  ASSERT_TRUE(AwaitTrue([&] { return server->Health() == 503; }, Deadline::After(seconds(20))));
+  server->process().Kill(SIGTERM);
+  ASSERT_TRUE(server->process().Wait(Deadline::After(seconds(60))));
+  EXPECT_EQ(server->process().exit_description(), "exited with status 1");
+  EXPECT_THAT(server->output(), HasSubstr("stopped while nothing could be served: no compute node "
+                                          "is left: lost compute node c0"));
+}
+
 TEST_F(OutageOfACluster, ASecondManagerIsToldSoAndTakesOverOnceTheFirstIsGone) {
   std::unique_ptr<ServerProcess> first = Serve({"--cluster", config()});
   ASSERT_NE(first, nullptr);

@@ -147,6 +147,31 @@ TEST_F(Signals, StreamsThatAreCutShowInTheExitStatus) {
   EXPECT_THAT((*server)->output(), HasSubstr("4 requests under way did not end well"));
 }
 
+// As when a container's processes are killed one after another: the manager learns of a node's end
+// and of the signal at the same time.
+TEST_F(Signals, StreamsThatALostNodeCutShowInTheExitStatus) {
+  setenv("LAMINA_DRAIN_TIMEOUT", "120", 1);
+  Result<std::unique_ptr<ServerProcess>> server =
+      ServerProcess::Start({kModel, "--memory-nodes", "2"});
+  unsetenv("LAMINA_DRAIN_TIMEOUT");
+  ASSERT_TRUE(server.ok()) << server.status();
+  Streams streams((*server)->port(), 8);
+  ASSERT_EQ(streams.running(), 8);
+  const std::optional<pid_t> m0 = (*server)->DaemonOf("m0");
+  ASSERT_TRUE(m0.has_value());
+  (*server)->process().Kill(SIGSTOP);
+  kill(*m0, SIGKILL);
+  (*server)->process().Kill(SIGTERM);
+  (*server)->process().Kill(SIGCONT);
+  const int complete = streams.NumComplete();
+  EXPECT_GT(complete, 0) << "those on the other node";
+  EXPECT_LT(complete, 8);
+  ASSERT_TRUE((*server)->process().Wait(Deadline::After(seconds(60))));
+  EXPECT_THAT((*server)->process().exit_description(), HasSubstr("status 1"));
+  EXPECT_THAT((*server)->output(),
+              HasSubstr(std::to_string(8 - complete) + " requests under way did not end well"));
+}
+
 // Daemons on their own, with the manager among them.
 TEST_F(Signals, SigtermToADeployedClusterLetsStreamsEnd) {
   const std::string config = WriteConfig("drain_timeout: 120s");
