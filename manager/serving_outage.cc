@@ -100,7 +100,8 @@ void ServingEngine::BeginReconnecting(std::map<NodeId, std::string> left_out,
   for (NodeStatus& one : nodes_meanwhile_) {
     if (!left_out.contains(one.id)) one.state = NodeState::kReconnecting;
   }
-  Deadline until(outage_.ok() ? TimePoint::max() : outage_since_ + options_.give_up_after);
+  // If this try is in vain, the outage began with it.
+  Deadline until((outage_.ok() ? reconnecting_since_ : outage_since_) + options_.give_up_after);
   reconnecting_ =
       std::thread([this, before = std::exchange(executor_, nullptr), left_out = std::move(left_out),
                    doubtful = std::move(doubtful), until]() mutable {

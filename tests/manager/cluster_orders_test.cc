@@ -15,7 +15,7 @@ namespace {
 using std::chrono::seconds;
 using ::testing::HasSubstr;
 
-// Says that it is configured, and that every step is done.
+// Says that it is configured, unless it is silent, and that every step is done.
 class PlayedNode {
  public:
   PlayedNode() {
@@ -44,9 +44,11 @@ class PlayedNode {
   std::atomic<int> num_stats_requests{0};
   std::atomic<int> num_rows{-1};  // of the last order
   control::StepResult result;     // of every step
+  std::atomic<int> silent_to{0};  // messages of that type; 0: to none
 
  private:
   void Take(const ControlFrame& frame) {
+    if (frame.type == silent_to) return;
     switch (frame.type) {
       case control::CONFIGURE_MEMORY:
       case control::CONFIGURE_COMPUTE:
@@ -86,13 +88,21 @@ class PlayedNode {
 
 class ClusterOrders : public ::testing::Test {
  protected:
-  void Connect() {
+  ModelConfig Describe() {
     config_.nodes = {c0_.Config("c0", NodeRole::kCompute), c1_.Config("c1", NodeRole::kCompute),
                      m0_.Config("m0", NodeRole::kMemory)};
     config_.transport = "tcp";
     ModelConfig model;
     model.num_layers = model.num_heads = model.num_kv_heads = 2;
     model.head_dim = 8;
+    return model;
+  }
+  Result<std::unique_ptr<ClusterExecutor>> ConnectWithin(Clock::duration time) {
+    const ModelConfig model = Describe();
+    return ClusterExecutor::ConnectWithout(config_, model, {}, Deadline::After(time), {});
+  }
+  void Connect() {
+    const ModelConfig model = Describe();
     Result<std::unique_ptr<ClusterExecutor>> executor =
         ClusterExecutor::Connect(config_, model, {});
     ASSERT_TRUE(executor.ok()) << executor.status();
@@ -161,6 +171,24 @@ TEST_F(ClusterOrders, MemoryNodesAreNotWokenByEachLookAtTheCluster) {
   EXPECT_TRUE(AwaitTrue([&] { return executor_->nodes(), m0_.num_stats_requests > before; },
                         Deadline::After(seconds(10))))
       << "who goes on looking sees what is new";
+}
+
+// A node lives, so its connection is not lost, and never answers.
+class ClusterTime : public ClusterOrders,
+                    public ::testing::WithParamInterface<control::MessageType> {};
+
+INSTANTIATE_TEST_SUITE_P(Silent, ClusterTime,
+                         ::testing::Values(control::CONFIGURE_MEMORY, control::CONFIGURE_COMPUTE,
+                                           control::CONNECT_COMPUTE));
+
+TEST_P(ClusterTime, ATryToConnectEndsWithTheTimeThatItHas) {
+  config_.peer_timeout = config_.start_timeout = std::chrono::minutes(5);
+  (GetParam() == control::CONFIGURE_MEMORY ? m0_ : c0_).silent_to = GetParam();
+  const TimePoint begin = Clock::now();
+  const Result<std::unique_ptr<ClusterExecutor>> executor = ConnectWithin(milliseconds(300));
+  EXPECT_FALSE(executor.ok());
+  EXPECT_THAT(executor.status().message(), HasSubstr("did not answer Configure"));
+  EXPECT_LT(SecondsSince(begin), 60);
 }
 
 // Both live, and say of each other that they do not.

@@ -740,6 +740,27 @@ TEST_F(ReturnTest, GivesUpInTimeHoweverLongATryTakes) {
       << "what was wrong, not that the time was over";
 }
 
+// The first one too, before anybody knows that it is an outage.
+TEST_F(ReturnTest, GivesUpInTimeHoweverLongTheFirstTryTakes) {
+  options_.give_up_after = milliseconds(300);
+  std::atomic<bool> bounded = false;
+  options_.reconnect = [&](const auto&, Deadline until) -> Result<std::unique_ptr<StepExecutor>> {
+    bounded = AwaitTrue([&] { return until.Passed(); }, Deadline::After(seconds(10)));
+    return TimedOut("memory node m1 did not answer: test");
+  };
+  Create();
+  const Collector collector;
+  shared_->answer_at_once = false;
+  ASSERT_TRUE(engine_->Submit(GreedyRequest({1, 2}, 2), collector.sink()).ok());
+  NextSubmitted();
+  shared_->on_event(Lost(ExecutorEvent::Kind::kComputeLost, kCompute));
+  ASSERT_TRUE(AwaitTrue([&] { return !engine_->given_up().ok(); }, Deadline::After(seconds(30))));
+  EXPECT_TRUE(bounded);
+  EXPECT_THAT(engine_->given_up().message(), HasSubstr("memory node m1 did not answer: test"));
+  EXPECT_EQ(Await(collector).reason, FinishReason::kError);
+  EXPECT_EQ(engine_->status().scheduler.num_running, 0);
+}
+
 // Loading may take longer than the wait for nodes that do not answer.
 TEST_F(ReturnTest, ANodeThatHasLoadedItsWeightsIsTakenHoweverLongThatTook) {
   options_.give_up_after = milliseconds(300);
