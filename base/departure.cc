@@ -29,6 +29,7 @@ void AwaitEndOfStdin() {
 
 bool Departure::Ask() {
   Wish none = Wish::kStay;
+  asked_.store(true);
   // Does not weaken an earlier AskNow.
   return wish_.compare_exchange_strong(none, Wish::kWhenUnused);
 }

@@ -25,9 +25,13 @@ class Departure {
   // AskNow: leave at once. Ask: leave as soon as nobody uses the daemon; returns false if it was
   // asked to leave before. The caller of AskNow, and of Ask if that returns true, must then signal
   // the owner's WakeFd. Thread: any, also in a signal handler.
-  void AskNow() { wish_.store(Wish::kNow); }
+  void AskNow() {
+    wish_.store(Wish::kNow);
+    asked_.store(true);
+  }
   bool Ask();
-  bool IsAsked() const { return wish_.load() != Wish::kStay; }
+  // Whether there was a call of either. Thread: any.
+  const std::atomic<bool>& asked() const { return asked_; }
 
   // Whether the owner has to leave now. `in_use` says whether anybody uses the daemon. If the owner
   // may stay for a while, clears `wake`, which has woken it up. Thread: owner.
@@ -38,6 +42,7 @@ class Departure {
 
   const Clock::duration patience_;
   std::atomic<Wish> wish_{Wish::kStay};
+  std::atomic<bool> asked_{false};
   std::optional<Deadline> latest_;  // for leaving; set when the owner notices the wish
 };
 

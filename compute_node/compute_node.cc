@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <limits>
 
 #include "base/log.h"
 #include "base/printable.h"
@@ -29,6 +30,7 @@ constexpr auto kKeepModel = std::chrono::seconds(60);
 // What a cluster's file may ask for (manager/cluster_config.cc): buffers are made for so many rows.
 constexpr int kMaxSequences = 65536;
 constexpr int kMaxTokensOfStep = 1 << 20;
+constexpr int64_t kMaxModelLen = std::numeric_limits<int32_t>::max();  // positions have 32 bits
 constexpr size_t kRecordsPerAnswer = 4096;  // 160 kB: tens of microseconds in which no slice runs
 
 DType FromProto(control::KvDType dtype) {
@@ -102,7 +104,8 @@ void AddPaths(const std::vector<AttentionBackend::ChosenPath>& paths, control::C
 
 Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(
     const control::ConfigureCompute& request, int64_t kv_capacity_tokens, ComputeDevice& device,
-    std::shared_ptr<Ladder> ladder, std::optional<SliceRange> slices) {
+    std::shared_ptr<Ladder> ladder, std::optional<SliceRange> slices,
+    const std::atomic<bool>* cancelled) {
   const control::AttentionSpec& spec = request.attention();
   const AttentionShape shape{spec.num_heads(), spec.num_kv_heads(), spec.head_dim(), spec.scale(),
                              spec.soft_cap()};
@@ -151,9 +154,11 @@ Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(
     peers.push_back({NodeId{peer.node_id()}, peer.node_name(), peer.offers(),
                      NodeId{peer.group_id()}, peer.first_kv_head(), peer.num_kv_heads()});
   }
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<RemoteAttention> remote,
-                          RemoteAttention::Create(options, std::move(ladder), peers, device,
-                                                  Deadline::After(kConnectTimeout)));
+  Deadline deadline = Deadline::After(kConnectTimeout);
+  if (cancelled != nullptr) deadline = deadline.Unless(*cancelled);
+  LAMINA_ASSIGN_OR_RETURN(
+      std::unique_ptr<RemoteAttention> remote,
+      RemoteAttention::Create(options, std::move(ladder), peers, device, deadline));
   return std::unique_ptr<AttentionBackend>(std::move(remote));
 }
 
@@ -380,7 +385,7 @@ Status ComputeNode::LoadModel(uint64_t connection, const control::ConfigureCompu
     Send(connection, control::LOAD_PROGRESS, progress);
   };
   // There is no session yet that it could wait for.
-  weights.interrupted = [&] { return departure_.IsAsked(); };
+  weights.interrupted = [&] { return departure_.asked().load(); };
   LAMINA_ASSIGN_OR_RETURN(model_.loaded, device_->Load(weights));
   model_.source = std::move(source);
   model_.used_last = Clock::now();
@@ -396,14 +401,15 @@ Result<control::Configured> ComputeNode::Open(uint64_t connection,
                                               const control::ConfigureCompute& request) {
   const control::Limits& limits = request.limits();
   if (limits.max_num_seqs() < 1 || limits.max_num_batched_tokens() < limits.max_num_seqs() ||
-      limits.max_model_len() < 1 || limits.max_num_seqs() > kMaxSequences ||
-      limits.max_num_batched_tokens() > kMaxTokensOfStep || limits.num_batches() > kMaxBatches) {
-    return InvalidArgument(
-        fmt::format("limits that cannot be: {} sequences, at most {}; {} tokens in a step, at "
-                    "least as many and at most {}; {} tokens in a "
-                    "sequence; {} batches, at most {}",
-                    limits.max_num_seqs(), kMaxSequences, limits.max_num_batched_tokens(),
-                    kMaxTokensOfStep, limits.max_model_len(), limits.num_batches(), kMaxBatches));
+      limits.max_model_len() < 1 || limits.max_model_len() > kMaxModelLen ||
+      limits.max_num_seqs() > kMaxSequences || limits.max_num_batched_tokens() > kMaxTokensOfStep ||
+      limits.num_batches() > kMaxBatches) {
+    return InvalidArgument(fmt::format(
+        "limits that cannot be: {} sequences, at most {}; {} tokens in a step, at "
+        "least as many and at most {}; {} tokens in a "
+        "sequence, at most {}; {} batches, at most {}",
+        limits.max_num_seqs(), kMaxSequences, limits.max_num_batched_tokens(), kMaxTokensOfStep,
+        limits.max_model_len(), kMaxModelLen, limits.num_batches(), kMaxBatches));
   }
   auto session = std::make_unique<Session>();
   session->connection = connection;
@@ -425,7 +431,9 @@ Result<control::Configured> ComputeNode::Open(uint64_t connection,
   }
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<AttentionBackend> attention,
                           MakeAttentionBackend(request, request.local_kv_tokens(), *device_,
-                                               session->ladder, session->model->slices()));
+                                               session->ladder, session->model->slices(),
+                                               // Nor is there a session while it connects.
+                                               &departure_.asked()));
   control::Configured answer;
   if (const LoadedModel& model = *session->model; !model.share.whole()) {
     answer.set_holds(DescribeShare(model.sliced, model.share, model.slices()));

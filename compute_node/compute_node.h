@@ -6,6 +6,7 @@
 // calls Run, with the help of a WorkerTeam.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -110,9 +111,11 @@ class ComputeNode {
 // Makes the attention backend that a configuration asks for: with memory nodes that of
 // remote_attention.h, which uses `ladder` and keeps prefill KV for the layers of `slices`, the ones
 // that run here (nullopt: all); without memory nodes that of local_attention.h, with
-// `kv_capacity_tokens` token slots.
+// `kv_capacity_tokens` token slots. Connecting to memory nodes ends soon after `cancelled`, if
+// there is one, becomes true.
 Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(
     const control::ConfigureCompute& request, int64_t kv_capacity_tokens, ComputeDevice& device,
-    std::shared_ptr<Ladder> ladder = nullptr, std::optional<SliceRange> slices = std::nullopt);
+    std::shared_ptr<Ladder> ladder = nullptr, std::optional<SliceRange> slices = std::nullopt,
+    const std::atomic<bool>* cancelled = nullptr);
 
 }  // namespace lamina

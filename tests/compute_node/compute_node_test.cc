@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <boost/asio/io_context.hpp>
 #include <cmath>
 #include <limits>
 #include <thread>
@@ -14,6 +15,7 @@
 #include "tests/support/paths.h"
 #include "tests/support/temporary_folder.h"
 #include "transport/control_channel.h"
+#include "transport/tcp_socket.h"
 #include "wire/control.pb.h"
 
 namespace lamina {
@@ -67,6 +69,21 @@ class ComputeNodeTest : public testing::Test {
     return client;
   }
 
+  // With made-up weights.
+  static control::ConfigureCompute TinyStories() {
+    control::ConfigureCompute request;
+    request.set_model(SourcePath("/models/tiny-stories"));
+    request.set_load_format("dummy");
+    control::AttentionSpec& spec = *request.mutable_attention();
+    spec.set_num_layers(4);
+    spec.set_num_heads(8);
+    spec.set_num_kv_heads(4);
+    spec.set_head_dim(32);
+    spec.set_scale(1.0f / std::sqrt(32.0f));
+    request.mutable_limits()->set_max_model_len(100);
+    return request;
+  }
+
   template <typename T>
   static std::optional<T> Next(Inbox<T>& inbox) {
     pollfd entry{inbox.fd(), POLLIN, 0};
@@ -114,6 +131,34 @@ TEST_F(ComputeNodeTest, WhoWaitsForWeightsStaysWhoeverComesAndAStopWaitsForNone)
   EXPECT_LT(SecondsSince(start), 20) << "the rest of them took minutes";
 }
 
+TEST_F(ComputeNodeTest, AStopWaitsForNoMemoryNodeThatDoesNotAnswer) {
+  // It takes connections and says nothing.
+  boost::asio::io_context context;
+  Tcp::acceptor silent = *ListenTcp(context, "127.0.0.1:0");
+  control::ConfigureCompute request = TinyStories();
+  request.mutable_limits()->set_max_num_seqs(1);
+  request.mutable_limits()->set_max_num_batched_tokens(8);
+  request.mutable_limits()->set_peer_timeout_ms(60'000);
+  request.set_session_token(std::string(16, 't'));
+  request.add_fabrics("tcp");
+  control::MemoryPeer& memory = *request.add_memory_nodes();
+  memory.set_node_id(1);
+  memory.set_group_id(1);
+  memory.set_node_name("silent");
+  memory.set_num_kv_heads(4);
+  memory.set_offers("tcp=" + BoundAddress(silent, "127.0.0.1:0"));
+  const auto manager = Connect("manager");
+  ASSERT_TRUE(
+      manager->connection->Send(control::CONFIGURE_COMPUTE, request.SerializeAsString()).ok());
+  pollfd entry{silent.native_handle(), POLLIN, 0};
+  ASSERT_EQ(poll(&entry, 1, Deadline::After(kPatience).RemainingMs()), 1) << "it connects";
+
+  const TimePoint start = Clock::now();
+  node_->Leave();
+  thread_.join();
+  EXPECT_LT(SecondsSince(start), 10) << "it would have waited for 20 s";
+}
+
 TEST_F(ComputeNodeTest, WhatCannotBeParsedOrDoneMakesNobodyServed) {
   control::ConfigureCompute request;
   request.set_model("/nowhere");
@@ -130,19 +175,10 @@ TEST_F(ComputeNodeTest, WhatCannotBeParsedOrDoneMakesNobodyServed) {
 TEST_F(ComputeNodeTest, LimitsThatTakeAllMemoryAreRefusedBeforeAnythingIsMade) {
   constexpr int kMost = std::numeric_limits<int32_t>::max();
   for (const int num_seqs : {1, kMost}) {
-    control::ConfigureCompute request;
-    request.set_model(SourcePath("/models/tiny-stories"));
-    request.set_load_format("dummy");
+    control::ConfigureCompute request = TinyStories();
     request.set_local_kv_tokens(100);
-    control::AttentionSpec& spec = *request.mutable_attention();  // the model's
-    spec.set_num_layers(4);
-    spec.set_num_heads(8);
-    spec.set_num_kv_heads(4);
-    spec.set_head_dim(32);
-    spec.set_scale(1.0f / std::sqrt(32.0f));
     request.mutable_limits()->set_max_num_seqs(num_seqs);
     request.mutable_limits()->set_max_num_batched_tokens(kMost);
-    request.mutable_limits()->set_max_model_len(100);
     EXPECT_THAT(Configure(*Connect("somebody"), request.SerializeAsString()).message(),
                 HasSubstr("2147483647 tokens in a step"));
   }
