@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 
 namespace lamina {
@@ -18,10 +19,25 @@ class Deadline {
   static Deadline After(Clock::duration duration) { return Deadline(Clock::now() + duration); }
   explicit Deadline(TimePoint at) : at_(at) {}
 
-  TimePoint at() const { return at_; }
-  bool Passed() const { return Clock::now() >= at_; }
+  // One that has also passed as soon as `cancelled` is true, which it borrows. Nothing wakes a wait
+  // then: those of Fabric::Connect look again after 100 ms at the latest.
+  Deadline Unless(const std::atomic<bool>& cancelled) const {
+    Deadline deadline(at_);
+    deadline.cancelled_ = &cancelled;
+    return deadline;
+  }
+  // The earlier of this one and `at`, cancelled as this one.
+  Deadline NoLaterThan(TimePoint at) const {
+    Deadline deadline(*this);
+    deadline.at_ = std::min(at_, at);
+    return deadline;
+  }
 
-  // Time left, never negative.
+  TimePoint at() const { return at_; }
+  bool CanBeCancelled() const { return cancelled_ != nullptr; }
+  bool Passed() const { return (CanBeCancelled() && cancelled_->load()) || Clock::now() >= at_; }
+
+  // Time left until at(), never negative.
   Clock::duration Remaining() const {
     return std::max(Clock::duration::zero(), at_ - Clock::now());
   }
@@ -33,6 +49,7 @@ class Deadline {
 
  private:
   TimePoint at_;
+  const std::atomic<bool>* cancelled_ = nullptr;  // null: never
 };
 
 inline double SecondsSince(TimePoint start) {

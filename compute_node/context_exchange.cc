@@ -152,8 +152,7 @@ Status ContextExchange::Post(int to, int batch, StepId step, int what, size_t nu
                           peer.endpoint->peer_name());
     }
     Poll();
-    if (backoff.Idle())
-      ladder_->Sleep({}, Deadline(std::min(deadline.at(), Clock::now() + sign_interval())));
+    if (backoff.Idle()) ladder_->Sleep({}, deadline.NoLaterThan(Clock::now() + sign_interval()));
   }
   return PeerLost(lost_->message);
 }

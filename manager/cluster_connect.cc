@@ -308,7 +308,7 @@ Result<ControlOptions> ClusterExecutor::control_options() const {
 
 Status ClusterExecutor::ConnectNode(Node& node, const ControlOptions& options, Deadline deadline,
                                     const StartProgress& progress) {
-  const Deadline quiet(std::min(deadline.at(), Clock::now() + kQuietWait));
+  const Deadline quiet = deadline.NoLaterThan(Clock::now() + kQuietWait);
   Result<std::unique_ptr<ControlConnection>> connection =
       ConnectControl(node.address(), options, quiet);
   if (!connection.ok() && !deadline.Passed() && IsTransient(connection.status())) {
@@ -493,8 +493,7 @@ Status ClusterExecutor::AwaitConfigured(Node& node, Clock::duration patience,
         frame && (frame->type == control::LOAD_PROGRESS || frame->type == control::CONFIGURED);
     if (!counts && deadline.Passed()) break;
     if (!frame) {
-      WaitReadable(node.answers.fd(),
-                   Deadline(std::min(deadline.at(), Clock::now() + milliseconds(100))));
+      WaitReadable(node.answers.fd(), deadline.NoLaterThan(Clock::now() + milliseconds(100)));
       continue;
     }
     if (control::LoadProgress loaded;

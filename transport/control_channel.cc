@@ -63,7 +63,7 @@ Result<std::string> Greet(ControlStream& stream, const ControlOptions& options, 
     if (status.ok()) return greeting.peer_hello();
     if (status.code() != StatusCode::kTryAgain) return status;
     while (!WaitForFd(stream.fd(), stream.wanted_events(),
-                      Deadline(std::min(deadline.at(), Clock::now() + kInterruptionInterval)))) {
+                      deadline.NoLaterThan(Clock::now() + kInterruptionInterval))) {
       if (deadline.Passed()) return TimedOut("connected, but " + status.message());
       if (options.interrupted && options.interrupted()) return TryAgain("interrupted");
     }

@@ -201,8 +201,7 @@ Result<Path> Ladder::Connect(const std::string& offers, const EndpointOptions& o
   }
   for (size_t i = 0; i < rungs.size(); ++i) {
     const bool last = i + 1 == rungs.size();
-    const Deadline attempt =
-        last ? deadline : Deadline(std::min(deadline.at(), Clock::now() + kAttempt));
+    const Deadline attempt = last ? deadline : deadline.NoLaterThan(Clock::now() + kAttempt);
     Result<std::unique_ptr<Endpoint>> endpoint =
         rungs[i].fabric->Connect(rungs[i].offer->address, options, attempt);
     if (endpoint.ok()) {

@@ -22,13 +22,15 @@ std::string ErrnoText(std::string_view call, int error) {
 }
 
 bool WaitForFd(int fd, short events, Deadline deadline) {
+  const Clock::duration most =
+      deadline.CanBeCancelled() ? milliseconds(100) : Clock::duration(std::chrono::minutes(1));
   while (true) {
     pollfd entry{fd, events, 0};
-    // At most a minute at a time: a far deadline does not fit into poll's int of milliseconds. One
-    // more than the quotient, so that the last part of a millisecond is slept and not polled.
+    // At most a minute at a time: a far deadline does not fit into poll's int of milliseconds. And
+    // nothing wakes poll when the deadline is cancelled. One more than the quotient, so that the
+    // last part of a millisecond is slept and not polled.
     const int wait_ms =
-        static_cast<int>(std::min<Clock::duration>(deadline.Remaining(), std::chrono::minutes(1)) /
-                         milliseconds(1)) +
+        static_cast<int>(std::min<Clock::duration>(deadline.Remaining(), most) / milliseconds(1)) +
         1;
     if (poll(&entry, 1, deadline.Passed() ? 0 : wait_ms) > 0) return true;
     if (deadline.Passed()) return false;

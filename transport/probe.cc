@@ -134,7 +134,7 @@ Status AnswerProbe(Ladder& ladder, Deadline deadline) {
       // A peer that fails on one fabric tries the next one of its ladder, so the wait goes on.
       if (path.status().code() != StatusCode::kTryAgain)
         LAMINA_LOG_WARN("accepting a probe: {}", path.status().message());
-      ladder.Sleep({}, Deadline(std::min(deadline.at(), Clock::now() + milliseconds(100))));
+      ladder.Sleep({}, deadline.NoLaterThan(Clock::now() + milliseconds(100)));
       continue;
     }
     Prober prober(ladder, *path, deadline);

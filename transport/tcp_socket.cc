@@ -45,7 +45,7 @@ Status TryConnect(Tcp::socket& socket, const Tcp::endpoint& endpoint, Deadline d
   const std::string call = "connect to " + AddressText(endpoint);
   const int result = connect(fd, endpoint.data(), static_cast<socklen_t>(endpoint.size()));
   if (result != 0 && errno != EINPROGRESS) return TryAgain(ErrnoText(call));
-  const Deadline attempt(std::min(deadline.at(), Clock::now() + kConnectAttempt));
+  const Deadline attempt = deadline.NoLaterThan(Clock::now() + kConnectAttempt);
   if (!WaitForFd(fd, POLLOUT, attempt)) return TryAgain(call + ": no answer");
   int cause = 0;
   socklen_t size = sizeof(cause);
