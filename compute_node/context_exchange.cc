@@ -1,7 +1,6 @@
 #include "compute_node/context_exchange.h"
 
 #include <algorithm>
-#include <cstring>
 #include <tuple>
 #include <utility>
 
@@ -45,7 +44,7 @@ Result<std::unique_ptr<ContextExchange>> ContextExchange::Join(
 Status ContextExchange::Connect(Peer& peer, Deadline deadline) {
   const DataHello hello{options_.epoch, options_.self.value, options_.session_token};
   Result<Path> path =
-      ladder_->Connect(peer.address.offers, {window_bytes(), hello.Encode()}, deadline);
+      ladder_->Connect(peer.address.offers, {WindowBytes(lanes_), hello.Encode()}, deadline);
   if (!path.ok())
     return path.status().WithContext("data path to compute node " + peer.address.name);
   peer.path = {peer.address.node, std::string(path->fabric->name()), RefusalText(path->refused),
@@ -59,15 +58,15 @@ Status ContextExchange::AcceptOthers(Deadline deadline) {
     const bool member = theirs && theirs->epoch == options_.epoch &&
                         EqualInConstantTime(theirs->session_token, options_.session_token);
     return std::find_if(peers_.begin() + self_ + 1, peers_.end(), [&](const Peer& p) {
-      return member && p.address.node == NodeId{theirs->node_id} && p.endpoint == nullptr;
+      return member && p.address.node == NodeId{theirs->node_id} && p.lanes == nullptr;
     });
   };
   const EndpointOptions options{
-      window_bytes(), DataHello{options_.epoch, options_.self.value, ""}.Encode(),
+      WindowBytes(lanes_), DataHello{options_.epoch, options_.self.value, ""}.Encode(),
       [&](const std::string& hello) { return missing_peer(hello) != peers_.end(); }};
   const auto missing = [&] {
     return std::find_if(peers_.begin() + self_ + 1, peers_.end(),
-                        [](const Peer& peer) { return peer.endpoint == nullptr; });
+                        [](const Peer& peer) { return peer.lanes == nullptr; });
   };
   while (missing() != peers_.end()) {
     if (deadline.Passed())
@@ -89,57 +88,30 @@ Status ContextExchange::AcceptOthers(Deadline deadline) {
 }
 
 Status ContextExchange::Use(Peer& peer, Path path) {
-  peer.payload_checksum = NeedsPayloadChecksum(options_.payload_checksum, path.fabric->name());
-  peer.endpoint = std::move(path.endpoint);
   LAMINA_LOG_INFO("data path to compute node {}: {}", peer.address.name, path.fabric->name());
-  if (peer.endpoint->peer_window().empty()) {
-    LAMINA_ASSIGN_OR_RETURN(peer.buffer, path.fabric->Allocate(window_bytes()));
-  }
-  if (peer.endpoint->peer_window_bytes() >= window_bytes()) return OkStatus();
-  return InternalError("compute node " + peer.address.name + " offers a window of " +
-                       std::to_string(peer.endpoint->peer_window_bytes()) + " bytes, expected " +
-                       std::to_string(window_bytes()));
-}
-
-ContextExchange::Area ContextExchange::AreaOf(int batch, MessageKind kind, uint32_t number) const {
-  const auto index = static_cast<uint64_t>(batch);
-  if (kind == MessageKind::kContext) return {index * context_area_bytes(), context_area_bytes()};
-  const uint64_t behind_contexts =
-      static_cast<uint64_t>(options_.num_batches) * context_area_bytes();
-  return {behind_contexts + (2 * index + number % 2) * sum_area_bytes(), sum_area_bytes()};
+  Result<std::unique_ptr<Lanes>> lanes =
+      Lanes::Create(*path.fabric, std::move(path.endpoint), lanes_, lanes_,
+                    {options_.epoch, options_.payload_checksum});
+  if (!lanes.ok()) return lanes.status().WithContext("compute node " + peer.address.name);
+  peer.lanes = std::move(*lanes);
+  return OkStatus();
 }
 
 std::span<std::byte> ContextExchange::payload(int to, int batch, MessageKind kind) {
-  Peer& peer = peers_[static_cast<size_t>(to)];
-  const Area area =
-      AreaOf(batch, kind, Notification::Next(peer.lanes[LaneIndex(batch, kind)].sent));
-  const size_t bytes = kind == MessageKind::kContext ? options_.payload_bytes : options_.sum_bytes;
-  return Outgoing(peer).subspan(area.offset, area.bytes).subspan(sizeof(MessageHeader), bytes);
+  return peers_[static_cast<size_t>(to)].lanes->payload(kind, static_cast<uint32_t>(batch));
 }
 
 Status ContextExchange::Post(int to, int batch, StepId step, int what, size_t num_rows,
                              size_t payload_bytes, MessageKind kind) {
   Peer& peer = peers_[static_cast<size_t>(to)];
-  Lane& lane = peer.lanes[LaneIndex(batch, kind)];
-  const std::span<std::byte> payload = this->payload(to, batch, kind).first(payload_bytes);
-  lane.sent = Notification::Next(lane.sent);
-  const MessageHeader header = Seal({.kind = kind,
-                                     .epoch = options_.epoch,
-                                     .step = step.value,
-                                     .layer = static_cast<uint32_t>(what),
-                                     .num_rows = static_cast<uint32_t>(num_rows),
-                                     .number = lane.sent},
-                                    payload, peer.payload_checksum);
-  const uint64_t offset = AreaOf(batch, kind, lane.sent).offset;
-  const std::span<std::byte> message =
-      Outgoing(peer).subspan(offset, sizeof(header) + payload_bytes);
-  std::memcpy(message.data(), &header, sizeof(header));
-  const WriteOp write{message, offset};
-  const Notification announced{kind, static_cast<uint32_t>(batch), lane.sent};
+  const MessageHeader header{.step = step.value,
+                             .layer = static_cast<uint32_t>(what),
+                             .num_rows = static_cast<uint32_t>(num_rows)};
   const Deadline deadline = Deadline::After(options_.peer_timeout);
   Backoff backoff(kRoomPatience);
   while (!lost_) {
-    const Status posted = peer.endpoint->Post({&write, 1}, announced.Pack(), 0);
+    const Status posted =
+        peer.lanes->Post(kind, static_cast<uint32_t>(batch), header, payload_bytes);
     if (posted.ok()) {
       // The message is a sign of life itself.
       peer.next_sign = Clock::now() + sign_interval();
@@ -149,7 +121,7 @@ Status ContextExchange::Post(int to, int batch, StepId step, int what, size_t nu
     if (deadline.Passed()) {
       return Lose(to, "no room for " + NameOf(kind) + " of step " + std::to_string(step.value) +
                           " " + ThingOf(kind) + " " + std::to_string(what) + " to " +
-                          peer.endpoint->peer_name());
+                          peer.lanes->peer_name());
     }
     Poll();
     if (backoff.Idle()) ladder_->Sleep({}, deadline.NoLaterThan(Clock::now() + sign_interval()));
@@ -160,7 +132,7 @@ Status ContextExchange::Post(int to, int batch, StepId step, int what, size_t nu
 void ContextExchange::Poll() {
   for (int other = 0; other < num_nodes(); ++other) {
     const Peer& peer = peers_[static_cast<size_t>(other)];
-    if (peer.endpoint == nullptr) continue;
+    if (peer.lanes == nullptr) continue;
     if (!lost_) PollPeer(other);
     if (!lost_ && Clock::now() >= peer.next_sign) ShowLife(other);
   }
@@ -168,19 +140,18 @@ void ContextExchange::Poll() {
 
 void ContextExchange::PollPeer(int from) {
   Peer& peer = peers_[static_cast<size_t>(from)];
-  std::array<Event, 16> events;
-  const size_t count = peer.endpoint->Poll(events);
-  for (size_t i = 0; i < count; ++i) {
-    if (events[i].kind == Event::Kind::kPeerLost) (void)Lose(from, peer.endpoint->last_error());
-    if (events[i].kind != Event::Kind::kNotification) continue;
+  const Result<Lanes::Polled> polled = peer.lanes->Poll([](const Notification& notification) {
+    return notification.kind != MessageKind::kLink;  // kAlive is one more sign of life
+  });
+  if (!polled.ok())
+    (void)Lose(from, polled.status().message());
+  else if (polled->num_notifications > 0)
     peer.heard = Clock::now();
-    TakeNotification(from, events[i].value);
-  }
 }
 
 void ContextExchange::ShowLife(int to) {
   Peer& peer = peers_[static_cast<size_t>(to)];
-  const Status posted = peer.endpoint->Post({}, Notification{MessageKind::kAlive, 0, 0}.Pack(), 0);
+  const Status posted = peer.lanes->Signal({MessageKind::kAlive, 0, 0});
   if (posted.ok()) peer.next_sign = Clock::now() + sign_interval();
   if (posted.code() == StatusCode::kPeerLost) (void)Lose(to, posted.message());
 }
@@ -188,44 +159,20 @@ void ContextExchange::ShowLife(int to) {
 void ContextExchange::LoseIfSilent(int from, TimePoint since) {
   const auto silence = Clock::now() - std::max(since, peers_[static_cast<size_t>(from)].heard);
   if (silence < options_.peer_timeout) return;
-  (void)Lose(from, "no sign of life from " +
-                       peers_[static_cast<size_t>(from)].endpoint->peer_name() + " for " +
+  (void)Lose(from, "no sign of life from " + peers_[static_cast<size_t>(from)].lanes->peer_name() +
+                       " for " +
                        std::to_string(std::chrono::duration_cast<milliseconds>(silence).count()) +
                        " ms");
-}
-
-void ContextExchange::TakeNotification(int from, uint32_t value) {
-  const Notification notification = Notification::Unpack(value).value_or(Notification{});
-  if (notification.kind == MessageKind::kAlive) return;
-  const bool known = notification.kind == MessageKind::kContext ||
-                     (notification.kind == MessageKind::kPartialSum && options_.sum_bytes > 0);
-  if (!known || static_cast<int>(notification.slot) >= options_.num_batches) {
-    (void)Lose(from, "sent a notification that means nothing: " + std::to_string(value));
-    return;
-  }
-  Lane& lane = peers_[static_cast<size_t>(from)]
-                   .lanes[LaneIndex(static_cast<int>(notification.slot), notification.kind)];
-  const bool full = Notification::Distance(lane.taken, lane.received) == Depth(notification.kind);
-  // A notification that came twice.
-  if (full || notification.number != Notification::Next(lane.received)) {
-    ++num_stale_;
-    return;
-  }
-  lane.received = notification.number;
 }
 
 Result<std::span<const std::byte>> ContextExchange::Take(int from, int batch, StepId step, int what,
                                                          size_t num_rows, MessageKind kind) {
   Peer& peer = peers_[static_cast<size_t>(from)];
-  Lane& lane = peer.lanes[LaneIndex(batch, kind)];
-  lane.taken = Notification::Next(lane.taken);
-  const Area area = AreaOf(batch, kind, lane.taken);
-  const Result<ReceivedMessage> message =
-      Open(peer.endpoint->window().subspan(area.offset, area.bytes), kind, peer.payload_checksum);
+  const Result<ReceivedMessage> message = peer.lanes->Take(kind, static_cast<uint32_t>(batch));
   if (!message.ok()) return Lose(from, message.status().message());
   const MessageHeader& header = message->header;
-  if (std::tuple(header.epoch, header.step, header.layer, header.number) !=
-      std::tuple(options_.epoch, step.value, static_cast<uint32_t>(what), lane.taken)) {
+  if (std::tuple(header.epoch, header.step, header.layer) !=
+      std::tuple(options_.epoch, step.value, static_cast<uint32_t>(what))) {
     return Lose(from, "sent " + NameOf(kind) + " of step " + std::to_string(header.step) + " " +
                           ThingOf(kind) + " " + std::to_string(header.layer) + " where step " +
                           std::to_string(step.value) + " " + ThingOf(kind) + " " +
@@ -249,7 +196,11 @@ Status ContextExchange::Lose(int from, const std::string& why) {
   return PeerLost("compute node " + message);
 }
 
-int64_t ContextExchange::TakeStale() { return std::exchange(num_stale_, 0); }
+int64_t ContextExchange::TakeStale() {
+  int64_t num_stale = 0;
+  for (const Peer& peer : peers_) num_stale += peer.lanes == nullptr ? 0 : peer.lanes->TakeStale();
+  return num_stale;
+}
 
 std::vector<AttentionBackend::ChosenPath> ContextExchange::paths() const {
   std::vector<AttentionBackend::ChosenPath> paths;

@@ -16,7 +16,7 @@
 #include "base/status.h"
 #include "compute_node/attention_backend.h"
 #include "transport/ladder.h"
-#include "wire/wire_format.h"
+#include "wire/lanes.h"
 
 namespace lamina {
 
@@ -75,8 +75,7 @@ class ContextExchange {
   void LoseIfSilent(int from, TimePoint since);
   // Whether a message of this batch and kind is here that was not taken yet.
   bool arrived(int from, int batch, MessageKind kind = MessageKind::kContext) const {
-    const Lane& lane = peers_[static_cast<size_t>(from)].lanes[LaneIndex(batch, kind)];
-    return lane.received != lane.taken;
+    return peers_[static_cast<size_t>(from)].lanes->arrived(kind, static_cast<uint32_t>(batch));
   }
 
   // Takes the oldest message that has arrived and returns its payload, which is borrowed until the
@@ -103,63 +102,31 @@ class ContextExchange {
   // Several, so that some may be late on a busy machine.
   static constexpr int kSignsPerTimeout = 5;
 
-  // The numbers of the last messages of one batch and kind, to and from one node.
-  struct Lane {
-    uint32_t sent = 0, received = 0, taken = 0;
-  };
   struct Peer {
     ContextPeerAddress address;
-    // A copy of the peer's window, from which messages are posted; null if the window itself can be
-    // written from here (shared memory).
-    std::unique_ptr<Buffer> buffer;
-    // Declared after the buffer, whose memory it uses, so that it is destroyed first. Null for this
-    // node itself, and for a node that has not connected yet.
-    std::unique_ptr<Endpoint> endpoint;
-    bool payload_checksum = false;
+    // Null for this node itself, and for a node that has not connected yet.
+    std::unique_ptr<Lanes> lanes;
     AttentionBackend::ChosenPath path;
     TimePoint heard{};      // when something came last
     TimePoint next_sign{};  // when it needs a sign of life from this node
-    std::array<Lane, 2 * kMaxBatches> lanes{};
   };
 
   ContextExchange(const ContextExchangeOptions& options, std::shared_ptr<Ladder> ladder)
-      : options_(options), ladder_(std::move(ladder)) {}
+      : options_(options),
+        ladder_(std::move(ladder)),
+        lanes_(ContextLanes(options.num_batches, options.payload_bytes, options.sum_bytes)) {}
 
   Status Connect(Peer& peer, Deadline deadline);
   Status AcceptOthers(Deadline deadline);
   Status Use(Peer& peer, Path path);
-  static std::span<std::byte> Outgoing(const Peer& peer) {
-    return peer.buffer == nullptr ? peer.endpoint->peer_window() : peer.buffer->bytes();
-  }
   void PollPeer(int from);
   void ShowLife(int to);
-  void TakeNotification(int from, uint32_t value);
-  static size_t LaneIndex(int batch, MessageKind kind) {
-    return static_cast<size_t>(kind == MessageKind::kPartialSum ? kMaxBatches + batch : batch);
-  }
-  // How many messages of this kind and one batch may be there that were not taken.
-  static uint32_t Depth(MessageKind kind) { return kind == MessageKind::kPartialSum ? 2 : 1; }
-  struct Area {
-    uint64_t offset = 0, bytes = 0;
-  };
-  Area AreaOf(int batch, MessageKind kind, uint32_t number) const;
-  uint64_t context_area_bytes() const {
-    return WireShape::Align(sizeof(MessageHeader) + options_.payload_bytes);
-  }
-  uint64_t sum_area_bytes() const {
-    return options_.sum_bytes == 0 ? 0
-                                   : WireShape::Align(sizeof(MessageHeader) + options_.sum_bytes);
-  }
-  uint64_t window_bytes() const {
-    return (context_area_bytes() + 2 * sum_area_bytes()) *
-           static_cast<uint64_t>(options_.num_batches);
-  }
 
   const ContextExchangeOptions options_;
   const std::shared_ptr<Ladder> ladder_;
+  const std::vector<Lane> lanes_;  // to and from each of the others
   int self_ = -1;
   std::vector<Peer> peers_;  // same indices as Join's `nodes`
-  int64_t num_stale_ = 0;
   std::optional<LostNode> lost_;
 };
 

@@ -1,5 +1,6 @@
-// A compute node's connection to one memory node: the message areas in both windows, which messages
-// are under way in them, and, once the node is lost, why.
+// A compute node's connection to one memory node: the lanes between the two, from whom a reply is
+// expected, how the two devices exchange messages themselves where they can, and, once the node is
+// lost, why.
 #pragma once
 
 #include <array>
@@ -13,7 +14,7 @@
 #include "compute_node/attention_backend.h"
 #include "compute_node/device_link.h"
 #include "transport/ladder.h"
-#include "wire/wire_format.h"
+#include "wire/lanes.h"
 
 namespace lamina {
 
@@ -51,7 +52,7 @@ class MemoryPeer {
   const std::string& name() const { return address_.name; }
   const WireShape& wire() const { return wire_; }
   const AttentionBackend::ChosenPath& path() const { return path_; }
-  const std::string& peer_name() const { return endpoint_->peer_name(); }
+  const std::string& peer_name() const { return lanes_->peer_name(); }
 
   bool lost() const { return lost_; }
   const std::string& why() const { return why_; }
@@ -62,81 +63,60 @@ class MemoryPeer {
   // messages go through the calls below.
   DeviceLink* link() const { return is_linked_ ? link_.get() : nullptr; }
 
-  // A decode message: the caller fills the payload, then posts it. With WireShape::overlap it has
-  // two parts, and PostQueries posts the first one, q. Returns kTryAgain if there is no room now;
-  // the caller polls and then posts again. Other errors mean that the node is lost. The reply will
-  // come here, or to the compute node that header.reply_to names. REQUIRES: not asked(batch).
-  std::span<std::byte> query_payload(int batch);
-  Status PostQueries(int batch, MessageHeader header, size_t payload_bytes);
-  std::span<std::byte> decode_payload(int batch);
-  Status PostDecode(int batch, MessageHeader header, size_t payload_bytes);
-  // Expects the reply to a message that another compute node has posted.
-  void ExpectReply(int batch) { decodes_[static_cast<size_t>(batch)].asked = true; }
-  // Whether a reply is expected that was not taken yet.
-  bool asked(int batch) const { return decodes_[static_cast<size_t>(batch)].asked; }
-  // Whether a reply is in the window that was not taken yet.
-  bool replied(int batch) const { return decodes_[static_cast<size_t>(batch)].replied; }
+  // A message to the node: the caller fills the payload, then posts it. The slot is a batch, or for
+  // kPush one that FreePushSlot returned. With WireShape::overlap a decode message has two parts:
+  // kQueries, which is posted first, and kDecode. Returns kTryAgain if there is no room now; the
+  // caller polls and then posts again. Other errors mean that the node is lost. The reply to
+  // kDecode will come here, or to the compute node that header.reply_to names. REQUIRES: for decode
+  // messages, not asked(batch).
+  std::span<std::byte> payload(MessageKind kind, int slot) {
+    return lanes_->payload(kind, static_cast<uint32_t>(slot));
+  }
+  Status Post(MessageKind kind, int slot, const MessageHeader& header, size_t payload_bytes);
 
+  // Expects the reply to a message that another compute node has posted.
+  void ExpectReply(int batch) { asked_[static_cast<size_t>(batch)] = true; }
+  // Whether a reply is expected that was not taken yet.
+  bool asked(int batch) const { return asked_[static_cast<size_t>(batch)]; }
+  // Whether a reply is in the window that was not taken yet.
+  bool replied(int batch) const {
+    return lanes_->arrived(MessageKind::kReply, static_cast<uint32_t>(batch));
+  }
   // Takes the reply, which is then no longer asked(). Borrowed until the node is asked for the
   // batch again, by whichever compute node. kCorrupt if the message is damaged or does not answer
   // that of `step` and `layer`. REQUIRES: replied(batch).
   Result<ReceivedMessage> TakeReply(int batch, StepId step, int layer);
   // No reply is expected any more.
-  void Forget(int batch) { decodes_[static_cast<size_t>(batch)].asked = false; }
+  void Forget(int batch) { asked_[static_cast<size_t>(batch)] = false; }
 
-  // A push: the caller takes a free slot, fills its payload and posts it, with the same errors as
-  // for decode messages.
+  // A slot whose last push is stored.
   std::optional<int> FreePushSlot() const;
-  std::span<std::byte> push_payload(int slot);
-  Status PostPush(int slot, MessageHeader header, size_t payload_bytes);
   bool pushing() const;  // whether a push is not stored yet
 
   // Takes what has come and lets the link post its messages; returns whether anything happened.
   bool Poll();
   // The number of notifications that came twice since the last call.
-  int64_t TakeStale();
+  int64_t TakeStale() { return lanes_->TakeStale(); }
 
  private:
-  struct DecodeArea {
-    uint32_t sent = 0, received = 0;  // numbers of the last message and the last reply
-    bool asked = false, replied = false;
-  };
-  struct PushArea {
-    uint32_t number = 0;
-    bool busy = false;
-  };
-
   MemoryPeer(const MemoryPeerAddress& address, const WireShape& wire, uint64_t epoch)
       : address_(address), wire_(wire), epoch_(epoch) {}
-  Status Post(const Notification& announced, MessageHeader header, std::span<std::byte> area,
-              size_t payload_bytes, uint64_t offset);
-  void TakeNotification(uint32_t value);
+  // Takes a notification; false if a memory node has no reason to send it.
+  bool Understands(const Notification& notification);
   // Joins the link with the memory node's device. kUnimplemented says why it is not used.
   // `asked_for`: the cluster file demands device polling.
   Status Link(bool asked_for, Ladder& ladder, Deadline deadline);
-  uint64_t decode_offset(int batch) const {
-    return wire_.overlap ? wire_.second_part_offset(batch) : wire_.decode_offset(batch);
-  }
-  std::span<std::byte> outgoing() const {
-    return buffer_ == nullptr ? endpoint_->peer_window() : buffer_->bytes();
-  }
 
   const MemoryPeerAddress address_;
   const WireShape wire_;
   const uint64_t epoch_;
-  // A copy of the peer's window, from which messages are posted; null if the window itself can be
-  // written from here (shared memory).
-  std::unique_ptr<Buffer> buffer_;
   std::unique_ptr<DeviceLink> link_;
-  // Declared after the buffer and the link, whose memory it uses, so that it is destroyed first.
-  std::unique_ptr<Endpoint> endpoint_;
+  // Declared after the link, whose memory its connection uses, so that it is destroyed first.
+  std::unique_ptr<Lanes> lanes_;
   std::optional<bool> link_answer_;  // of the memory node to kLink
   bool is_linked_ = false;
   AttentionBackend::ChosenPath path_;
-  bool payload_checksum_ = false;
-  std::array<DecodeArea, kMaxBatches> decodes_{};
-  std::array<PushArea, kPushSlots> pushes_{};
-  int64_t num_stale_ = 0;
+  std::array<bool, kMaxBatches> asked_{};
   bool lost_ = false;
   std::string why_;
 };

@@ -369,18 +369,18 @@ void RemoteAttention::MarkPosted(PeerRows& rows) const {
 }
 
 void RemoteAttention::SendQueries(Batch& batch, size_t to, NodeId taker) {
-  std::byte* const begin = peer(to).query_payload(batch.number).data();
+  std::byte* const begin = peer(to).payload(MessageKind::kQueries, batch.number).data();
   const PackedParts q{batch.q, HeadsOf(to, batch.by_peer[to].decode_rows),
                       peer(to).wire().wire_dtype};
   const auto bytes = static_cast<size_t>(device_.Pack({&q, 1}, begin) - begin);
   Send(batch, to, taker, "room to send q", bytes, [&](const MessageHeader& header) {
     MarkPosted(batch.by_peer[to]);
-    return peer(to).PostQueries(batch.number, header, bytes);
+    return peer(to).Post(MessageKind::kQueries, batch.number, header, bytes);
   });
 }
 
 void RemoteAttention::SendDecode(Batch& batch, size_t to, NodeId taker) {
-  std::byte* const begin = peer(to).decode_payload(batch.number).data();
+  std::byte* const begin = peer(to).payload(MessageKind::kDecode, batch.number).data();
   const PeerRows& rows = batch.by_peer[to];
   const WireShape& wire = peer(to).wire();
   const RowParts stored = KvHeadsOf(to, rows.stored_rows);
@@ -393,7 +393,7 @@ void RemoteAttention::SendDecode(Batch& batch, size_t to, NodeId taker) {
   const auto bytes = static_cast<size_t>(device_.Pack(packed, begin) - begin);
   Send(batch, to, taker, "room to send q, k and v", bytes, [&](const MessageHeader& header) {
     if (!options_.wire.overlap) MarkPosted(batch.by_peer[to]);
-    return peer(to).PostDecode(batch.number, header, bytes);
+    return peer(to).Post(MessageKind::kDecode, batch.number, header, bytes);
   });
   if (taker != NodeId{} && !peer(to).lost())
     asked_.push_back({peer(to).address().node, batch.by_peer[to].posted_ns});
@@ -507,11 +507,11 @@ void RemoteAttention::PushRows(Batch& batch, size_t to, size_t first, size_t cou
   const RowParts rows = KvHeadsOf(to, std::span(batch.by_peer[to].prefill).subspan(first, count));
   const std::array<PackedParts, 2> kv = {PackedParts{batch.k, rows, dtype},
                                          PackedParts{batch.v, rows, dtype}};
-  std::byte* const payload = peer(to).push_payload(*slot).data();
+  std::byte* const payload = peer(to).payload(MessageKind::kPush, *slot).data();
   const auto bytes = static_cast<size_t>(device_.Pack(kv, payload) - payload);
   Status posted;
   WaitFor(batch, to, "room to push k and v", [&] {
-    posted = peer(to).PostPush(*slot, Header(batch, first, count), bytes);
+    posted = peer(to).Post(MessageKind::kPush, *slot, Header(batch, first, count), bytes);
     return posted.code() != StatusCode::kTryAgain;
   });
   if (!posted.ok()) {

@@ -277,44 +277,37 @@ float* AttentionService::Lse(const MessageHeader& header, size_t row, std::byte*
                                   row * wire_.lse_row_bytes());
 }
 
-size_t AttentionService::Decode(const ReceivedMessage& message, uint32_t number,
-                                std::span<std::byte> reply, bool payload_checksum) {
+AttentionService::Reply AttentionService::Decode(const ReceivedMessage& message,
+                                                 std::span<std::byte> out) {
   const TimePoint start = Clock::now();
   times_.BeginWork();
   ForgetBefore(StepId{message.header.step});
   const Result<std::span<const Row>> rows = RowsOf(message.header, /*prefill=*/false);
   FailedRows failed;
-  const Status status = rows.ok()
-                            ? Attend(message, *rows, reply.data() + sizeof(MessageHeader), failed)
-                            : rows.status();
+  const Status status = rows.ok() ? Attend(message, *rows, out.data(), failed) : rows.status();
   attention_us_ += std::chrono::duration_cast<microseconds>(Clock::now() - start).count();
-  return Answer({message.header, status, failed}, number, reply, payload_checksum);
+  return Answer({message.header, status, failed}, out);
 }
 
-size_t AttentionService::Answer(Outcome answer, uint32_t number, std::span<std::byte> reply,
-                                bool payload_checksum) {
+AttentionService::Reply AttentionService::Answer(Outcome answer, std::span<std::byte> out) {
   const MessageHeader& asked = answer.asked;
   Status& status = answer.status;
   const size_t num_failed = answer.failed.rows.size();
   // If no row has an output, the whole message has failed: a status says so in fewer bytes.
   if (status.ok() && num_failed > 0 && num_failed == asked.num_rows) status = answer.failed.why;
-  MessageHeader header{.kind = MessageKind::kReply,
-                       .status = static_cast<uint16_t>(status.code()),
-                       .epoch = epoch_,
+  MessageHeader header{.status = static_cast<uint16_t>(status.code()),
                        .step = asked.step,
                        .layer = asked.layer,
                        .first_row = asked.first_row,
-                       .num_rows = asked.num_rows,
-                       .number = number};
-  const std::span<std::byte> payload = reply.subspan(sizeof(MessageHeader));
+                       .num_rows = asked.num_rows};
   size_t bytes = asked.num_rows * (wire_.q_row_bytes() +
                                    ((asked.flags & kWantsLse) != 0 ? wire_.lse_row_bytes() : 0));
   if (!status.ok()) {
     bytes = std::min<size_t>(status.message().size(), WireShape::kMaxErrorBytes);
-    std::memcpy(payload.data(), status.message().data(), bytes);
+    std::memcpy(out.data(), status.message().data(), bytes);
   } else if (num_failed > 0) {
     header.flags |= kFailedRows;
-    bytes += answer.failed.Write(payload.subspan(bytes));
+    bytes += answer.failed.Write(out.subspan(bytes));
   }
   if (const auto step = steps_.find(StepId{header.step});
       step != steps_.end() && (asked.flags & kLastLayer) != 0)
@@ -322,45 +315,40 @@ size_t AttentionService::Answer(Outcome answer, uint32_t number, std::span<std::
   const ReplyTimes times = times_.Take(answer.attended_before_ns);
   if ((asked.flags & kTimes) != 0) {
     header.flags |= kTimes;
-    std::memcpy(payload.data() + bytes, &times, sizeof(times));
+    std::memcpy(out.data() + bytes, &times, sizeof(times));
     bytes += sizeof(times);
   }
-  // The header goes in last, because its checksum covers the size and the payload's checksum.
-  header = Seal(header, payload.first(bytes), payload_checksum);
-  std::memcpy(reply.data(), &header, sizeof(header));
   computed_rows_ += header.num_rows;
   ++attention_messages_;
   times_.EndWork();
-  return sizeof(header) + bytes;
+  return {header, bytes};
 }
 
 AttentionService::Begun AttentionService::Begin(const ReceivedMessage& queries,
-                                                std::span<std::byte> reply) {
+                                                std::span<std::byte> out) {
   const TimePoint start = Clock::now();
   times_.BeginWork();
   ForgetBefore(StepId{queries.header.step});
   Begun begun;
   begun.queries = queries;
-  begun.status = AttendStored(begun, reply.data() + sizeof(MessageHeader));
+  begun.status = AttendStored(begun, out.data());
   attention_us_ += std::chrono::duration_cast<microseconds>(Clock::now() - start).count();
   begun.attended_ns = times_.EndWork();
   return begun;
 }
 
-size_t AttentionService::End(Begun& begun, const ReceivedMessage& keys_values, uint32_t number,
-                             std::span<std::byte> reply, bool payload_checksum,
-                             const PostEarly& post_early) {
+AttentionService::Reply AttentionService::End(Begun& begun, const ReceivedMessage& keys_values,
+                                              std::span<std::byte> out,
+                                              const PostEarly& post_early) {
   const TimePoint start = Clock::now();
   times_.BeginWork();
-  if (begun.status.ok())
-    begun.status = AttendRest(begun, keys_values, reply.data() + sizeof(MessageHeader), post_early);
+  if (begun.status.ok()) begun.status = AttendRest(begun, keys_values, out.data(), post_early);
   // If no row has an output, Answer writes an error message over outputs that were posted, so these
   // bytes have to be posted again.
   if (!begun.status.ok() || begun.failed.rows.size() == begun.queries.header.num_rows)
     begun.early_bytes = 0;
   attention_us_ += std::chrono::duration_cast<microseconds>(Clock::now() - start).count();
-  return Answer({begun.queries.header, begun.status, begun.failed, begun.attended_ns}, number,
-                reply, payload_checksum);
+  return Answer({begun.queries.header, begun.status, begun.failed, begun.attended_ns}, out);
 }
 
 Status AttentionService::AttendStored(Begun& begun, std::byte* out) {
@@ -444,8 +432,8 @@ Status AttentionService::AttendRest(Begun& begun, const ReceivedMessage& keys_va
   if (!queries_.empty()) store_->AttendMore(attention_, layer, wire_.wire_dtype, queries_);
   // Posting early gains nothing if there is nothing left to compute.
   if (rest.empty()) return OkStatus();
-  const std::span<const std::byte> early(out, begun.num_rows * q_bytes);
-  if (!early.empty() && post_early(early)) begun.early_bytes = early.size();
+  const size_t early_bytes = begun.num_rows * q_bytes;
+  if (early_bytes > 0 && post_early(early_bytes)) begun.early_bytes = early_bytes;
   store_->Attend(attention_, layer, wire_.wire_dtype, rest);
   return OkStatus();
 }

@@ -63,13 +63,16 @@ class AttentionService {
   // The newest step whose order is here. Messages of later steps have to wait.
   StepId newest_step() const { return newest_step_; }
 
-  // Carries out a decode message and writes the whole reply to `reply`: header and payload, with a
-  // checksum of the payload if `payload_checksum`. Returns the size of the reply in bytes. `number`
-  // is the reply's MessageHeader::number. Failures are answered in the reply, with a message: in
-  // its status if they concern all rows, else as FailedRows. REQUIRES: `reply` has
-  // WireShape::reply_area_bytes().
-  size_t Decode(const ReceivedMessage& message, uint32_t number, std::span<std::byte> reply,
-                bool payload_checksum);
+  // A reply whose payload was written: what it says in its header, except what the connection fills
+  // in (Lanes::Post).
+  struct Reply {
+    MessageHeader header;
+    size_t payload_bytes = 0;
+  };
+  // Carries out a decode message and writes the payload of the reply to `out`. Failures are
+  // answered in the reply, with a message: in its status if they concern all rows, else as
+  // FailedRows. REQUIRES: `out` has the payload of WireShape::reply_area_bytes().
+  Reply Decode(const ReceivedMessage& message, std::span<std::byte> out);
 
   // Begin and End do the same for a decode message in two parts (WireShape::overlap). Begin, called
   // with q, attends over the tokens that are stored already, for most rows. End, called with k and
@@ -92,10 +95,10 @@ class AttentionService {
     FailedRows failed;
   };
   // Posts the outputs, the first bytes of the reply's payload, or does not; returns whether it did.
-  using PostEarly = std::function<bool(std::span<const std::byte> outputs)>;
-  Begun Begin(const ReceivedMessage& queries, std::span<std::byte> reply);
-  size_t End(Begun& begun, const ReceivedMessage& keys_values, uint32_t number,
-             std::span<std::byte> reply, bool payload_checksum, const PostEarly& post_early);
+  using PostEarly = std::function<bool(size_t bytes)>;
+  Begun Begin(const ReceivedMessage& queries, std::span<std::byte> out);
+  Reply End(Begun& begun, const ReceivedMessage& keys_values, std::span<std::byte> out,
+            const PostEarly& post_early);
 
   // Stores the K and V of a push message. kNotFound if there is no order for its step, or if rows
   // were dropped because they are late or their sequences are unknown; kCorrupt if the message or
@@ -172,9 +175,8 @@ class AttentionService {
     const FailedRows& failed;
     int64_t attended_before_ns = 0;  // how long the message's first part took
   };
-  // Completes and seals the reply, in which the outputs are already. Returns its size in bytes.
-  size_t Answer(Outcome outcome, uint32_t number, std::span<std::byte> reply,
-                bool payload_checksum);
+  // Completes the payload, in which the outputs are already.
+  Reply Answer(Outcome outcome, std::span<std::byte> out);
   Status Attend(const ReceivedMessage& message, std::span<const Row> rows, std::byte* out,
                 FailedRows& failed);
   // Stores k and v of the row's token if it gets a slot here. Returns the slots that the row

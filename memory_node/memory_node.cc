@@ -24,6 +24,9 @@ namespace {
 // Most events of the control channel that are handled before the data path has its turn: who floods
 // the one does not stop the other.
 constexpr int kEventsPerTurn = 64;
+// More than a compute node can have under way: a message in each area, and a link.
+constexpr size_t kMostNotifications = 3 * kMaxBatches;
+static_assert(kMostNotifications > 2 * kMaxBatches + kPushSlots + 1);
 // The longest sleep of the loop in a session.
 constexpr auto kHouseKeeping = std::chrono::seconds(1);
 // How often to look for replies of the device that are to be posted: the device wakes nobody.
@@ -289,31 +292,20 @@ bool MemoryNode::AcceptPeers() {
       LAMINA_LOG_WARN("accepting a compute node: {}{}", path.status().ToString(), *rest);
     return false;
   }
-  Endpoint& endpoint = *path->endpoint;
-  const std::optional<DataHello> hello = DataHello::Decode(endpoint.peer_hello());
-  if (!IsMember(hello) || endpoint.peer_window_bytes() < session.wire.compute_window_bytes()) {
-    LAMINA_LOG_WARN("refused a peer at {}: its window of {} bytes is too small for this session",
-                    endpoint.peer_name(), endpoint.peer_window_bytes());
+  const std::optional<DataHello> hello = DataHello::Decode(path->endpoint->peer_hello());
+  if (!IsMember(hello)) return true;
+  const std::string peer_name = path->endpoint->peer_name();
+  Result<std::unique_ptr<Lanes>> lanes =
+      Lanes::Create(*path->fabric, std::move(path->endpoint), ReplyLanes(session.wire),
+                    DecodeLanes(session.wire), {session.epoch, session.payload_checksum});
+  if (!lanes.ok()) {
+    LAMINA_LOG_WARN("refused a compute node at {}: {}", peer_name, lanes.status().ToString());
     return true;
   }
-  std::unique_ptr<Buffer> buffer;
-  if (endpoint.peer_window().empty()) {
-    Result<std::unique_ptr<Buffer>> reply =
-        path->fabric->Allocate(session.wire.compute_window_bytes());
-    if (!reply.ok()) {
-      LAMINA_LOG_ERROR("no memory for a reply buffer: {}", reply.status().ToString());
-      return true;
-    }
-    buffer = std::move(*reply);
-  }
-  LAMINA_LOG_INFO("a compute node connected over {} from {}", path->fabric->name(),
-                  endpoint.peer_name());
-  const bool checksum = NeedsPayloadChecksum(session.payload_checksum, path->fabric->name());
+  LAMINA_LOG_INFO("a compute node connected over {} from {}", path->fabric->name(), peer_name);
   ComputePeer& peer = session.peers.emplace_back();
-  peer.reply = std::move(buffer);
-  peer.endpoint = std::move(path->endpoint);
+  peer.lanes = std::move(*lanes);
   peer.node = NodeId{hello->node_id};
-  peer.payload_checksum = checksum;
   return true;
 }
 
@@ -323,44 +315,25 @@ bool MemoryNode::IsMember(const std::optional<DataHello>& hello) const {
 }
 
 bool MemoryNode::PollPeer(ComputePeer& peer) {
-  std::array<Event, 16> events;
-  const size_t count = peer.endpoint->Poll(events);
-  for (size_t i = 0; i < count; ++i) {
-    if (events[i].kind == Event::Kind::kNotification) {
-      const std::optional<Notification> notification = Notification::Unpack(events[i].value);
-      if (!notification || !HasArea(*notification)) {
-        LAMINA_LOG_ERROR("compute node at {} sent notification {:#x}, which means nothing",
-                         peer.endpoint->peer_name(), events[i].value);
-        peer.lost = true;
-      } else {
-        peer.notifications.push_back(*notification);
-        if (notification->kind ==
-            (session_->wire.overlap ? MessageKind::kQueries : MessageKind::kDecode))
-          peer.noticed_ns[notification->slot] = NowNs();
-      }
-    }
-    if (events[i].kind == Event::Kind::kPeerLost) {
-      LAMINA_LOG_WARN("compute node at {} is gone: {}", peer.endpoint->peer_name(),
-                      peer.endpoint->last_error());
-      peer.lost = true;
-    }
-  }
+  const MessageKind begins = session_->wire.overlap ? MessageKind::kQueries : MessageKind::kDecode;
+  const Result<Lanes::Polled> polled = peer.lanes->Poll([&](const Notification& notification) {
+    peer.notifications.push_back(notification);
+    if (notification.kind == begins) peer.noticed_ns[notification.slot] = NowNs();
+    return notification.kind != MessageKind::kAlive &&
+           peer.notifications.size() <= kMostNotifications;
+  });
+  if (!polled.ok()) Lose(peer, polled.status());
+  for (int64_t left = peer.lanes->TakeStale(); left > 0; --left) session_->service->CountStale();
   const AheadAttention* const ahead = peer.joined ? session_->service->ahead() : nullptr;
   if (!peer.lost && ahead != nullptr && ahead->gave_up()) {
-    LAMINA_LOG_ERROR(
-        "compute node at {}: a message to the device did not come in time, or was about something "
-        "else than ordered",
-        peer.endpoint->peer_name());
-    peer.lost = true;
+    Lose(peer, Corrupt("a message to the device did not come in time, or was about something else "
+                       "than ordered"));
   }
   if (peer.lost && ahead != nullptr) session_->service->ahead()->GiveUp();
-  bool busy = count > 0;
+  bool busy = !polled.ok() || polled->num_events > 0;
   if (!peer.lost && peer.joined) {
-    const Result<bool> left = session_->service->ahead()->Carry(*peer.endpoint);
-    if (!left.ok())
-      LAMINA_LOG_ERROR("replies of the device to the compute node at {}: {}",
-                       peer.endpoint->peer_name(), left.status().ToString());
-    peer.lost |= !left.ok();
+    const Result<bool> left = session_->service->ahead()->Carry(peer.lanes->endpoint());
+    if (!left.ok()) Lose(peer, left.status().WithContext("replies of the device"));
     busy |= !left.ok() || *left;
   }
   while (!peer.lost && !peer.notifications.empty() &&
@@ -371,36 +344,6 @@ bool MemoryNode::PollPeer(ComputePeer& peer) {
   return busy;
 }
 
-bool MemoryNode::HasArea(const Notification& notification) const {
-  return notification.kind == MessageKind::kPush || notification.kind == MessageKind::kLink ||
-         ((notification.kind == MessageKind::kDecode ||
-           (notification.kind == MessageKind::kQueries && session_->wire.overlap)) &&
-          static_cast<int>(notification.slot) < session_->wire.num_batches);
-}
-
-std::span<const std::byte> MemoryNode::AreaOf(const ComputePeer& peer,
-                                              const Notification& notification) const {
-  const WireShape& wire = session_->wire;
-  const std::span<const std::byte> window = peer.endpoint->window();
-  const int slot = static_cast<int>(notification.slot);
-  if (notification.kind == MessageKind::kPush)
-    return window.subspan(wire.push_offset(slot), wire.push_area_bytes());
-  if (!wire.overlap) return window.subspan(wire.decode_offset(slot), wire.decode_area_bytes());
-  const uint64_t first = wire.decode_offset(slot), second = wire.second_part_offset(slot);
-  if (notification.kind == MessageKind::kQueries) return window.subspan(first, second - first);
-  return window.subspan(second, wire.second_part_bytes());
-}
-
-Result<ReceivedMessage> MemoryNode::OpenArea(const ComputePeer& peer,
-                                             const Notification& notification) const {
-  LAMINA_ASSIGN_OR_RETURN(
-      const ReceivedMessage message,
-      lamina::Open(AreaOf(peer, notification), notification.kind, peer.payload_checksum));
-  if (message.header.number == notification.number) return message;
-  return Corrupt("message " + std::to_string(message.header.number) + " stands where message " +
-                 std::to_string(notification.number) + " was announced");
-}
-
 // Returns false if the message has to wait for its order.
 bool MemoryNode::HandleNotification(ComputePeer& peer, const Notification& notification) {
   Session& session = *session_;
@@ -408,54 +351,51 @@ bool MemoryNode::HandleNotification(ComputePeer& peer, const Notification& notif
     HandleLink(peer, notification.slot != 0);
     return true;
   }
-  if (peer.joined && notification.kind != MessageKind::kPush) {
-    LAMINA_LOG_ERROR("compute node at {}: a decode message by another way than agreed on",
-                     peer.endpoint->peer_name());
-    peer.lost = true;
+  const auto [kind, slot, number] = notification;
+  if (peer.joined && kind != MessageKind::kPush) {
+    Lose(peer, Corrupt("a decode message by another way than agreed on"));
     return true;
   }
-  uint32_t& handled = notification.kind == MessageKind::kPush ? peer.push_number[notification.slot]
-                      : notification.kind == MessageKind::kQueries
-                          ? peer.queries_number[notification.slot]
-                          : peer.decode_number[notification.slot];
-  // A notification that came twice: its area may hold a later message by now, so do not read it.
-  if (notification.number != Notification::Next(handled)) {
+  // The first part of a decode message came behind the second, which was read together with it.
+  if (kind == MessageKind::kQueries && peer.lanes->taken(kind, slot) == number) {
     session.service->CountStale();
     return true;
   }
-  const Result<ReceivedMessage> message = OpenArea(peer, notification);
+  const Result<ReceivedMessage> message = peer.lanes->Peek(kind, slot);
   if (!message.ok()) {
-    LAMINA_LOG_ERROR("compute node at {}: {}", peer.endpoint->peer_name(),
-                     message.status().ToString());
-    // The peer's bytes cannot be trusted any more. It sees the connection close, and fails the rows
-    // that it has asked for.
-    peer.lost = true;
+    // It sees the connection close, and fails the rows that it has asked for.
+    Lose(peer, message.status());
     return true;
   }
   if (message->header.epoch == session.epoch &&
       StepId{message->header.step} > session.service->newest_step())
     return false;
-  handled = notification.number;
+  peer.lanes->Drop(kind, slot);
   const bool stale = session.service->IsStale(message->header);
   if (stale) session.service->CountStale();
-  if (notification.kind == MessageKind::kPush) {
-    HandlePush(peer, *message, notification, stale);
+  if (kind == MessageKind::kPush) {
+    HandlePush(peer, *message, slot, stale);
   } else if (!stale) {
-    HandleDecode(peer, *message, notification);
+    HandleDecode(peer, *message, slot);
   }
   return true;
+}
+
+// Nothing of the peer is believed any more; the endpoint goes with it.
+void MemoryNode::Lose(ComputePeer& peer, const Status& why) {
+  const std::string& name = peer.lanes->peer_name();
+  if (why.code() == StatusCode::kPeerLost)
+    LAMINA_LOG_WARN("the compute node at {} is lost: {}", name, why.message());
+  else
+    LAMINA_LOG_ERROR("the compute node at {} is lost: {}", name, why.ToString());
+  peer.lost = true;
 }
 
 // There are never more answers in flight than areas that the compute node may fill, which is far
 // below Limits::max_outstanding. So the queue is never full, and any failure means that the compute
 // node is gone.
-void MemoryNode::Answer(ComputePeer& peer, std::span<const WriteOp> writes,
-                        const Notification& notification) {
-  const Status posted = peer.endpoint->Post(writes, notification.Pack(), 0);
-  if (posted.ok()) return;
-  LAMINA_LOG_WARN("answering the compute node at {}: {}", peer.endpoint->peer_name(),
-                  posted.ToString());
-  peer.lost = true;
+void MemoryNode::LoseUnless(ComputePeer& peer, const Status& posted) {
+  if (!posted.ok()) Lose(peer, posted);
 }
 
 // The compute node says whether its device reaches this node's device window. The answer says
@@ -464,8 +404,9 @@ void MemoryNode::HandleLink(ComputePeer& peer, bool wanted) {
   Session& session = *session_;
   bool joins = wanted && session.offered != nullptr && session.service->newest_step() == StepId{};
   if (joins) {
-    const DeviceWindow theirs = peer.endpoint->peer_device_window();
-    const bool is_reached = theirs.descriptor >= 0 || peer.endpoint->posts_to_device();
+    const Endpoint& endpoint = peer.lanes->endpoint();
+    const DeviceWindow theirs = endpoint.peer_device_window();
+    const bool is_reached = theirs.descriptor >= 0 || endpoint.posts_to_device();
     const Status joined = is_reached ? session.offered->Join(theirs)
                                      : Unimplemented("the compute node's device cannot be reached");
     if (!joined.ok())
@@ -474,40 +415,36 @@ void MemoryNode::HandleLink(ComputePeer& peer, bool wanted) {
   }
   if (joins) {
     LAMINA_LOG_INFO("the device polls for messages of the compute node at {}",
-                    peer.endpoint->peer_name());
+                    peer.lanes->peer_name());
     session.service->Use(std::move(session.offered));
     peer.joined = true;
   }
-  Answer(peer, {}, {MessageKind::kLink, joins ? 1u : 0u, 1});
+  LoseUnless(peer, peer.lanes->Signal({MessageKind::kLink, joins ? 1u : 0u, 1}));
 }
 
-void MemoryNode::HandlePush(ComputePeer& peer, const ReceivedMessage& message,
-                            const Notification& notification, bool stale) {
+void MemoryNode::HandlePush(ComputePeer& peer, const ReceivedMessage& message, uint32_t slot,
+                            bool stale) {
   AttentionService& service = *session_->service;
   service.times().BeginWork();
   if (Status stored = stale ? OkStatus() : service.Push(message);
       stored.code() == StatusCode::kCorrupt)
     LAMINA_LOG_ERROR("push: {}", stored.message());
   service.times().EndWork();
-  Answer(peer, {}, {MessageKind::kPushDone, notification.slot, notification.number});
+  LoseUnless(peer, peer.lanes->Acknowledge(slot));
 }
 
 // Attends, and replies to the compute node that runs the next slice.
-void MemoryNode::HandleDecode(ComputePeer& peer, const ReceivedMessage& message,
-                              const Notification& notification) {
+void MemoryNode::HandleDecode(ComputePeer& peer, const ReceivedMessage& message, uint32_t slot) {
   ComputePeer* const taker = TakerOf(peer, message.header);
   if (taker == nullptr) return;
-  const int slot = static_cast<int>(notification.slot);
   AttentionService& service = *session_->service;
-  if (notification.kind == MessageKind::kQueries) return BeginDecode(peer, *taker, message, slot);
-  service.times().Noticed(peer.noticed_ns[notification.slot]);
-  if (session_->wire.overlap) return EndDecode(peer, *taker, message, notification);
-  const std::span<std::byte> reply = ReplyArea(*taker, slot);
-  uint32_t& number = taker->reply_number[notification.slot];
-  number = Notification::Next(number);
-  const WriteOp write{reply.first(service.Decode(message, number, reply, taker->payload_checksum)),
-                      session_->wire.reply_offset(slot)};
-  Answer(*taker, {&write, 1}, {MessageKind::kReply, notification.slot, number});
+  if (message.header.kind == MessageKind::kQueries) return BeginDecode(peer, *taker, message, slot);
+  service.times().Noticed(peer.noticed_ns[slot]);
+  if (session_->wire.overlap) return EndDecode(peer, *taker, message, slot);
+  const AttentionService::Reply reply =
+      service.Decode(message, taker->lanes->payload(MessageKind::kReply, slot));
+  LoseUnless(*taker,
+             taker->lanes->Post(MessageKind::kReply, slot, reply.header, reply.payload_bytes));
 }
 
 MemoryNode::ComputePeer* MemoryNode::TakerOf(ComputePeer& peer, const MessageHeader& header) {
@@ -521,50 +458,27 @@ MemoryNode::ComputePeer* MemoryNode::TakerOf(ComputePeer& peer, const MessageHea
   return nullptr;
 }
 
-std::span<std::byte> MemoryNode::ReplyArea(const ComputePeer& peer, int slot) const {
-  return peer.outgoing().subspan(session_->wire.reply_offset(slot),
-                                 session_->wire.reply_area_bytes());
-}
-
-void MemoryNode::BeginDecode(ComputePeer& peer, const ComputePeer& taker,
-                             const ReceivedMessage& queries, int slot) {
-  peer.begun[static_cast<size_t>(slot)] = session_->service->Begin(queries, ReplyArea(taker, slot));
+void MemoryNode::BeginDecode(ComputePeer& peer, ComputePeer& taker, const ReceivedMessage& queries,
+                             uint32_t slot) {
+  peer.begun[slot] =
+      session_->service->Begin(queries, taker.lanes->payload(MessageKind::kReply, slot));
 }
 
 void MemoryNode::EndDecode(ComputePeer& peer, ComputePeer& taker, const ReceivedMessage& message,
-                           const Notification& notification) {
-  const int slot = static_cast<int>(notification.slot);
+                           uint32_t slot) {
   // The notification of q has not come. A peer's posts are written in order, so q is here all the
-  // same; OpenArea checks that it is the one that belongs to this message.
-  if (peer.queries_number[notification.slot] != notification.number) {
-    const Result<ReceivedMessage> queries =
-        OpenArea(peer, {MessageKind::kQueries, notification.slot, notification.number});
-    if (!queries.ok()) {
-      LAMINA_LOG_ERROR("compute node at {}: {}", peer.endpoint->peer_name(),
-                       queries.status().ToString());
-      peer.lost = true;
-      return;
-    }
-    peer.queries_number[notification.slot] = notification.number;
+  // same; Take checks that it is the one that belongs to this message.
+  if (peer.lanes->taken(MessageKind::kQueries, slot) != message.header.number) {
+    const Result<ReceivedMessage> queries = peer.lanes->Take(MessageKind::kQueries, slot);
+    if (!queries.ok()) return Lose(peer, queries.status());
     BeginDecode(peer, taker, *queries, slot);
   }
-  AttentionService::Begun& begun = peer.begun[notification.slot];
-  const std::span<std::byte> reply = ReplyArea(taker, slot);
-  const uint64_t offset = session_->wire.reply_offset(slot),
-                 payload_offset = offset + sizeof(MessageHeader);
-  const auto post_early = [&](std::span<const std::byte> outputs) {
-    const WriteOp write{outputs, payload_offset};
-    return taker.endpoint->Post({&write, 1}, std::nullopt, 0).ok();
-  };
-  uint32_t& number = taker.reply_number[notification.slot];
-  number = Notification::Next(number);
-  const std::span<const std::byte> whole = reply.first(
-      session_->service->End(begun, message, number, reply, taker.payload_checksum, post_early));
-  const std::array<WriteOp, 2> writes = {
-      WriteOp{whole.first(sizeof(MessageHeader)), offset},
-      WriteOp{whole.subspan(sizeof(MessageHeader) + begun.early_bytes),
-              payload_offset + begun.early_bytes}};
-  Answer(taker, writes, {MessageKind::kReply, notification.slot, number});
+  AttentionService::Begun& begun = peer.begun[slot];
+  const AttentionService::Reply reply = session_->service->End(
+      begun, message, taker.lanes->payload(MessageKind::kReply, slot),
+      [&](size_t bytes) { return taker.lanes->PostEarly(MessageKind::kReply, slot, bytes).ok(); });
+  LoseUnless(taker, taker.lanes->Post(MessageKind::kReply, slot, reply.header, reply.payload_bytes,
+                                      begun.early_bytes));
 }
 
 void MemoryNode::EndSession(const std::string& why) {

@@ -23,6 +23,7 @@
 #include "transport/control_server.h"
 #include "transport/ladder.h"
 #include "transport/rare_warning.h"
+#include "wire/lanes.h"
 
 namespace lamina {
 
@@ -61,23 +62,12 @@ class MemoryNode {
 
  private:
   struct ComputePeer {
-    std::span<std::byte> outgoing() const {
-      return reply == nullptr ? endpoint->peer_window() : reply->bytes();
-    }
-
-    // The peer's window, as it is written here; null: it can be written itself.
-    std::unique_ptr<Buffer> reply;
-    std::unique_ptr<Endpoint> endpoint;  // after the buffer that its posts read
+    std::unique_ptr<Lanes> lanes;
     NodeId node;
-    bool payload_checksum = false;
-    // Not handled yet, oldest first: their order may not be here.
+    // Of messages that were not handled yet, and links, oldest first: their order may not be here.
     std::deque<Notification> notifications;
-    std::array<uint32_t, kMaxBatches> decode_number{};  // of the last message handled in each area
-    std::array<uint32_t, kPushSlots> push_number{};
-    std::array<uint32_t, kMaxBatches> reply_number{};  // of the last one posted to each area
     // When Poll showed the last message of each decode area.
     std::array<int64_t, kMaxBatches> noticed_ns{};
-    std::array<uint32_t, kMaxBatches> queries_number{};
     // With overlap: the decode messages whose first part is here.
     std::array<AttentionService::Begun, kMaxBatches> begun;
     bool joined = false;  // asks the device itself
@@ -110,24 +100,18 @@ class MemoryNode {
   bool AcceptPeers();
   bool IsMember(const std::optional<DataHello>& hello) const;
   bool PollPeer(ComputePeer& peer);
-  bool HasArea(const Notification& notification) const;
   bool HandleNotification(ComputePeer& peer, const Notification& notification);
-  std::span<const std::byte> AreaOf(const ComputePeer& peer,
-                                    const Notification& notification) const;
-  Result<ReceivedMessage> OpenArea(const ComputePeer& peer, const Notification& notification) const;
-  std::span<std::byte> ReplyArea(const ComputePeer& peer, int slot) const;
   void HandleLink(ComputePeer& peer, bool wanted);
-  void HandlePush(ComputePeer& peer, const ReceivedMessage& message,
-                  const Notification& notification, bool stale);
-  void HandleDecode(ComputePeer& peer, const ReceivedMessage& message,
-                    const Notification& notification);
+  void HandlePush(ComputePeer& peer, const ReceivedMessage& message, uint32_t slot, bool stale);
+  void HandleDecode(ComputePeer& peer, const ReceivedMessage& message, uint32_t slot);
   ComputePeer* TakerOf(ComputePeer& peer, const MessageHeader& header);
-  void BeginDecode(ComputePeer& peer, const ComputePeer& taker, const ReceivedMessage& queries,
-                   int slot);
+  void BeginDecode(ComputePeer& peer, ComputePeer& taker, const ReceivedMessage& queries,
+                   uint32_t slot);
   void EndDecode(ComputePeer& peer, ComputePeer& taker, const ReceivedMessage& message,
-                 const Notification& notification);
-  static void Answer(ComputePeer& peer, std::span<const WriteOp> writes,
-                     const Notification& notification);
+                 uint32_t slot);
+  static void Lose(ComputePeer& peer, const Status& why);
+  // After an answer was posted.
+  static void LoseUnless(ComputePeer& peer, const Status& posted);
   void EndSession(const std::string& why);
 
   const MemoryNodeOptions options_;

@@ -19,7 +19,7 @@ ALLOWED = {
     "model": ["base"],
     "splitter": ["model", "base"],
     "cost": ["splitter", "model", "base"],
-    "wire": ["base"],
+    "wire": ["transport", "base"],
     "scheduler": ["base"],
     "memory_node": ["kernels", "wire", "transport", "cost", "splitter", "model", "base"],
     "compute_node": ["kernels", "wire", "transport", "cost", "splitter", "model", "base"],

@@ -83,12 +83,16 @@ class AttentionServiceTest : public ::testing::Test {
     return *Open(area_, kind, true);
   }
 
+  // As the compute node sees it. The payload is that in `out`.
+  static ReceivedMessage AsMessage(const AttentionService::Reply& reply,
+                                   std::span<const std::byte> out) {
+    return {reply.header, out.first(reply.payload_bytes)};
+  }
+
   Result<std::vector<Row>> Decode(const ReceivedMessage& message) {
     std::vector<std::byte> reply(kWire.compute_window_bytes());
-    const size_t bytes = service_->Decode(message, 1, reply, true);
-    LAMINA_ASSIGN_OR_RETURN(
-        const ReceivedMessage answer,
-        Open(std::span<const std::byte>(reply).first(bytes), MessageKind::kReply, true));
+    const AttentionService::Reply written = service_->Decode(message, reply);
+    const ReceivedMessage answer = AsMessage(written, reply);
     if (answer.header.status != 0) {
       return Status(
           static_cast<StatusCode>(answer.header.status),
@@ -241,25 +245,22 @@ TEST_F(AttentionServiceTest, AWindowIsCountedInPositionsOfTheSequence) {
       seen.v.assign(all.v.begin() + static_cast<std::ptrdiff_t>(now.first), all.v.end());
       const Row expected = seen.k.empty() ? Row(kQ, 0) : seen.Attend(q);
       std::vector<std::byte> reply(kWire.reply_area_bytes());
-      size_t bytes = 0;
+      AttentionService::Reply written;
       if (in_two_parts) {
         const ReceivedMessage queries = Pack(MessageKind::kQueries, step, {{q}}, kEpoch, kWantsLse);
         const std::vector<std::byte> first_part = std::move(area_);
         AttentionService::Begun begun = service_->Begin(queries, reply);
         ReceivedMessage second = Pack(MessageKind::kDecode, step, {k, v}, kEpoch, kWantsLse);
         second.header.num_rows = 1;
-        bytes = service_->End(begun, second, 1, reply, true,
-                              [](std::span<const std::byte>) { return false; });
+        written = service_->End(begun, second, reply, [](size_t) { return false; });
       } else {
-        bytes = service_->Decode(Pack(MessageKind::kDecode, step, {{q}, k, v}, kEpoch, kWantsLse),
-                                 1, reply, true);
+        written = service_->Decode(Pack(MessageKind::kDecode, step, {{q}, k, v}, kEpoch, kWantsLse),
+                                   reply);
       }
-      const Result<ReceivedMessage> answer =
-          Open(std::span<const std::byte>(reply).first(bytes), MessageKind::kReply, true);
-      ASSERT_TRUE(answer.ok()) << answer.status();
-      ASSERT_EQ(answer->header.status, 0);
+      const ReceivedMessage answer = AsMessage(written, reply);
+      ASSERT_EQ(answer.header.status, 0);
       Row out(kQ);
-      std::memcpy(out.data(), answer->payload.data(), kQ * 4);
+      std::memcpy(out.data(), answer.payload.data(), kQ * 4);
       for (size_t d = 0; d < kQ; ++d) EXPECT_NEAR(out[d], expected[d], 1e-5) << "element " << d;
     }
   }
@@ -307,28 +308,24 @@ TEST_F(AttentionServiceTest, ADecodeInTwoPartsGivesTheSameOutputs) {
   EXPECT_EQ(begun.num_rows, 3u) << "of four";
   size_t early_bytes = 0;
   ReceivedMessage second = Pack(MessageKind::kDecode, 3, {rows.k, rows.v});
-  const size_t bytes =
-      service_->End(begun, second, 1, reply, true, [&](std::span<const std::byte> outputs) {
-        early_bytes = outputs.size();
-        EXPECT_EQ(outputs.data(), reply.data() + sizeof(MessageHeader));
-        for (size_t i = 0; i < 3 * kQ; ++i) {
-          float out = 0;
-          std::memcpy(&out, outputs.data() + i * 4, 4);
-          EXPECT_NEAR(out, rows.expected[i / kQ][i % kQ], 1e-5)
-              << "complete before the last row is computed";
-        }
-        return true;
-      });
+  const AttentionService::Reply written = service_->End(begun, second, reply, [&](size_t bytes) {
+    early_bytes = bytes;
+    for (size_t i = 0; i < 3 * kQ; ++i) {
+      float out = 0;
+      std::memcpy(&out, reply.data() + i * 4, 4);
+      EXPECT_NEAR(out, rows.expected[i / kQ][i % kQ], 1e-5)
+          << "complete before the last row is computed";
+    }
+    return true;
+  });
   EXPECT_EQ(early_bytes, 3 * kQ * 4);
   EXPECT_EQ(begun.early_bytes, early_bytes);
-  const Result<ReceivedMessage> answer =
-      Open(std::span<const std::byte>(reply).first(bytes), MessageKind::kReply, true);
-  ASSERT_TRUE(answer.ok()) << answer.status();
-  EXPECT_EQ(answer->header.status, 0);
-  ASSERT_EQ(answer->payload.size(), 4 * kQ * 4) << "no log-sum-exp, as nobody wanted one";
+  const ReceivedMessage answer = AsMessage(written, reply);
+  EXPECT_EQ(answer.header.status, 0);
+  ASSERT_EQ(answer.payload.size(), 4 * kQ * 4) << "no log-sum-exp, as nobody wanted one";
   for (size_t i = 0; i < 4 * kQ; ++i) {
     float out = 0;
-    std::memcpy(&out, answer->payload.data() + i * 4, 4);
+    std::memcpy(&out, answer.payload.data() + i * 4, 4);
     EXPECT_NEAR(out, rows.expected[i / kQ][i % kQ], 1e-5) << "row " << i / kQ;
   }
 }
@@ -361,15 +358,14 @@ TEST_F(AttentionServiceTest, ASequenceMayShareItsBeginningAndHaveSeveralRows) {
       const ReceivedMessage queries = Pack(MessageKind::kQueries, step, {rows.q});
       const std::vector<std::byte> first_part = std::move(area_);
       AttentionService::Begun begun = service_->Begin(queries, reply);
-      const size_t bytes = service_->End(begun, Pack(MessageKind::kDecode, step, {rows.k, rows.v}),
-                                         1, reply, true, [](auto) { return false; });
-      const Result<ReceivedMessage> answer =
-          Open(std::span<const std::byte>(reply).first(bytes), MessageKind::kReply, true);
-      ASSERT_TRUE(answer.ok()) << answer.status();
-      ASSERT_EQ(answer->header.status, 0);
+      const AttentionService::Reply written =
+          service_->End(begun, Pack(MessageKind::kDecode, step, {rows.k, rows.v}), reply,
+                        [](size_t) { return false; });
+      const ReceivedMessage answer = AsMessage(written, reply);
+      ASSERT_EQ(answer.header.status, 0);
       out.assign(3, Row(kQ));
       for (size_t i = 0; i < 3; ++i)
-        std::memcpy(out[i].data(), answer->payload.data() + i * kQ * 4, kQ * 4);
+        std::memcpy(out[i].data(), answer.payload.data() + i * kQ * 4, kQ * 4);
     } else {
       const Result<std::vector<Row>> decoded =
           Decode(Pack(MessageKind::kDecode, step, {rows.q, rows.k, rows.v}));
@@ -404,27 +400,24 @@ TEST_F(AttentionServiceTest, ABadRowDoesNotFailTheOthers) {
       AddRow(order, kB, slot++, rows);
       service_->Apply(order);
       std::vector<std::byte> reply(kWire.reply_area_bytes(), std::byte{0x55});
-      size_t bytes = 0;
+      AttentionService::Reply written;
       if (in_two_parts) {
         const ReceivedMessage queries = Pack(MessageKind::kQueries, step, {rows.q}, kEpoch, flags);
         const std::vector<std::byte> first_part = std::move(area_);
         AttentionService::Begun begun = service_->Begin(queries, reply);
         const ReceivedMessage second =
             Pack(MessageKind::kDecode, step, {rows.k, rows.v}, kEpoch, flags);
-        bytes = service_->End(begun, second, 1, reply, true, [](auto) { return false; });
+        written = service_->End(begun, second, reply, [](size_t) { return false; });
       } else {
-        bytes = service_->Decode(
-            Pack(MessageKind::kDecode, step, {rows.q, rows.k, rows.v}, kEpoch, flags), 1, reply,
-            true);
+        written = service_->Decode(
+            Pack(MessageKind::kDecode, step, {rows.q, rows.k, rows.v}, kEpoch, flags), reply);
       }
-      const Result<ReceivedMessage> answer =
-          Open(std::span<const std::byte>(reply).first(bytes), MessageKind::kReply, true);
-      ASSERT_TRUE(answer.ok()) << answer.status();
-      ASSERT_EQ(answer->header.status, 0);
-      ASSERT_NE(answer->header.flags & kFailedRows, 0);
+      const ReceivedMessage answer = AsMessage(written, reply);
+      ASSERT_EQ(answer.header.status, 0);
+      ASSERT_NE(answer.header.flags & kFailedRows, 0);
       const size_t output_bytes =
           3 * (kWire.q_row_bytes() + (flags != 0 ? kWire.lse_row_bytes() : 0));
-      const Result<FailedRows> failed = FailedRows::Read(answer->payload.subspan(output_bytes), 3);
+      const Result<FailedRows> failed = FailedRows::Read(answer.payload.subspan(output_bytes), 3);
       ASSERT_TRUE(failed.ok()) << failed.status();
       EXPECT_EQ(failed->rows, std::vector<uint32_t>{1});
       EXPECT_EQ(failed->why.code(), StatusCode::kNotFound);
@@ -433,7 +426,7 @@ TEST_F(AttentionServiceTest, ABadRowDoesNotFailTheOthers) {
       for (const size_t row : {size_t{0}, size_t{2}}) {
         for (size_t d = 0; d < kQ; ++d) {
           float out = 0;
-          std::memcpy(&out, answer->payload.data() + (row * kQ + d) * 4, 4);
+          std::memcpy(&out, answer.payload.data() + (row * kQ + d) * 4, 4);
           EXPECT_NEAR(out, rows.expected[row][d], 1e-5) << "row " << row << " element " << d;
         }
       }
@@ -451,11 +444,9 @@ TEST_F(AttentionServiceTest, KeysAndValuesOfAnotherMessageAreAnError) {
   AttentionService::Begun begun = service_->Begin(queries, reply);
   ReceivedMessage second = Pack(MessageKind::kDecode, 2, {{Random(kKv)}, {Random(kKv)}});
   second.header.layer = 1;
-  const auto never = [](std::span<const std::byte>) { return ADD_FAILURE(), false; };
-  service_->End(begun, second, 1, reply, true, never);
-  const Result<ReceivedMessage> answer = Open(reply, MessageKind::kReply, true);
-  ASSERT_TRUE(answer.ok()) << answer.status();
-  EXPECT_EQ(answer->header.status, static_cast<uint16_t>(StatusCode::kCorrupt));
+  const auto never = [](size_t) { return ADD_FAILURE(), false; };
+  const AttentionService::Reply written = service_->End(begun, second, reply, never);
+  EXPECT_EQ(written.header.status, static_cast<uint16_t>(StatusCode::kCorrupt));
 }
 
 // Attention over a single token is its v, whatever q is.
@@ -495,8 +486,7 @@ void AttentionServiceTest::ExpectWireAndKvDtypes(DType kv_dtype) {
     MessageHeader header{.kind = MessageKind::kDecode, .epoch = kEpoch, .step = 1, .num_rows = 2};
     header = Seal(header, payload, false);
     area_.resize(wire.reply_area_bytes());
-    service.Decode({header, payload}, 1, area_, true);
-    return *Open(area_, MessageKind::kReply, true);
+    return AsMessage(service.Decode({header, payload}, area_), area_);
   };
   const ReceivedMessage reply = decode();
   EXPECT_EQ(reply.header.status, 0);
@@ -548,16 +538,14 @@ TEST_F(AttentionServiceTest, TellsItsTimesToWhoAsks) {
   const std::vector<std::vector<Row>> rows = {{Random(kQ)}, {Random(kKv)}, {Random(kKv)}};
   const auto answer = [&](uint64_t step, uint16_t flags) {
     std::vector<std::byte> reply(kWire.compute_window_bytes());
-    const size_t bytes =
-        service_->Decode(Pack(MessageKind::kDecode, step, rows, kEpoch, flags), 1, reply, true);
-    const Result<ReceivedMessage> opened =
-        Open(std::span<const std::byte>(reply).first(bytes), MessageKind::kReply, true);
-    EXPECT_TRUE(opened.ok());
-    std::span<const std::byte> payload = opened->payload;
-    EXPECT_EQ((opened->header.flags & kTimes) != 0, (flags & kTimes) != 0);
+    const AttentionService::Reply written =
+        service_->Decode(Pack(MessageKind::kDecode, step, rows, kEpoch, flags), reply);
+    const auto [header, whole] = AsMessage(written, reply);
+    std::span<const std::byte> payload = whole;
+    EXPECT_EQ((header.flags & kTimes) != 0, (flags & kTimes) != 0);
     const std::optional<ReplyTimes> times =
         (flags & kTimes) != 0 ? CutReplyTimes(payload) : std::nullopt;
-    EXPECT_EQ(opened->header.status == 0, payload.size() == kQ * 4)
+    EXPECT_EQ(header.status == 0, payload.size() == kQ * 4)
         << "outputs or a sentence, and nothing else";
     return times.value_or(ReplyTimes{});
   };
