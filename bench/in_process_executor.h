@@ -30,7 +30,7 @@ struct InProcessOptions {
 // The config for an engine on an InProcessExecutor: one batch, as there is nothing to overlap it
 // with.
 inline ClusterConfig InOneProcess(ClusterConfig config) {
-  config.pipeline = "none";
+  config.pipeline = PipelineMode::kNone;
   config.num_batches = 1;
   return config;
 }

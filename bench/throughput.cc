@@ -32,7 +32,7 @@ struct Options {
   std::string kv_dtype = "auto";
   std::string transport = "auto";
   std::string polling = "auto";
-  std::string pipeline = "none";  // all nodes share this machine's cores
+  PipelineMode pipeline = PipelineMode::kNone;  // all nodes share this machine's cores
   // "": what all prompts need, at least 512 MiB.
   std::string memory;
   int memory_nodes = 2;
@@ -335,7 +335,7 @@ Status Measure(const Options& options) {
       {"memory_nodes", options.memory_nodes},
       {"transport", options.transport},
       {"polling", options.polling},
-      {"pipeline", options.pipeline},
+      {"pipeline", PipelineModeName(options.pipeline)},
       {"num_prompts", options.num_prompts},
       {"input_len", options.input_len},
       {"output_len", options.output_len},
@@ -394,11 +394,10 @@ void RegisterThroughput(CLI::App& app) {
                    "auto | device (GPUs wait for each other themselves) | host")
       ->check(CLI::IsMember({"auto", "device", "host"}))
       ->capture_default_str();
-  command
-      ->add_option("--pipeline", options->pipeline,
-                   "none | fixed | auto: batches in flight of the cluster")
-      ->check(CLI::IsMember({"none", "fixed", "auto"}))
-      ->capture_default_str();
+  constexpr SettingWords kPipelines =
+      kPipelineModes.Only({PipelineMode::kNone, PipelineMode::kFixed, PipelineMode::kAuto});
+  AddSetting(*command, "--pipeline", kPipelines, options->pipeline,
+             kPipelines.listed() + ": batches in flight of the cluster");
   command->add_option("--compute-threads", options->compute_threads, "0: all cores")
       ->check(CLI::Range(0, kMostThreads))
       ->capture_default_str();

@@ -71,11 +71,9 @@ void RegisterServe(CLI::App& app) {
   command->add_flag("--no-enable-prefix-caching", options->no_prefix_caching,
                     "Forget the KV of a request with it; default: it stays, while there is room, "
                     "for requests that begin alike");
-  AddOption(*command, "--pipeline", options->pipeline,
-            "How batches share compute nodes: auto | none | fixed | rotational; default: none (the "
-            "nodes started here share cores), or the "
-            "YAML's")
-      ->check(CLI::IsMember({"auto", "none", "fixed", "rotational"}));
+  AddOption(*command, "--pipeline", kPipelineModes, options->pipeline,
+            "How batches share compute nodes: " + kPipelineModes.listed() +
+                "; default: none (the nodes started here share cores), or the YAML's");
   AddOption(*command, "--num-batches", options->num_batches,
             "In flight at a time: while memory nodes attend for one, compute nodes run slices of "
             "another; 0: the policy's or the YAML's")

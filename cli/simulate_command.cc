@@ -159,10 +159,8 @@ void AddClusterOptions(CLI::App& command, SimulateOptions& options) {
           "--compute-nodes", changes.num_compute_nodes,
           "so many copies of the file's first one; at most 16 that hold the whole model each")
       ->check(CLI::Range(1, 1000));
-  command
-      .add_option("--pipeline", changes.pipeline,
-                  "none | fixed | rotational | auto, instead of the file's")
-      ->check(CLI::IsMember({"none", "fixed", "rotational", "auto"}));
+  AddSetting(command, "--pipeline", kPipelineModesAutoLast, changes.pipeline,
+             kPipelineModesAutoLast.listed() + ", instead of the file's");
   command
       .add_option("--num-batches", changes.num_batches, "steps in flight, instead of the file's")
       ->check(CLI::Range(1, kMaxBatches));

@@ -13,6 +13,7 @@
 #include "base/net_address.h"
 #include "base/yaml.h"
 #include "cost/node_device.h"
+#include "manager/read_setting.h"
 
 namespace lamina {
 namespace {
@@ -232,7 +233,7 @@ void ReadNetwork(YamlMap map, ClusterConfig* config) {
 }
 
 void ReadPipeline(YamlMap map, ClusterConfig* config) {
-  map.ReadChoice("policy", &config->pipeline, {"auto", "none", "fixed", "rotational"});
+  ReadSetting(map, "policy", kPipelineModes, &config->pipeline);
   map.ReadInt("num_batches", &config->num_batches, 1, 16);
   map.ReadChoice("overlap", &config->overlap, {"auto", "on", "off"});
   map.Close();

@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "base/tls_files.h"
 #include "base/units.h"
+#include "manager/cluster_settings.h"
 #include "manager/node_role.h"
 
 namespace lamina {
@@ -131,15 +132,7 @@ struct ClusterConfig {
   double modelled_gb_per_s = 0;
 
   // pipeline:
-  // How steps of several batches share the compute nodes while memory nodes attend for others:
-  //
-  //   none        one batch per compute node
-  //   fixed       each compute node runs every slice of its batches
-  //   rotational  slice k of batch j runs on compute node (j + k) mod their number; the batch's
-  //               context moves from node to node
-  //   auto        begins with none, then takes whichever of these, with up to num_batches, is
-  //               fastest by the measured times of slices and attention
-  std::string pipeline = "auto";
+  PipelineMode pipeline = PipelineMode::kAuto;
   // Batches in flight at a time; with auto the most of them. 0 stands for, on n compute nodes that
   // hold the whole model: n with none, n + 1 with fixed and rotational, 2 n with auto; on n stages:
   // 1 with none, n + 1 with fixed, 2 n with auto.

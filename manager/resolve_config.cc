@@ -39,18 +39,18 @@ Status ResolveStages(ClusterConfig& config, int num_compute) {
                     "and there are {}",
                     stages, ranks, stages * ranks, num_compute));
   }
-  if (config.pipeline == "rotational") {
+  if (config.pipeline == PipelineMode::kRotational) {
     return InvalidArgument(
         "pipeline policy rotational moves batches between compute nodes that hold the whole model; "
         "with pipeline_parallel_size or "
         "tensor_parallel_size each holds its own part: use auto, fixed or none");
   }
   if (config.num_batches == 0)
-    config.num_batches = std::min(config.pipeline == "auto"   ? 2 * stages
-                                  : config.pipeline == "none" ? 1
-                                                              : stages + 1,
+    config.num_batches = std::min(config.pipeline == PipelineMode::kAuto   ? 2 * stages
+                                  : config.pipeline == PipelineMode::kNone ? 1
+                                                                           : stages + 1,
                                   kMaxBatches);
-  if (config.pipeline == "none" && config.num_batches != 1) {
+  if (config.pipeline == PipelineMode::kNone && config.num_batches != 1) {
     return InvalidArgument(
         fmt::format("num_batches {}: with pipeline_parallel_size or tensor_parallel_size pipeline "
                     "policy none has one; "
@@ -73,12 +73,12 @@ Status ResolvePipeline(ClusterConfig& config) {
         num_compute, kMaxBatches));
   }
   if (config.num_batches == 0) {
-    const int most = config.pipeline == "auto"   ? 2 * num_compute
-                     : config.pipeline == "none" ? num_compute
-                                                 : num_compute + 1;
+    const int most = config.pipeline == PipelineMode::kAuto   ? 2 * num_compute
+                     : config.pipeline == PipelineMode::kNone ? num_compute
+                                                              : num_compute + 1;
     config.num_batches = std::min(most, kMaxBatches);
   }
-  if (config.pipeline == "none" && config.num_batches != num_compute) {
+  if (config.pipeline == PipelineMode::kNone && config.num_batches != num_compute) {
     return InvalidArgument(
         fmt::format("num_batches {}: pipeline policy none has one for each of the {} compute "
                     "nodes; fixed and rotational "

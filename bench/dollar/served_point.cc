@@ -48,8 +48,9 @@ class LocalPoint : public ServedPoint {
   std::string url() const override { return fmt::format("http://127.0.0.1:{}", server_->port()); }
   Status Check() override { return daemons_ != nullptr ? daemons_->Check() : OkStatus(); }
   int num_batches() const override {
-    return config_.pipeline == "auto" ? 0
-                                      : std::max(1, std::min(config_.num_batches, point_.batch));
+    return config_.pipeline == PipelineMode::kAuto
+               ? 0
+               : std::max(1, std::min(config_.num_batches, point_.batch));
   }
   int tensor_parallel_size() const override { return config_.tensor_parallel_size; }
 
@@ -75,7 +76,7 @@ class LocalPoint : public ServedPoint {
   Status Configure() {
     config_ = shape_.config;
     if (shape_.kind == ShapeKind::kOneProcess) config_ = InOneProcess(config_);
-    if (!point_.pipeline.empty()) config_.pipeline = point_.pipeline;
+    if (point_.pipeline) config_.pipeline = *point_.pipeline;
     config_.prefix_caching = false;  // all prompts differ, and what is kept of them takes room
     config_.max_num_seqs = point_.batch;
     config_.max_num_batched_tokens = std::max(config_.max_num_batched_tokens, point_.batch);

@@ -44,7 +44,7 @@ Status Change(const ClusterChanges& changes, ClusterConfig& config) {
   }
   if (changes.max_num_batched_tokens > 0)
     config.max_num_batched_tokens = changes.max_num_batched_tokens;
-  if (!changes.pipeline.empty()) config.pipeline = changes.pipeline;
+  if (changes.pipeline) config.pipeline = *changes.pipeline;
   if (!changes.overlap.empty()) config.overlap = changes.overlap;
   if (changes.gb_per_s >= 0) config.modelled_gb_per_s = changes.gb_per_s;
   if (!changes.device_catalog.empty()) config.device_catalog = changes.device_catalog;

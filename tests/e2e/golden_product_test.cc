@@ -33,7 +33,8 @@ TEST_P(GoldenProduct, AllPromptsAtOnce) {
 std::vector<Deployment> Product() {
   std::vector<Deployment> all;
   for (const int num_compute_nodes : {1, 2, 3}) {
-    for (const char* pipeline : {"none", "fixed", "rotational", "auto"}) {
+    for (const PipelineMode pipeline : {PipelineMode::kNone, PipelineMode::kFixed,
+                                        PipelineMode::kRotational, PipelineMode::kAuto}) {
       for (const Partition& partition : kPartitions) {
         Deployment deployment;
         deployment.num_compute_nodes = num_compute_nodes;

@@ -125,7 +125,8 @@ std::vector<Deployment> AllDeployments() {
     all.push_back(in_flight);
   }
   in_flight.num_batches = 0;
-  for (const char* pipeline : {"none", "fixed", "rotational"}) {
+  for (const PipelineMode pipeline :
+       {PipelineMode::kNone, PipelineMode::kFixed, PipelineMode::kRotational}) {
     in_flight.pipeline = pipeline;
     for (const int num_compute_nodes : {2, 3}) {
       in_flight.num_compute_nodes = num_compute_nodes;
@@ -144,7 +145,7 @@ std::vector<Deployment> AllDeployments() {
       all.push_back(stages);
     }
   }
-  stages.pipeline = "fixed";
+  stages.pipeline = PipelineMode::kFixed;
   all.push_back(stages);
   stages.kv_head_parallel = 2;
   stages.overlap = "on";
@@ -161,7 +162,7 @@ std::vector<Deployment> AllDeployments() {
     all.push_back(ranks);
     ranks.pipeline_parallel_size = 1;
   }
-  ranks.pipeline = "fixed";
+  ranks.pipeline = PipelineMode::kFixed;
   ranks.num_batches = 3;
   all.push_back(ranks);
   ranks.overlap = "on";
@@ -197,12 +198,12 @@ std::vector<Deployment> AllDeployments() {
   overlapped.spread_tokens = 16;
   all.push_back(overlapped);
   overlapped.num_compute_nodes = 2;
-  overlapped.pipeline = "rotational";
+  overlapped.pipeline = PipelineMode::kRotational;
   all.push_back(overlapped);
   Deployment several;
   several.num_compute_nodes = 2;
   all.push_back(several);
-  several.pipeline = "rotational";
+  several.pipeline = PipelineMode::kRotational;
   several.transport = "tcp";
   all.push_back(several);
   several.num_memory_nodes = 4;

@@ -86,7 +86,7 @@ std::vector<Deployment> Deployments() {
   all[0].kind = "in-process";
   all[1].overlap = "on";
   all[2].kv_head_parallel = 2;
-  all[2].pipeline = "fixed";
+  all[2].pipeline = PipelineMode::kFixed;
   all[2].num_compute_nodes = 2;
   all[3].num_memory_nodes = 0;
   return all;

@@ -126,7 +126,7 @@ std::vector<Deployment> WithGpus() {
   two_gpus.num_memory_nodes = 2;
   two_gpus.memory_devices = {"cuda:0", "cuda:0"};
   two_gpus.num_batches = 2;
-  two_gpus.pipeline = "fixed";
+  two_gpus.pipeline = PipelineMode::kFixed;
   Deployment by_nics = two_gpus;
   by_nics.transport = "verbs";
   for (Deployment polled : {two_gpus, both_keep, spread, heads, by_nics}) {

@@ -74,7 +74,8 @@ std::string Deployment::Name() const {
       std::string(modelled_latency > Clock::duration::zero() ? "_modelled_link" : "");
   const std::string polled = polling == "host" ? "" : "_polled_by_" + polling;
   const std::string batches = num_batches > 1 ? "_" + std::to_string(num_batches) + "_batches" : "";
-  const std::string policy = pipeline == "auto" ? "" : "_" + pipeline;
+  const std::string policy =
+      pipeline == PipelineMode::kAuto ? "" : "_" + std::string(PipelineModeName(pipeline));
   const std::string stages =
       pipeline_parallel_size > 1 ? "_" + std::to_string(pipeline_parallel_size) + "_stages" : "";
   const std::string ranks =

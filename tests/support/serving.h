@@ -57,10 +57,10 @@ struct Deployment {
   std::string compute_device = "cpu";            // of every compute node, or in process
   std::vector<std::string> memory_devices = {};  // of each memory node; empty: cpu
   std::string transport = "shm";
-  int kv_head_parallel = 1;        // as manager/cluster_config.h
-  int64_t spread_tokens = 0;       // likewise
-  std::string pipeline = "auto";   // likewise
-  int num_batches = 0;             // likewise
+  int kv_head_parallel = 1;                     // as manager/cluster_config.h
+  int64_t spread_tokens = 0;                    // likewise
+  PipelineMode pipeline = PipelineMode::kAuto;  // likewise
+  int num_batches = 0;                          // likewise
   int pipeline_parallel_size = 1;  // likewise; there are so many times num_compute_nodes
   int tensor_parallel_size = 1;    // likewise
   std::string kv_dtype = "bfloat16";
