@@ -45,7 +45,7 @@ struct ModelledOptions {
   int compute_nodes = 0;
   // nullopt: the cluster file's; if that is auto, none, or fixed if num_batches is given.
   std::optional<PipelineMode> pipeline;
-  std::string transport;
+  std::optional<TransportKind> transport;
   std::string trace_out;
   std::string overlap;   // "": the cluster file's
   std::string latency;   // "": the cluster file's
@@ -88,7 +88,7 @@ void UseComputeNodes(int count, std::vector<NodeConfig>& nodes) {
 Result<ModelledCluster> LoadCluster(const ModelledOptions& options) {
   ModelledCluster cluster;
   LAMINA_ASSIGN_OR_RETURN(cluster.config, ClusterConfig::Load(options.cluster));
-  if (!options.transport.empty()) cluster.config.transport = options.transport;
+  if (options.transport) cluster.config.transport = *options.transport;
   if (!options.overlap.empty()) cluster.config.overlap = options.overlap;
   if (options.gb_per_s >= 0) cluster.config.modelled_gb_per_s = options.gb_per_s;
   if (!options.latency.empty()) {
@@ -358,7 +358,7 @@ Measurement Report(const ModelledOptions& options, const ModelledCluster& cluste
              {"num_memory_nodes", std::ssize(cluster.devices) - cluster.num_compute},
              {"num_batches", num_batches},
              {"context", options.context},
-             {"transport", cluster.config.transport},
+             {"transport", TransportKindName(cluster.config.transport)},
              {"overlap", cluster.config.overlap}};
   m.value =
       TokensPerSecond(cluster, result.steps, batch, [](const StepTimes& s) { return s.total; });
@@ -514,10 +514,8 @@ void RegisterModelled(CLI::App& app) {
       ->check(CLI::Range(0, 16));
   AddSetting(*command, "--pipeline", kPipelineModesAutoLast, options->pipeline,
              kPipelineModesAutoLast.listed() + ", instead of the cluster file's");
-  command
-      ->add_option("--transport", options->transport,
-                   "auto | verbs | ucx | shm | tcp, instead of the cluster file's")
-      ->check(CLI::IsMember({"auto", "verbs", "ucx", "shm", "tcp"}));
+  AddSetting(*command, "--transport", kTransportKinds, options->transport,
+             kTransportKinds.listed() + ", instead of the cluster file's");
   command->add_option("--trace-out", options->trace_out,
                       "write what the nodes did to this file, for ui.perfetto.dev");
   command

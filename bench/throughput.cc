@@ -30,7 +30,7 @@ struct Options {
   std::string model;
   std::string load_format = "auto";
   std::string kv_dtype = "auto";
-  std::string transport = "auto";
+  TransportKind transport = TransportKind::kAuto;
   std::string polling = "auto";
   PipelineMode pipeline = PipelineMode::kNone;  // all nodes share this machine's cores
   // "": what all prompts need, at least 512 MiB.
@@ -333,7 +333,7 @@ Status Measure(const Options& options) {
       {"device", options.device},
       {"memory_device", options.memory_device.empty() ? options.device : options.memory_device},
       {"memory_nodes", options.memory_nodes},
-      {"transport", options.transport},
+      {"transport", TransportKindName(options.transport)},
       {"polling", options.polling},
       {"pipeline", PipelineModeName(options.pipeline)},
       {"num_prompts", options.num_prompts},
@@ -386,9 +386,8 @@ void RegisterThroughput(CLI::App& app) {
   command->add_option(
       "--memory", options->memory,
       "KV memory of each memory node; default: what all prompts need, at least 512MiB");
-  command->add_option("--transport", options->transport, "auto | verbs | ucx | shm | tcp")
-      ->check(CLI::IsMember({"auto", "verbs", "ucx", "shm", "tcp"}))
-      ->capture_default_str();
+  AddSetting(*command, "--transport", kTransportKinds, options->transport,
+             kTransportKinds.listed());
   command
       ->add_option("--polling", options->polling,
                    "auto | device (GPUs wait for each other themselves) | host")

@@ -27,7 +27,8 @@ struct ServeOptions {
   std::string memory_device;   // of memory nodes; "": the same
 
   // "", 0 or nullopt: the YAML's, else the default of manager/cluster_config.h.
-  std::string transport, kv_dtype, wire_dtype, load_format, served_name;
+  std::string kv_dtype, wire_dtype, load_format, served_name;
+  std::optional<TransportKind> transport;
   std::optional<PipelineMode> pipeline;
   bool no_prefix_caching = false;
   int max_num_seqs = 0, max_num_batched_tokens = 0, max_num_queued_reqs = 0;

@@ -52,9 +52,8 @@ void RegisterServe(CLI::App& app) {
   AddOption(*command, "--memory-device", options->memory_device,
             "Another device for the memory nodes, such as cpu; default: --device's")
       ->check(LocalDevice());
-  AddOption(*command, "--transport", options->transport,
-            "Data path: auto | verbs | ucx | shm | tcp; default: auto, or the YAML's")
-      ->check(CLI::IsMember({"auto", "verbs", "ucx", "shm", "tcp"}));
+  AddOption(*command, "--transport", kTransportKinds, options->transport,
+            "Data path: " + kTransportKinds.listed() + "; default: auto, or the YAML's");
   AddOption(*command, "--kv-dtype", options->kv_dtype,
             "KV cache: auto | float32 | bfloat16 | float16 | fp8 (E4M3 without scales)")
       ->check(CLI::IsMember(KvDTypeChoices()));

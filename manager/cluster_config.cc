@@ -189,13 +189,13 @@ void ReadModel(YamlMap map, const std::string& yaml_path, ClusterConfig* config)
 }
 
 void ReadTransport(YamlMap map, ClusterConfig* config) {
-  map.ReadChoice("kind", &config->transport, {"auto", "verbs", "ucx", "shm", "tcp"});
+  ReadSetting(map, "kind", kTransportKinds, &config->transport);
   map.ReadBool("fallback", &config->transport_fallback);
   map.ReadChoice("checksum", &config->payload_checksum, {"auto", "on", "off"});
   map.ReadChoice("polling", &config->polling, {"auto", "device", "host"});
   const bool one_host = std::ranges::all_of(
       config->nodes, [&](const NodeConfig& node) { return node.host == config->nodes[0].host; });
-  if (config->transport == "shm" && !one_host && !config->transport_fallback)
+  if (config->transport == TransportKind::kShm && !one_host && !config->transport_fallback)
     map.Fail(
         "kind",
         "'kind' is 'shm', but the nodes are not all on one host: use auto, or set fallback: true");

@@ -98,9 +98,7 @@ struct ClusterConfig {
   std::string kv_dtype = "auto";
 
   // transport:
-  // The fabric of the data path: auto (the best one for each pair of nodes) | verbs | ucx | shm |
-  // tcp.
-  std::string transport = "auto";
+  TransportKind transport = TransportKind::kAuto;
   // What happens if the fabric that `transport` names cannot be had: true takes what auto would
   // take, false is an error.
   bool transport_fallback = false;

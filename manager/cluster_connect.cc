@@ -347,8 +347,9 @@ Status ClusterExecutor::ConfigureMemory(Node& node, Deadline deadline,
                                              (model_.num_heads / model_.num_kv_heads));
   request.mutable_attention()->set_num_kv_heads(node.num_kv_heads);
   *request.mutable_limits() = limits();
-  LAMINA_ASSIGN_OR_RETURN(const std::vector<std::string> fabrics,
-                          LadderKinds(config_.transport, config_.transport_fallback));
+  LAMINA_ASSIGN_OR_RETURN(
+      const std::vector<std::string> fabrics,
+      LadderKinds(TransportKindName(config_.transport), config_.transport_fallback));
   request.mutable_fabrics()->Add(fabrics.begin(), fabrics.end());
   request.set_payload_checksum(config_.payload_checksum);
   if (config_.models_network()) *request.mutable_modelled_link() = modelled_link();
@@ -390,8 +391,9 @@ Result<control::ConfigureCompute> ClusterExecutor::ComputeRequest(const Node& no
   request.set_node_name(node.config.name);
   *request.mutable_attention() = MakeAttentionSpec(model_, config_.kv_dtype, config_.wire_dtype);
   *request.mutable_limits() = limits();
-  LAMINA_ASSIGN_OR_RETURN(const std::vector<std::string> fabrics,
-                          LadderKinds(config_.transport, config_.transport_fallback));
+  LAMINA_ASSIGN_OR_RETURN(
+      const std::vector<std::string> fabrics,
+      LadderKinds(TransportKindName(config_.transport), config_.transport_fallback));
   request.mutable_fabrics()->Add(fabrics.begin(), fabrics.end());
   request.set_payload_checksum(config_.payload_checksum);
   if (config_.models_network()) *request.mutable_modelled_link() = modelled_link();

@@ -10,6 +10,7 @@
 #include "base/yaml.h"
 #include "cost/device_catalog.h"
 #include "cost/node_device.h"
+#include "manager/read_setting.h"
 #include "model/model_config.h"
 
 namespace lamina {
@@ -110,7 +111,7 @@ class SweepReader {
       if (!pipelines_.empty()) shape.pipelines = pipelines_;
       ReadPipelines(map, &shape.pipelines);
       map.ReadInt("num_batches", &shape.config.num_batches, 1, 16);
-      map.ReadChoice("transport", &shape.config.transport, {"auto", "verbs", "ucx", "shm", "tcp"});
+      ReadSetting(map, "transport", kTransportKinds, &shape.config.transport);
     } else {
       shape.pipelines = {std::nullopt};
     }

@@ -27,7 +27,7 @@ class Doctor : public ::testing::Test {
  protected:
   Doctor() {
     needs_.address = "10.0.0.7";
-    needs_.transport = "verbs";
+    needs_.transport = TransportKind::kVerbs;
   }
 
   void Write(const std::string& path, const std::string& text) {
@@ -180,12 +180,12 @@ TEST_F(Doctor, LockedMemory) {
 TEST_F(Doctor, TooLittleLockedMemoryIsAWarningWhereRdmaWouldBeTaken) {
   Write("/proc/self/limits",
         "Max locked memory         8388608              8388608              bytes");
-  needs_.transport = "auto";
+  needs_.transport = TransportKind::kAuto;
   EXPECT_EQ(Find(CheckLockedMemory(host(), needs_), "memlock").level, Level::kOk)
       << "no RDMA device";
   WriteRoce("4: ACTIVE", "RoCE v2");
   EXPECT_EQ(Find(CheckLockedMemory(host(), needs_), "memlock").level, Level::kWarn);
-  needs_.transport = "tcp";
+  needs_.transport = TransportKind::kTcp;
   EXPECT_EQ(Find(CheckLockedMemory(host(), needs_), "memlock").level, Level::kOk);
 }
 
@@ -232,7 +232,7 @@ TEST_F(Doctor, PortsThatTheClusterItselfUsesAreRight) {
 // Two hosts through a fake ssh; the second has another secret, or does not answer.
 TEST_F(Doctor, ComparesTheHostsOfACluster) {
   ClusterConfig config;
-  config.transport = "tcp";
+  config.transport = TransportKind::kTcp;
   config.controller_host = "one.example";
   config.secret_file = folder_ / "secret";
   config.ssh = folder_ / "fake-ssh";

@@ -33,7 +33,7 @@ Deployment ShortTimeouts(const std::string& kind, int num_compute_nodes = 2) {
   if (kind == "stages") {
     deployment.pipeline_parallel_size = 2;
   } else if (kind == "tcp" || kind == "shm") {
-    deployment.transport = kind;
+    deployment.transport = kTransportKinds.Named(kind).value();
   } else {
     deployment.num_compute_nodes = num_compute_nodes;
     deployment.pipeline = kPipelineModes.Named(kind).value();

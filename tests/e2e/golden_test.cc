@@ -73,7 +73,7 @@ std::vector<Deployment> AllDeployments() {
     deployment.kind = "cluster";
     deployment.num_memory_nodes = 0;
     all.push_back(deployment);
-    for (const char* transport : {"tcp", "shm"}) {
+    for (const TransportKind transport : {TransportKind::kTcp, TransportKind::kShm}) {
       for (const int num_memory_nodes : {1, 2, 3}) {
         deployment.transport = transport;
         deployment.num_memory_nodes = num_memory_nodes;
@@ -88,7 +88,7 @@ std::vector<Deployment> AllDeployments() {
   small.kind = "cluster";
   small.num_memory_nodes = 0;
   all.push_back(small);
-  for (const char* transport : {"tcp", "shm"}) {
+  for (const TransportKind transport : {TransportKind::kTcp, TransportKind::kShm}) {
     small.transport = transport;
     for (const int num_memory_nodes : {1, 2}) {
       small.num_memory_nodes = num_memory_nodes;
@@ -140,7 +140,7 @@ std::vector<Deployment> AllDeployments() {
     stages.pipeline_parallel_size = num_stages;
     for (const int num_memory_nodes : {1, 2}) {
       stages.num_memory_nodes = num_memory_nodes;
-      stages.transport = num_memory_nodes == 1 ? "tcp" : "shm";
+      stages.transport = num_memory_nodes == 1 ? TransportKind::kTcp : TransportKind::kShm;
       stages.kv_dtype = num_memory_nodes == 1 ? "float32" : "bfloat16";
       all.push_back(stages);
     }
@@ -154,7 +154,7 @@ std::vector<Deployment> AllDeployments() {
   ranks.tensor_parallel_size = 2;
   for (const char* kv_dtype : {"float32", "bfloat16"}) {
     ranks.kv_dtype = kv_dtype;
-    for (const char* transport : {"tcp", "shm"}) {
+    for (const TransportKind transport : {TransportKind::kTcp, TransportKind::kShm}) {
       ranks.transport = transport;
       all.push_back(ranks);
     }
@@ -174,7 +174,7 @@ std::vector<Deployment> AllDeployments() {
   all.push_back(ranks);
   Deployment rounded;  // what crosses the wire
   rounded.wire_dtype = "float16";
-  for (const char* transport : {"tcp", "shm"}) {
+  for (const TransportKind transport : {TransportKind::kTcp, TransportKind::kShm}) {
     rounded.transport = transport;
     all.push_back(rounded);
   }
@@ -184,9 +184,9 @@ std::vector<Deployment> AllDeployments() {
   overlapped.overlap = "on";
   for (const char* kv_dtype : {"float32", "bfloat16"}) {
     overlapped.kv_dtype = kv_dtype;
-    for (const char* transport : {"tcp", "shm"}) {
+    for (const TransportKind transport : {TransportKind::kTcp, TransportKind::kShm}) {
       overlapped.transport = transport;
-      overlapped.num_batches = transport[0] == 's' ? 3 : 1;
+      overlapped.num_batches = transport == TransportKind::kShm ? 3 : 1;
       all.push_back(overlapped);
     }
   }
@@ -204,7 +204,7 @@ std::vector<Deployment> AllDeployments() {
   several.num_compute_nodes = 2;
   all.push_back(several);
   several.pipeline = PipelineMode::kRotational;
-  several.transport = "tcp";
+  several.transport = TransportKind::kTcp;
   all.push_back(several);
   several.num_memory_nodes = 4;
   several.kv_head_parallel = 2;

@@ -49,7 +49,7 @@ class GoldenOnTwoHosts : public ::testing::TestWithParam<std::string> {
   ClusterConfig Config() const {
     ClusterConfig config;
     config.secret_file = secret();
-    config.transport = "verbs";
+    config.transport = TransportKind::kVerbs;
     for (const auto& [name, role, host, port] :
          {std::tuple("c0", NodeRole::kCompute, here_, kComputePort),
           {"m0", NodeRole::kMemory, there_, kMemoryPort},

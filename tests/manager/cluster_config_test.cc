@@ -61,7 +61,7 @@ TEST(ClusterConfig, SmallFileGetsDefaults) {
   EXPECT_EQ(config->secret_file, "");
   EXPECT_EQ(config->model_path, "/etc/models/m");
   EXPECT_EQ(config->served_name, "m");
-  EXPECT_EQ(config->transport, "auto");
+  EXPECT_EQ(config->transport, TransportKind::kAuto);
   EXPECT_FALSE(config->transport_fallback);
   EXPECT_EQ(config->payload_checksum, "auto");
   EXPECT_EQ(config->polling, "auto");
@@ -102,7 +102,7 @@ limits: {max_num_seqs: 8, max_num_batched_tokens: 64, max_model_len: 32k, max_nu
   EXPECT_EQ(config->served_name, "llama");
   EXPECT_EQ(config->load_format, "dummy");
   EXPECT_EQ(config->kv_dtype, "float16");
-  EXPECT_EQ(config->transport, "verbs");
+  EXPECT_EQ(config->transport, TransportKind::kVerbs);
   EXPECT_TRUE(config->transport_fallback);
   EXPECT_EQ(config->payload_checksum, "on");
   EXPECT_EQ(config->polling, "host");

@@ -44,7 +44,7 @@ class CudaGolden : public ::testing::TestWithParam<Deployment> {
  protected:
   void SetUp() override {
     if (const Result<int> count = cuda::DeviceCount(); !count.ok()) GTEST_SKIP() << count.status();
-    if (GetParam().transport == "verbs") {  // a NIC, or scripts/softroce.sh
+    if (GetParam().transport == TransportKind::kVerbs) {  // a NIC, or scripts/softroce.sh
       if (const Status status = OpenFabric("verbs").status(); !status.ok()) GTEST_SKIP() << status;
     }
     // Emulated GPUs of the daemons then go on by themselves, and can wait for each other.
@@ -88,7 +88,7 @@ TEST_P(CudaGolden, TokensAndLogprobsAreThoseOfPyTorch) {
     if (node.role != NodeRole::kMemory) continue;
     ASSERT_EQ(node.paths.size(), 1u);
     const bool on_gpu = GetParam().memory_devices[memory_node++] != "cpu",
-               by_nics = GetParam().transport == "verbs";
+               by_nics = GetParam().transport == TransportKind::kVerbs;
     EXPECT_EQ(node.paths[0].through,
               !on_gpu   ? "hosts poll: the memory node's device cannot be reached by this one"
               : by_nics ? "devices poll, hosts post"
@@ -128,7 +128,7 @@ std::vector<Deployment> WithGpus() {
   two_gpus.num_batches = 2;
   two_gpus.pipeline = PipelineMode::kFixed;
   Deployment by_nics = two_gpus;
-  by_nics.transport = "verbs";
+  by_nics.transport = TransportKind::kVerbs;
   for (Deployment polled : {two_gpus, both_keep, spread, heads, by_nics}) {
     polled.polling = "device";
     all.push_back(polled);

@@ -83,7 +83,8 @@ std::string Deployment::Name() const {
   const int num_shares = pipeline_parallel_size * tensor_parallel_size;
   return std::to_string(num_compute_nodes * num_shares) + "_compute" + stages + ranks + "_" +
          std::to_string(num_memory_nodes) + "_memory" + heads + spread + policy + batches + "_" +
-         transport + "_" + kv_dtype + wire + overlapped + polled + devices;
+         std::string(TransportKindName(transport)) + "_" + kv_dtype + wire + overlapped + polled +
+         devices;
 }
 
 namespace {

@@ -56,7 +56,7 @@ struct Deployment {
   int num_memory_nodes = 2;
   std::string compute_device = "cpu";            // of every compute node, or in process
   std::vector<std::string> memory_devices = {};  // of each memory node; empty: cpu
-  std::string transport = "shm";
+  TransportKind transport = TransportKind::kShm;
   int kv_head_parallel = 1;                     // as manager/cluster_config.h
   int64_t spread_tokens = 0;                    // likewise
   PipelineMode pipeline = PipelineMode::kAuto;  // likewise
