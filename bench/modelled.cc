@@ -47,9 +47,9 @@ struct ModelledOptions {
   std::optional<PipelineMode> pipeline;
   std::optional<TransportKind> transport;
   std::string trace_out;
-  std::string overlap;   // "": the cluster file's
-  std::string latency;   // "": the cluster file's
-  double gb_per_s = -1;  // below 0: the cluster file's
+  std::optional<Switch> overlap;  // nullopt: the cluster file's
+  std::string latency;            // "": the cluster file's
+  double gb_per_s = -1;           // below 0: the cluster file's
   bool json = false;
 };
 
@@ -89,7 +89,7 @@ Result<ModelledCluster> LoadCluster(const ModelledOptions& options) {
   ModelledCluster cluster;
   LAMINA_ASSIGN_OR_RETURN(cluster.config, ClusterConfig::Load(options.cluster));
   if (options.transport) cluster.config.transport = *options.transport;
-  if (!options.overlap.empty()) cluster.config.overlap = options.overlap;
+  if (options.overlap) cluster.config.overlap = *options.overlap;
   if (options.gb_per_s >= 0) cluster.config.modelled_gb_per_s = options.gb_per_s;
   if (!options.latency.empty()) {
     const Result<Clock::duration> latency = ParseDuration(options.latency);
@@ -359,7 +359,7 @@ Measurement Report(const ModelledOptions& options, const ModelledCluster& cluste
              {"num_batches", num_batches},
              {"context", options.context},
              {"transport", TransportKindName(cluster.config.transport)},
-             {"overlap", cluster.config.overlap}};
+             {"overlap", SwitchName(cluster.config.overlap)}};
   m.value =
       TokensPerSecond(cluster, result.steps, batch, [](const StepTimes& s) { return s.total; });
   m.unit = "output tokens/s";
@@ -518,9 +518,8 @@ void RegisterModelled(CLI::App& app) {
              kTransportKinds.listed() + ", instead of the cluster file's");
   command->add_option("--trace-out", options->trace_out,
                       "write what the nodes did to this file, for ui.perfetto.dev");
-  command
-      ->add_option("--overlap", options->overlap, "auto | on | off, instead of the cluster file's")
-      ->check(CLI::IsMember({"auto", "on", "off"}));
+  AddSetting(*command, "--overlap", kSwitches, options->overlap,
+             kSwitches.listed() + ", instead of the cluster file's");
   command->add_option("--latency", options->latency,
                       "of the modelled network, such as 33us, instead of the cluster file's");
   command->add_option("--gb-per-s", options->gb_per_s, "likewise its bandwidth, in 10^9 bytes")

@@ -191,7 +191,7 @@ void ReadModel(YamlMap map, const std::string& yaml_path, ClusterConfig* config)
 void ReadTransport(YamlMap map, ClusterConfig* config) {
   ReadSetting(map, "kind", kTransportKinds, &config->transport);
   map.ReadBool("fallback", &config->transport_fallback);
-  map.ReadChoice("checksum", &config->payload_checksum, {"auto", "on", "off"});
+  ReadSetting(map, "checksum", kSwitches, &config->payload_checksum);
   map.ReadChoice("polling", &config->polling, {"auto", "device", "host"});
   const bool one_host = std::ranges::all_of(
       config->nodes, [&](const NodeConfig& node) { return node.host == config->nodes[0].host; });
@@ -235,7 +235,7 @@ void ReadNetwork(YamlMap map, ClusterConfig* config) {
 void ReadPipeline(YamlMap map, ClusterConfig* config) {
   ReadSetting(map, "policy", kPipelineModes, &config->pipeline);
   map.ReadInt("num_batches", &config->num_batches, 1, 16);
-  map.ReadChoice("overlap", &config->overlap, {"auto", "on", "off"});
+  ReadSetting(map, "overlap", kSwitches, &config->overlap);
   map.Close();
 }
 

@@ -102,8 +102,8 @@ struct ClusterConfig {
   // What happens if the fabric that `transport` names cannot be had: true takes what auto would
   // take, false is an error.
   bool transport_fallback = false;
-  // Checksums of q, k, v and outputs in messages: auto (on for tcp) | on | off.
-  std::string payload_checksum = "auto";
+  // Checksums of q, k, v and outputs in messages. auto: on for tcp.
+  Switch payload_checksum = Switch::kAuto;
   // Who waits for messages between GPUs: device (kernels do, where they can) | host | auto. auto is
   // device for nodes on one host, unless their processes take turns on one GPU.
   std::string polling = "auto";
@@ -135,9 +135,9 @@ struct ClusterConfig {
   // hold the whole model: n with none, n + 1 with fixed and rotational, 2 n with auto; on n stages:
   // 1 with none, n + 1 with fixed, 2 n with auto.
   int num_batches = 0;
-  // Whether q leaves before k and v, and outputs as soon as they are computed: auto (with a
-  // modelled network) | on | off.
-  std::string overlap = "auto";
+  // Whether q leaves before k and v, and outputs as soon as they are computed. auto: with a
+  // modelled network.
+  Switch overlap = Switch::kAuto;
 
   // parallel: for models that do not fit one compute node. The product of both is 1 or the number
   // of compute nodes, which stand in `nodes` stage by stage.

@@ -351,9 +351,9 @@ Status ClusterExecutor::ConfigureMemory(Node& node, Deadline deadline,
       const std::vector<std::string> fabrics,
       LadderKinds(TransportKindName(config_.transport), config_.transport_fallback));
   request.mutable_fabrics()->Add(fabrics.begin(), fabrics.end());
-  request.set_payload_checksum(config_.payload_checksum);
+  request.set_payload_checksum(std::string(SwitchName(config_.payload_checksum)));
   if (config_.models_network()) *request.mutable_modelled_link() = modelled_link();
-  request.set_overlap(config_.overlap == "on");
+  request.set_overlap(config_.overlap == Switch::kOn);
   request.set_polling(compute_.size() == 1 ? config_.polling : "host");
   request.set_session_token(session_token_);
   const Clock::duration patience = std::max<Clock::duration>(deadline.Remaining(), kQuietWait);
@@ -395,9 +395,9 @@ Result<control::ConfigureCompute> ClusterExecutor::ComputeRequest(const Node& no
       const std::vector<std::string> fabrics,
       LadderKinds(TransportKindName(config_.transport), config_.transport_fallback));
   request.mutable_fabrics()->Add(fabrics.begin(), fabrics.end());
-  request.set_payload_checksum(config_.payload_checksum);
+  request.set_payload_checksum(std::string(SwitchName(config_.payload_checksum)));
   if (config_.models_network()) *request.mutable_modelled_link() = modelled_link();
-  request.set_overlap(config_.overlap == "on");
+  request.set_overlap(config_.overlap == Switch::kOn);
   request.set_polling(compute_.size() == 1 ? config_.polling : "host");
   request.set_model(config_.model_path);
   request.set_load_format(config_.load_format);

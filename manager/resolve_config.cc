@@ -113,7 +113,8 @@ Status ResolveConfig(ClusterConfig& config, const ModelConfig& model) {
   if (config.kv_dtype == "auto") config.kv_dtype = DTypeName(model.dtype);
   if (config.wire_dtype == "auto")
     config.wire_dtype = DTypeName(config.has_modelled() ? model.dtype : DType::kF32);
-  if (config.overlap == "auto") config.overlap = config.models_network() ? "on" : "off";
+  if (config.overlap == Switch::kAuto)
+    config.overlap = config.models_network() ? Switch::kOn : Switch::kOff;
   if (config.served_name.empty()) {
     std::string path = config.model_path;
     while (path.size() > 1 && path.back() == '/') path.pop_back();

@@ -20,7 +20,7 @@ int64_t BytesPerPair(const ClusterConfig& config, const ModelConfig& model) {
                        config.max_num_seqs,
                        std::max(1, config.num_batches),
                        DTypeOf(config.wire_dtype, model),
-                       config.overlap == "on"};
+                       config.overlap == Switch::kOn};
   return static_cast<int64_t>(wire.memory_window_bytes() + wire.compute_window_bytes());
 }
 

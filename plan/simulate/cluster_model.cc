@@ -45,7 +45,7 @@ Status Change(const ClusterChanges& changes, ClusterConfig& config) {
   if (changes.max_num_batched_tokens > 0)
     config.max_num_batched_tokens = changes.max_num_batched_tokens;
   if (changes.pipeline) config.pipeline = *changes.pipeline;
-  if (!changes.overlap.empty()) config.overlap = changes.overlap;
+  if (changes.overlap) config.overlap = *changes.overlap;
   if (changes.gb_per_s >= 0) config.modelled_gb_per_s = changes.gb_per_s;
   if (!changes.device_catalog.empty()) config.device_catalog = changes.device_catalog;
   if (changes.latency.empty()) return OkStatus();
@@ -106,9 +106,10 @@ Status AddMemoryNode(const NodeConfig& node, NodeId id, const DeviceSpec* device
   memory.device = device;
   memory.heads = {num_kv_heads * group_size, num_kv_heads, cluster.model.head_dim,
                   cluster.kv_dtype};
-  memory.wire = {memory.heads.num_heads, num_kv_heads,          cluster.model.head_dim,
-                 cluster.kv_dtype,       config.max_num_seqs,   config.num_batches,
-                 cluster.wire_dtype,     config.overlap == "on"};
+  memory.wire = {memory.heads.num_heads, num_kv_heads,
+                 cluster.model.head_dim, cluster.kv_dtype,
+                 config.max_num_seqs,    config.num_batches,
+                 cluster.wire_dtype,     config.overlap == Switch::kOn};
   const int64_t token_bytes =
       2 * int64_t{cluster.model.num_layers} * static_cast<int64_t>(memory.wire.kv_row_bytes());
   const int64_t capacity = std::min(node.memory_bytes, device->memory_bytes) / token_bytes;

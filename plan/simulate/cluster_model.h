@@ -27,7 +27,8 @@ struct ClusterChanges {
   int num_batches = 0;
   int max_num_seqs = 0, max_num_batched_tokens = 0;
   std::optional<PipelineMode> pipeline;
-  std::string overlap, latency;
+  std::optional<Switch> overlap;
+  std::string latency;
   double gb_per_s = -1;
   // The device of the catalog that nodes whose device is cpu are taken for.
   std::string cpu_device;

@@ -170,7 +170,7 @@ Json ToJson(const ClusterModel& cluster, const SimulationResult& result) {
                  {"num_memory_nodes", cluster.memory.size()},
                  {"pipeline", PipelineModeName(cluster.config.pipeline)},
                  {"num_batches", cluster.config.num_batches},
-                 {"overlap", cluster.config.overlap}}}};
+                 {"overlap", SwitchName(cluster.config.overlap)}}}};
   json.update(ToServeJson(result));
   json["num_refused"] = CountOf(result, Outcome::kRefused);
   if (!result.refusals.empty()) json["refusals"] = result.refusals;

@@ -99,7 +99,7 @@ std::vector<Deployment> AllDeployments() {
     small.num_memory_nodes = partition.num_memory_nodes;
     small.kv_head_parallel = partition.kv_head_parallel;
     small.spread_tokens = partition.spread_tokens;
-    small.overlap = partition.num_memory_nodes == 4 ? "on" : "off";
+    small.overlap = partition.num_memory_nodes == 4 ? Switch::kOn : Switch::kOff;
     all.push_back(small);
   }
   Deployment shared;  // attention
@@ -148,7 +148,7 @@ std::vector<Deployment> AllDeployments() {
   stages.pipeline = PipelineMode::kFixed;
   all.push_back(stages);
   stages.kv_head_parallel = 2;
-  stages.overlap = "on";
+  stages.overlap = Switch::kOn;
   all.push_back(stages);
   Deployment ranks;  // compute nodes run each layer together
   ranks.tensor_parallel_size = 2;
@@ -165,7 +165,7 @@ std::vector<Deployment> AllDeployments() {
   ranks.pipeline = PipelineMode::kFixed;
   ranks.num_batches = 3;
   all.push_back(ranks);
-  ranks.overlap = "on";
+  ranks.overlap = Switch::kOn;
   ranks.num_memory_nodes = 4;
   ranks.spread_tokens = 16;
   all.push_back(ranks);
@@ -181,7 +181,7 @@ std::vector<Deployment> AllDeployments() {
   rounded.spread_tokens = 16;
   all.push_back(rounded);
   Deployment overlapped;  // q before k and v
-  overlapped.overlap = "on";
+  overlapped.overlap = Switch::kOn;
   for (const char* kv_dtype : {"float32", "bfloat16"}) {
     overlapped.kv_dtype = kv_dtype;
     for (const TransportKind transport : {TransportKind::kTcp, TransportKind::kShm}) {

@@ -64,8 +64,8 @@ TEST(ResolveConfig, OverlapComesWithAModelledNetwork) {
   modelled.modelled_latency = microseconds(33);
   ASSERT_TRUE(ResolveConfig(config, Model(DType::kBF16)).ok());
   ASSERT_TRUE(ResolveConfig(modelled, Model(DType::kBF16)).ok());
-  EXPECT_EQ(config.overlap, "off");
-  EXPECT_EQ(modelled.overlap, "on");
+  EXPECT_EQ(config.overlap, Switch::kOff);
+  EXPECT_EQ(modelled.overlap, Switch::kOn);
 }
 
 }  // namespace

@@ -118,7 +118,7 @@ std::vector<Deployment> WithGpus() {
   spread.spread_tokens = 4;
   Deployment heads = both_keep;  // each has half of the heads
   heads.kv_head_parallel = 2;
-  heads.overlap = "on";
+  heads.overlap = Switch::kOn;
   Deployment eight_bits = both_keep;
   eight_bits.kv_dtype = "fp8";
   std::vector<Deployment> all = {one_process, two_gpus, cpu_keeps, cpu_computes,

@@ -24,7 +24,7 @@ struct FaultyClusterOptions {
   int num_batches = 0;             // likewise
   int pipeline_parallel_size = 1;  // likewise, of the compute nodes
   int tensor_parallel_size = 1;    // likewise
-  bool overlap = false;            // likewise, "on"
+  bool overlap = false;            // likewise, kOn
   std::string polling = "host";    // likewise
   NodeDevice device;               // of every node
   Clock::duration peer_timeout = std::chrono::milliseconds(150);

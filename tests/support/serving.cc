@@ -70,7 +70,7 @@ std::string Deployment::Name() const {
   const std::string spread = spread_tokens > 0 ? "_spread_" + std::to_string(spread_tokens) : "";
   const std::string wire = wire_dtype == "auto" ? "" : "_" + wire_dtype + "_wire";
   const std::string overlapped =
-      (overlap == "on" ? "_overlap" : "") +
+      (overlap == Switch::kOn ? "_overlap" : "") +
       std::string(modelled_latency > Clock::duration::zero() ? "_modelled_link" : "");
   const std::string polled = polling == "host" ? "" : "_polled_by_" + polling;
   const std::string batches = num_batches > 1 ? "_" + std::to_string(num_batches) + "_batches" : "";

@@ -65,7 +65,7 @@ struct Deployment {
   int tensor_parallel_size = 1;    // likewise
   std::string kv_dtype = "bfloat16";
   std::string wire_dtype = "auto";
-  std::string overlap = "off";
+  Switch overlap = Switch::kOff;
   std::string polling = "host";        // likewise
   Clock::duration modelled_latency{};  // with it: a modelled network of 10 GB/s
   int max_num_seqs = 32;
