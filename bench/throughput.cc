@@ -31,7 +31,7 @@ struct Options {
   std::string load_format = "auto";
   std::string kv_dtype = "auto";
   TransportKind transport = TransportKind::kAuto;
-  std::string polling = "auto";
+  PollingMode polling = PollingMode::kAuto;
   PipelineMode pipeline = PipelineMode::kNone;  // all nodes share this machine's cores
   // "": what all prompts need, at least 512 MiB.
   std::string memory;
@@ -334,7 +334,7 @@ Status Measure(const Options& options) {
       {"memory_device", options.memory_device.empty() ? options.device : options.memory_device},
       {"memory_nodes", options.memory_nodes},
       {"transport", TransportKindName(options.transport)},
-      {"polling", options.polling},
+      {"polling", PollingModeName(options.polling)},
       {"pipeline", PipelineModeName(options.pipeline)},
       {"num_prompts", options.num_prompts},
       {"input_len", options.input_len},
@@ -388,11 +388,8 @@ void RegisterThroughput(CLI::App& app) {
       "KV memory of each memory node; default: what all prompts need, at least 512MiB");
   AddSetting(*command, "--transport", kTransportKinds, options->transport,
              kTransportKinds.listed());
-  command
-      ->add_option("--polling", options->polling,
-                   "auto | device (GPUs wait for each other themselves) | host")
-      ->check(CLI::IsMember({"auto", "device", "host"}))
-      ->capture_default_str();
+  AddSetting(*command, "--polling", kPollingModes, options->polling,
+             "auto | device (GPUs wait for each other themselves) | host");
   constexpr SettingWords kPipelines =
       kPipelineModes.Only({PipelineMode::kNone, PipelineMode::kFixed, PipelineMode::kAuto});
   AddSetting(*command, "--pipeline", kPipelines, options->pipeline,

@@ -192,7 +192,7 @@ void ReadTransport(YamlMap map, ClusterConfig* config) {
   ReadSetting(map, "kind", kTransportKinds, &config->transport);
   map.ReadBool("fallback", &config->transport_fallback);
   ReadSetting(map, "checksum", kSwitches, &config->payload_checksum);
-  map.ReadChoice("polling", &config->polling, {"auto", "device", "host"});
+  ReadSetting(map, "polling", kPollingModes, &config->polling);
   const bool one_host = std::ranges::all_of(
       config->nodes, [&](const NodeConfig& node) { return node.host == config->nodes[0].host; });
   if (config->transport == TransportKind::kShm && !one_host && !config->transport_fallback)

@@ -104,9 +104,7 @@ struct ClusterConfig {
   bool transport_fallback = false;
   // Checksums of q, k, v and outputs in messages. auto: on for tcp.
   Switch payload_checksum = Switch::kAuto;
-  // Who waits for messages between GPUs: device (kernels do, where they can) | host | auto. auto is
-  // device for nodes on one host, unless their processes take turns on one GPU.
-  std::string polling = "auto";
+  PollingMode polling = PollingMode::kAuto;
 
   // attention: how memory nodes share it. Without the first two, each sequence is on one node.
   // The size of a group of memory nodes, neighbours in `nodes`, that hold different kv_heads of the

@@ -354,7 +354,8 @@ Status ClusterExecutor::ConfigureMemory(Node& node, Deadline deadline,
   request.set_payload_checksum(std::string(SwitchName(config_.payload_checksum)));
   if (config_.models_network()) *request.mutable_modelled_link() = modelled_link();
   request.set_overlap(config_.overlap == Switch::kOn);
-  request.set_polling(compute_.size() == 1 ? config_.polling : "host");
+  request.set_polling(
+      std::string(PollingModeName(compute_.size() == 1 ? config_.polling : PollingMode::kHost)));
   request.set_session_token(session_token_);
   const Clock::duration patience = std::max<Clock::duration>(deadline.Remaining(), kQuietWait);
   return ConfigureOnceFree(node, control::CONFIGURE_MEMORY, request.SerializeAsString(), patience,
@@ -398,7 +399,8 @@ Result<control::ConfigureCompute> ClusterExecutor::ComputeRequest(const Node& no
   request.set_payload_checksum(std::string(SwitchName(config_.payload_checksum)));
   if (config_.models_network()) *request.mutable_modelled_link() = modelled_link();
   request.set_overlap(config_.overlap == Switch::kOn);
-  request.set_polling(compute_.size() == 1 ? config_.polling : "host");
+  request.set_polling(
+      std::string(PollingModeName(compute_.size() == 1 ? config_.polling : PollingMode::kHost)));
   request.set_model(config_.model_path);
   request.set_load_format(config_.load_format);
   if (local())

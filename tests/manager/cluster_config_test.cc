@@ -64,7 +64,7 @@ TEST(ClusterConfig, SmallFileGetsDefaults) {
   EXPECT_EQ(config->transport, TransportKind::kAuto);
   EXPECT_FALSE(config->transport_fallback);
   EXPECT_EQ(config->payload_checksum, Switch::kAuto);
-  EXPECT_EQ(config->polling, "auto");
+  EXPECT_EQ(config->polling, PollingMode::kAuto);
   EXPECT_EQ(config->wire_dtype, "auto");
   EXPECT_EQ(config->step_timeout, std::chrono::seconds(60));
 }
@@ -105,7 +105,7 @@ limits: {max_num_seqs: 8, max_num_batched_tokens: 64, max_model_len: 32k, max_nu
   EXPECT_EQ(config->transport, TransportKind::kVerbs);
   EXPECT_TRUE(config->transport_fallback);
   EXPECT_EQ(config->payload_checksum, Switch::kOn);
-  EXPECT_EQ(config->polling, "host");
+  EXPECT_EQ(config->polling, PollingMode::kHost);
   EXPECT_EQ(config->spread_tokens, 4'000);
   EXPECT_EQ(config->num_batches, 3);
   EXPECT_EQ(config->max_num_seqs, 8);

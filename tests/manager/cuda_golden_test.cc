@@ -48,7 +48,7 @@ class CudaGolden : public ::testing::TestWithParam<Deployment> {
       if (const Status status = OpenFabric("verbs").status(); !status.ok()) GTEST_SKIP() << status;
     }
     // Emulated GPUs of the daemons then go on by themselves, and can wait for each other.
-    setenv("LAMINA_EMULATED_STREAMS", GetParam().polling == "device" ? "threads" : "",
+    setenv("LAMINA_EMULATED_STREAMS", GetParam().polling == PollingMode::kDevice ? "threads" : "",
            /*overwrite=*/1);
   }
   void TearDown() override { unsetenv("LAMINA_EMULATED_STREAMS"); }
@@ -82,7 +82,7 @@ TEST_P(CudaGolden, TokensAndLogprobsAreThoseOfPyTorch) {
           << "token " << j;
   }
   EXPECT_EQ(AwaitNoTokens(engine, Deadline::After(std::chrono::seconds(10))), "");
-  if (GetParam().polling != "device") return;
+  if (GetParam().polling != PollingMode::kDevice) return;
   size_t memory_node = 0;
   for (const NodeStatus& node : engine.status().nodes) {
     if (node.role != NodeRole::kMemory) continue;
@@ -130,7 +130,7 @@ std::vector<Deployment> WithGpus() {
   Deployment by_nics = two_gpus;
   by_nics.transport = TransportKind::kVerbs;
   for (Deployment polled : {two_gpus, both_keep, spread, heads, by_nics}) {
-    polled.polling = "device";
+    polled.polling = PollingMode::kDevice;
     all.push_back(polled);
   }
   return all;
@@ -145,7 +145,7 @@ class CudaByPosts : public ::testing::TestWithParam<int> {
   void SetUp() override {
     if (const Result<int> count = cuda::DeviceCount(); !count.ok()) GTEST_SKIP() << count.status();
     options_.device = CudaGpu{0};
-    options_.polling = "device";
+    options_.polling = PollingMode::kDevice;
     options_.num_batches = GetParam();
     options_.open_fabric = OpenGpuNicFabric;
     options_.peer_timeout = std::chrono::seconds(20);
@@ -241,7 +241,7 @@ TEST_P(CudaLoss, OfAMemoryNodeEndsOnlyItsOwnRequestsAndTheGpuGoesOn) {
   Deployment deployment;
   deployment.compute_device = "cuda:0";
   deployment.memory_devices = {"cuda:0", "cuda:0"};
-  deployment.polling = "device";
+  deployment.polling = PollingMode::kDevice;
   deployment.peer_timeout = std::chrono::seconds(4);
   Result<std::unique_ptr<Serving>> serving = Serving::Create(deployment);
   unsetenv("LAMINA_EMULATED_STREAMS");

@@ -72,7 +72,8 @@ std::string Deployment::Name() const {
   const std::string overlapped =
       (overlap == Switch::kOn ? "_overlap" : "") +
       std::string(modelled_latency > Clock::duration::zero() ? "_modelled_link" : "");
-  const std::string polled = polling == "host" ? "" : "_polled_by_" + polling;
+  const std::string polled =
+      polling == PollingMode::kHost ? "" : "_polled_by_" + std::string(PollingModeName(polling));
   const std::string batches = num_batches > 1 ? "_" + std::to_string(num_batches) + "_batches" : "";
   const std::string policy =
       pipeline == PipelineMode::kAuto ? "" : "_" + std::string(PipelineModeName(pipeline));

@@ -66,8 +66,8 @@ struct Deployment {
   std::string kv_dtype = "bfloat16";
   std::string wire_dtype = "auto";
   Switch overlap = Switch::kOff;
-  std::string polling = "host";        // likewise
-  Clock::duration modelled_latency{};  // with it: a modelled network of 10 GB/s
+  PollingMode polling = PollingMode::kHost;  // likewise
+  Clock::duration modelled_latency{};        // with it: a modelled network of 10 GB/s
   int max_num_seqs = 32;
   int max_num_batched_tokens = 128;
   int64_t memory_bytes = int64_t{16} << 20;  // of each memory node (or the KV in process)
