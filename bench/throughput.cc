@@ -28,7 +28,7 @@ namespace {
 
 struct Options {
   std::string model;
-  std::string load_format = "auto";
+  LoadFormat load_format = LoadFormat::kAuto;
   std::string kv_dtype = "auto";
   TransportKind transport = TransportKind::kAuto;
   PollingMode polling = PollingMode::kAuto;
@@ -189,7 +189,7 @@ Result<std::unique_ptr<Engine>> MakeOneProcess(const Options& options, const Clu
                                                const ModelConfig& model) {
   InProcessOptions in_process;
   in_process.weights.model_dir = options.model;
-  in_process.weights.load_format = options.load_format;
+  in_process.weights.load_format = LoadFormatName(options.load_format);
   in_process.limits.set_max_num_seqs(config.max_num_seqs);
   in_process.limits.set_max_num_batched_tokens(config.max_num_batched_tokens);
   in_process.limits.set_max_model_len(config.max_model_len);
@@ -329,7 +329,7 @@ Status Measure(const Options& options) {
   m.name = "throughput";
   m.sizes = {
       {"model", options.model.substr(options.model.find_last_of('/') + 1)},
-      {"load_format", options.load_format},
+      {"load_format", LoadFormatName(options.load_format)},
       {"device", options.device},
       {"memory_device", options.memory_device.empty() ? options.device : options.memory_device},
       {"memory_nodes", options.memory_nodes},
@@ -372,11 +372,8 @@ void RegisterThroughput(CLI::App& app) {
       ->add_option("model", options->model,
                    "checkpoint directory (with --load-format dummy its config.json is enough)")
       ->required();
-  command
-      ->add_option("--load-format", options->load_format,
-                   "auto | safetensors | dummy (random weights)")
-      ->check(CLI::IsMember({"auto", "safetensors", "dummy"}))
-      ->capture_default_str();
+  AddSetting(*command, "--load-format", kLoadFormats, options->load_format,
+             kLoadFormats.listed() + " (random weights)");
   command->add_option("--kv-dtype", options->kv_dtype, "auto | float32 | bfloat16 | float16 | fp8")
       ->check(CLI::IsMember(KvDTypeChoices()))
       ->capture_default_str();

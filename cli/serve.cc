@@ -84,9 +84,8 @@ void RegisterServe(CLI::App& app) {
             "So many compute nodes run each layer together, with their share of its heads and its "
             "MLP each; 0: 1 or the YAML's")
       ->check(CLI::Range(0, 256));
-  AddOption(*command, "--load-format", options->load_format,
-            "auto | safetensors | dummy (random weights)")
-      ->check(CLI::IsMember({"auto", "safetensors", "dummy"}));
+  AddOption(*command, "--load-format", kLoadFormats, options->load_format,
+            kLoadFormats.listed() + " (random weights)");
   AddOption(*command, "--host", options->host,
             "Address of the HTTP server; default: loopback, or the YAML's controller");
   AddOption(*command, "--port", options->port,

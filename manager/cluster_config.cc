@@ -175,7 +175,7 @@ void ReadModel(YamlMap map, const std::string& yaml_path, ClusterConfig* config)
   map.Require("path", "the model's folder");
   map.ReadString("path", &config->model_path);
   map.ReadString("served_name", &config->served_name);
-  map.ReadChoice("load_format", &config->load_format, {"auto", "safetensors", "dummy"});
+  ReadSetting(map, "load_format", kLoadFormats, &config->load_format);
   map.ReadChoice("kv_dtype", &config->kv_dtype, KvDTypeChoices());
   map.Close();
   if (config->model_path.empty()) return;  // a mistake that is in the errors already

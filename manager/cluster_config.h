@@ -93,7 +93,7 @@ struct ClusterConfig {
   std::string model_path;
   // The model's name in the API. Parse replaces an empty one by the last part of the path.
   std::string served_name;
-  std::string load_format = "auto";  // auto | safetensors | dummy
+  LoadFormat load_format = LoadFormat::kAuto;
   // The dtype in which K and V are stored: auto (the model's) | float32 | bfloat16 | float16 | fp8.
   std::string kv_dtype = "auto";
 

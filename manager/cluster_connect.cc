@@ -402,7 +402,7 @@ Result<control::ConfigureCompute> ClusterExecutor::ComputeRequest(const Node& no
   request.set_polling(
       std::string(PollingModeName(compute_.size() == 1 ? config_.polling : PollingMode::kHost)));
   request.set_model(config_.model_path);
-  request.set_load_format(config_.load_format);
+  request.set_load_format(std::string(LoadFormatName(config_.load_format)));
   if (local())
     request.set_local_kv_tokens(node.config.memory_bytes /
                                 KvBytesPerToken(model_, config_.kv_dtype));

@@ -96,7 +96,7 @@ class LocalPoint : public ServedPoint {
     const NodeConfig& node = config_.nodes.front();
     InProcessOptions options;
     options.weights.model_dir = config_.model_path;
-    options.weights.load_format = config_.load_format;
+    options.weights.load_format = LoadFormatName(config_.load_format);
     options.limits.set_max_num_seqs(config_.max_num_seqs);
     options.limits.set_max_num_batched_tokens(config_.max_num_batched_tokens);
     options.limits.set_max_model_len(config_.max_model_len);

@@ -86,7 +86,7 @@ class SweepReader {
 
   void ReadSweptModel(YamlMap map) {
     map.ReadString("path", &model_.model_path);
-    map.ReadChoice("load_format", &model_.load_format, {"auto", "safetensors", "dummy"});
+    ReadSetting(map, "load_format", kLoadFormats, &model_.load_format);
     map.ReadChoice("kv_dtype", &model_.kv_dtype, KvDTypeChoices());
     map.Close();
     if (model_.model_path.empty()) return;

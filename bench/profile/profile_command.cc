@@ -27,7 +27,7 @@ constexpr int kLimitSamples = 5;
 
 struct ProfileOptions {
   std::string model;
-  std::string load_format = "auto";
+  LoadFormat load_format = LoadFormat::kAuto;
   std::string kv_dtype = "auto";
   std::string out = ".";
   std::string name = "cpu";
@@ -104,7 +104,7 @@ Status Profile(ProfileOptions options) {
   WorkerTeam team(options.threads);
   WeightOptions weights;
   weights.model_dir = options.model;
-  weights.load_format = options.load_format;
+  weights.load_format = LoadFormatName(options.load_format);
   LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedModel> model,
                           LoadedModel::Load(weights, team));
   const ModelConfig& config = model->config;
@@ -152,11 +152,8 @@ void RegisterProfile(CLI::App& app) {
       ->add_option("model", options->model,
                    "checkpoint directory (with --load-format dummy its config.json is enough)")
       ->required();
-  command
-      ->add_option("--load-format", options->load_format,
-                   "auto | safetensors | dummy (random weights)")
-      ->check(CLI::IsMember({"auto", "safetensors", "dummy"}))
-      ->capture_default_str();
+  AddSetting(*command, "--load-format", kLoadFormats, options->load_format,
+             kLoadFormats.listed() + " (random weights)");
   command->add_option("--kv-dtype", options->kv_dtype, "auto | float32 | bfloat16 | float16 | fp8")
       ->check(CLI::IsMember(KvDTypeChoices()))
       ->capture_default_str();

@@ -477,11 +477,13 @@ TEST(StartFailure, NamesTheNodeThatCannotBeReached) {
 TEST(StartFailure, AModelThatCannotBeLoadedIsTheComputeNodesClearError) {
   Deployment deployment;
   deployment.num_memory_nodes = 1;
-  deployment.load_format = "gguf";
+  const TemporaryFolder folder;
+  std::filesystem::copy_file(deployment.model + "/config.json", folder / "config.json");
+  deployment.model = folder.path();
   const Result<std::unique_ptr<Serving>> serving = Serving::Create(deployment);
   ASSERT_FALSE(serving.ok());
   EXPECT_THAT(serving.status().message(), HasSubstr("compute node c0"));
-  EXPECT_THAT(serving.status().message(), HasSubstr("load format 'gguf'"));
+  EXPECT_THAT(serving.status().message(), HasSubstr("no weights in " + folder.path()));
 }
 
 }  // namespace

@@ -100,7 +100,7 @@ limits: {max_num_seqs: 8, max_num_batched_tokens: 64, max_model_len: 32k, max_nu
   EXPECT_EQ(config->nodes[1].host_memory_bytes, int64_t{256} << 20);
   EXPECT_EQ(config->model_path, "/m/llama");
   EXPECT_EQ(config->served_name, "llama");
-  EXPECT_EQ(config->load_format, "dummy");
+  EXPECT_EQ(config->load_format, LoadFormat::kDummy);
   EXPECT_EQ(config->kv_dtype, "float16");
   EXPECT_EQ(config->transport, TransportKind::kVerbs);
   EXPECT_TRUE(config->transport_fallback);

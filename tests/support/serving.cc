@@ -120,7 +120,7 @@ Result<std::unique_ptr<StepExecutor>> InProcess(const Deployment& deployment,
                                                 const ModelConfig& model) {
   InProcessOptions options;
   options.weights.model_dir = deployment.model;
-  options.weights.load_format = deployment.load_format;
+  options.weights.load_format = LoadFormatName(deployment.load_format);
   LAMINA_ASSIGN_OR_RETURN(options.device, FindDevice(deployment.compute_device, ""));
   options.limits.set_max_num_seqs(deployment.max_num_seqs);
   options.limits.set_max_num_batched_tokens(deployment.max_num_batched_tokens);

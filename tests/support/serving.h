@@ -75,7 +75,7 @@ struct Deployment {
   Clock::duration peer_timeout = std::chrono::seconds(10);
   Clock::duration step_timeout = std::chrono::seconds(60);
   std::string model = SourcePath("/models/tiny-stories");
-  std::string load_format = "auto";
+  LoadFormat load_format = LoadFormat::kAuto;
 
   std::string Name() const;  // for test names: letters, digits and '_'
 };
