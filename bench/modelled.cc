@@ -109,7 +109,7 @@ Result<ModelledCluster> LoadCluster(const ModelledOptions& options) {
   LAMINA_ASSIGN_OR_RETURN(cluster.sliced, SplitGraph(std::move(graph)));
   const int ranks = cluster.config.tensor_parallel_size;
   cluster.heads = {cluster.model.num_heads / ranks, cluster.model.num_kv_heads / ranks,
-                   cluster.model.head_dim, DTypeOf(cluster.config.kv_dtype, cluster.model)};
+                   cluster.model.head_dim, cluster.config.kv_dtype.value_or(cluster.model.dtype)};
   std::string compute_device;
   for (const NodeConfig& node : cluster.config.nodes) {
     LAMINA_ASSIGN_OR_RETURN(std::optional<DeviceSpec> device,
@@ -212,7 +212,8 @@ StepTimes TimesOf(const ModelledCluster& cluster, const PrefilledExecutor::Step&
 double NetworkSeconds(const ModelledCluster& cluster, int rows) {
   const AttentionHeads& heads = cluster.heads;
   const RowBytes bytes = AttentionRowBytes(
-      heads, static_cast<double>(ElementSize(DTypeOf(cluster.config.wire_dtype, cluster.model))));
+      heads,
+      static_cast<double>(ElementSize(cluster.config.wire_dtype.value_or(cluster.model.dtype))));
   const double latency = std::chrono::duration<double>(cluster.config.modelled_latency).count();
   const double per_byte =
       cluster.config.modelled_gb_per_s > 0 ? 1e-9 / cluster.config.modelled_gb_per_s : 0;

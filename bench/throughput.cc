@@ -29,7 +29,7 @@ namespace {
 struct Options {
   std::string model;
   LoadFormat load_format = LoadFormat::kAuto;
-  std::string kv_dtype = "auto";
+  DTypeSetting kv_dtype;
   TransportKind transport = TransportKind::kAuto;
   PollingMode polling = PollingMode::kAuto;
   PipelineMode pipeline = PipelineMode::kNone;  // all nodes share this machine's cores
@@ -180,7 +180,7 @@ struct Contestants {
   std::unique_ptr<Engine> disaggregated;
   std::unique_ptr<Engine> one_process;  // null with step_times_cost
   ModelConfig model;
-  std::string kv_dtype;
+  DType kv_dtype = DType::kBF16;
 
   Engine& reference() { return one_process != nullptr ? *one_process : *disaggregated; }
 };
@@ -193,7 +193,7 @@ Result<std::unique_ptr<Engine>> MakeOneProcess(const Options& options, const Clu
   in_process.limits.set_max_num_seqs(config.max_num_seqs);
   in_process.limits.set_max_num_batched_tokens(config.max_num_batched_tokens);
   in_process.limits.set_max_model_len(config.max_model_len);
-  in_process.kv_dtype = config.kv_dtype;
+  in_process.kv_dtype = config.kv_dtype.value_or(model.dtype);
   in_process.kv_tokens =
       int64_t{options.num_prompts} * (options.input_len + options.output_len + 1);
   in_process.num_threads = options.compute_threads;
@@ -235,7 +235,7 @@ Result<Contestants> SetUp(const Options& options, const ClusterConfig& limits) {
                           ClusterExecutor::Connect(config, both.model, [](const std::string& line) {
                             std::cerr << line << '\n';
                           }));
-  both.kv_dtype = config.kv_dtype;
+  both.kv_dtype = config.kv_dtype.value_or(both.model.dtype);
   if (both.trace != nullptr) cluster->RecordTrace(*both.trace);
   both.nodes = cluster.get();
   both.disaggregated = MakeEngine(options, config, both.model, std::move(cluster));
@@ -254,7 +254,7 @@ Result<double> Floor(const Options& options, const Contestants& both, const Devi
   const int rows = std::min(options.num_prompts, options.max_num_seqs);
   const int64_t context = options.input_len + options.output_len / 2;
   const AttentionHeads heads{both.model.num_heads, both.model.num_kv_heads, both.model.head_dim,
-                             DTypeOf(both.kv_dtype, both.model)};
+                             both.kv_dtype};
   double seconds = StepSeconds(machine, sliced, both.model.dtype, rows, rows);
   for (const Op& attention : sliced.attentions) {
     AttentionLoad load;
@@ -374,9 +374,7 @@ void RegisterThroughput(CLI::App& app) {
       ->required();
   AddSetting(*command, "--load-format", kLoadFormats, options->load_format,
              kLoadFormats.listed() + " (random weights)");
-  command->add_option("--kv-dtype", options->kv_dtype, "auto | float32 | bfloat16 | float16 | fp8")
-      ->check(CLI::IsMember(KvDTypeChoices()))
-      ->capture_default_str();
+  AddSetting(*command, "--kv-dtype", kKvDTypeChoices, options->kv_dtype, kKvDTypeChoices.listed());
   command->add_option("--memory-nodes", options->memory_nodes, "memory nodes of the cluster")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();

@@ -27,8 +27,9 @@ struct ServeOptions {
   std::string memory_device;   // of memory nodes; "": the same
 
   // "", 0 or nullopt: the YAML's, else the default of manager/cluster_config.h.
-  std::string kv_dtype, wire_dtype, served_name;
+  std::string served_name;
   std::optional<TransportKind> transport;
+  std::optional<DTypeSetting> kv_dtype, wire_dtype;
   std::optional<LoadFormat> load_format;
   std::optional<PipelineMode> pipeline;
   bool no_prefix_caching = false;

@@ -54,13 +54,11 @@ void RegisterServe(CLI::App& app) {
       ->check(LocalDevice());
   AddOption(*command, "--transport", kTransportKinds, options->transport,
             "Data path: " + kTransportKinds.listed() + "; default: auto, or the YAML's");
-  AddOption(*command, "--kv-dtype", options->kv_dtype,
-            "KV cache: auto | float32 | bfloat16 | float16 | fp8 (E4M3 without scales)")
-      ->check(CLI::IsMember(KvDTypeChoices()));
-  AddOption(*command, "--wire-dtype", options->wire_dtype,
-            "q and attention output between the nodes: auto | float32 | bfloat16 | float16; auto: "
-            "float32, or the model's with modelled devices")
-      ->check(CLI::IsMember({"auto", "float32", "bfloat16", "float16"}));
+  AddOption(*command, "--kv-dtype", kKvDTypeChoices, options->kv_dtype,
+            "KV cache: " + kKvDTypeChoices.listed() + " (E4M3 without scales)");
+  AddOption(*command, "--wire-dtype", kWireDTypeChoices, options->wire_dtype,
+            "q and attention output between the nodes: " + kWireDTypeChoices.listed() +
+                "; auto: float32, or the model's with modelled devices");
   AddOption(*command, "--kv-head-parallel", options->kv_head_parallel,
             "So many memory nodes hold different kv_heads of the same tokens; 0: 1 or the YAML's")
       ->check(CLI::NonNegativeNumber);

@@ -176,7 +176,7 @@ void ReadModel(YamlMap map, const std::string& yaml_path, ClusterConfig* config)
   map.ReadString("path", &config->model_path);
   map.ReadString("served_name", &config->served_name);
   ReadSetting(map, "load_format", kLoadFormats, &config->load_format);
-  map.ReadChoice("kv_dtype", &config->kv_dtype, KvDTypeChoices());
+  ReadSetting(map, "kv_dtype", kKvDTypeChoices, &config->kv_dtype);
   map.Close();
   if (config->model_path.empty()) return;  // a mistake that is in the errors already
 
@@ -205,7 +205,7 @@ void ReadTransport(YamlMap map, ClusterConfig* config) {
 void ReadAttention(YamlMap map, ClusterConfig* config) {
   map.ReadInt("kv_head_parallel", &config->kv_head_parallel, 1, 1024);
   map.ReadSize("spread_tokens", &config->spread_tokens, 0);
-  map.ReadChoice("wire_dtype", &config->wire_dtype, {"auto", "float32", "bfloat16", "float16"});
+  ReadSetting(map, "wire_dtype", kWireDTypeChoices, &config->wire_dtype);
   map.ReadBool("prefix_caching", &config->prefix_caching);
   const auto num_memory = std::ranges::count_if(
       config->nodes, [](const NodeConfig& node) { return node.role == NodeRole::kMemory; });
@@ -272,11 +272,6 @@ void ReadLimits(YamlMap map, ClusterConfig* config) {
 }
 
 }  // namespace
-
-const std::vector<std::string>& KvDTypeChoices() {
-  static const std::vector<std::string> choices = {"auto", "float32", "bfloat16", "float16", "fp8"};
-  return choices;
-}
 
 bool ClusterConfig::has_modelled() const { return std::ranges::any_of(nodes, IsModelled); }
 

@@ -47,10 +47,6 @@ struct NodeConfig {
   double price_per_hour = 0;
 };
 
-// The values that `kv_dtype` may have, in files and on command lines. auto is the model's own
-// dtype. fp8 is E4M3 without scales: values beyond +-448 are stored as +-448.
-const std::vector<std::string>& KvDTypeChoices();
-
 // The whole file. The fields stand in the file's order, under the names of its sections. Load and
 // Parse leave "auto" and 0 as they stand; ResolveConfig (manager/resolve_config.h) replaces those
 // that depend on the model or on the number of nodes. Value type.
@@ -94,8 +90,8 @@ struct ClusterConfig {
   // The model's name in the API. Parse replaces an empty one by the last part of the path.
   std::string served_name;
   LoadFormat load_format = LoadFormat::kAuto;
-  // The dtype in which K and V are stored: auto (the model's) | float32 | bfloat16 | float16 | fp8.
-  std::string kv_dtype = "auto";
+  // The dtype in which K and V are stored, one of kKvDTypeChoices. auto: the model's.
+  DTypeSetting kv_dtype;
 
   // transport:
   TransportKind transport = TransportKind::kAuto;
@@ -113,9 +109,9 @@ struct ClusterConfig {
   // A sequence of more tokens than this is spread over several nodes (or groups of them), so it may
   // outgrow one. 0: no sequence is.
   int64_t spread_tokens = 0;
-  // The dtype of q and outputs in messages: auto (float32; with modelled devices the model's) |
-  // float32 | bfloat16 | float16. k and v travel in the dtype in which they are stored.
-  std::string wire_dtype = "auto";
+  // The dtype of q and outputs in messages, one of kWireDTypeChoices. auto: float32; with modelled
+  // devices the model's. k and v travel in the dtype in which they are stored.
+  DTypeSetting wire_dtype;
   // Whether K and V of earlier requests stay, while there is room, for requests that begin with the
   // same tokens.
   bool prefix_caching = true;

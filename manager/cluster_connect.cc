@@ -50,6 +50,12 @@ constexpr int kMendTimeouts = 2;
 // For a daemon that may not be there; it is asked again later.
 constexpr auto kLookWait = std::chrono::seconds(1);
 
+// ResolveConfig has set both dtypes.
+control::AttentionSpec AttentionSpecOf(const ModelConfig& model, const ClusterConfig& config) {
+  return MakeAttentionSpec(model, config.kv_dtype.value_or(DType::kF32),
+                           config.wire_dtype.value_or(DType::kF32));
+}
+
 bool IsTransient(const Status& status) {
   return status.code() == StatusCode::kTryAgain || status.code() == StatusCode::kTimeout;
 }
@@ -342,7 +348,7 @@ Status ClusterExecutor::ConfigureMemory(Node& node, Deadline deadline,
   request.set_epoch(epoch_);
   request.set_node_id(node.id.value);
   request.set_node_name(node.config.name);
-  *request.mutable_attention() = MakeAttentionSpec(model_, config_.kv_dtype, config_.wire_dtype);
+  *request.mutable_attention() = AttentionSpecOf(model_, config_);
   request.mutable_attention()->set_num_heads(node.num_kv_heads *
                                              (model_.num_heads / model_.num_kv_heads));
   request.mutable_attention()->set_num_kv_heads(node.num_kv_heads);
@@ -390,7 +396,7 @@ Result<control::ConfigureCompute> ClusterExecutor::ComputeRequest(const Node& no
   request.set_epoch(epoch_);
   request.set_node_id(node.id.value);
   request.set_node_name(node.config.name);
-  *request.mutable_attention() = MakeAttentionSpec(model_, config_.kv_dtype, config_.wire_dtype);
+  *request.mutable_attention() = AttentionSpecOf(model_, config_);
   *request.mutable_limits() = limits();
   LAMINA_ASSIGN_OR_RETURN(
       const std::vector<std::string> fabrics,

@@ -80,7 +80,8 @@ class SettingWords {
 
 // How steps of several batches share the compute nodes while memory nodes attend for others.
 enum class PipelineMode : uint8_t {
-  // Begins with kNone, then takes whichever of the others, with up to num_batches, is fastest by the
+  // Begins with kNone, then takes whichever of the others, with up to num_batches, is fastest by
+  // the
   // measured times of slices and attention.
   kAuto,
   kNone,   // one batch per compute node
@@ -166,7 +167,7 @@ constexpr std::string_view LoadFormatName(LoadFormat format) { return kLoadForma
 // A dtype, or nullopt for "auto".
 using DTypeSetting = std::optional<DType>;
 
-// Of the KV cache.
+// Of the KV cache. fp8 is E4M3 without scales: values beyond +-448 are stored as +-448.
 inline constexpr SettingWords<DTypeSetting> kKvDTypeChoices({{std::nullopt, "auto"},
                                                              {DType::kF32, DTypeName(DType::kF32)},
                                                              {DType::kBF16,

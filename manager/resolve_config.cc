@@ -110,9 +110,8 @@ Status ResolveConfig(ClusterConfig& config, const ModelConfig& model) {
   }
   LAMINA_RETURN_IF_ERROR(ResolvePipeline(config));
   LAMINA_RETURN_IF_ERROR(ResolveRanks(config, model));
-  if (config.kv_dtype == "auto") config.kv_dtype = DTypeName(model.dtype);
-  if (config.wire_dtype == "auto")
-    config.wire_dtype = DTypeName(config.has_modelled() ? model.dtype : DType::kF32);
+  if (!config.kv_dtype) config.kv_dtype = model.dtype;
+  if (!config.wire_dtype) config.wire_dtype = config.has_modelled() ? model.dtype : DType::kF32;
   if (config.overlap == Switch::kAuto)
     config.overlap = config.models_network() ? Switch::kOn : Switch::kOff;
   if (config.served_name.empty()) {
@@ -123,13 +122,9 @@ Status ResolveConfig(ClusterConfig& config, const ModelConfig& model) {
   return OkStatus();
 }
 
-DType DTypeOf(const std::string& name, const ModelConfig& model) {
-  return DTypeNamed(name).value_or(model.dtype);
-}
-
-int64_t KvBytesPerToken(const ModelConfig& model, const std::string& kv_dtype) {
+int64_t KvBytesPerToken(const ModelConfig& model, DTypeSetting kv_dtype) {
   return KvBytesPerToken(
-      {model.num_heads, model.num_kv_heads, model.head_dim, DTypeOf(kv_dtype, model)},
+      {model.num_heads, model.num_kv_heads, model.head_dim, kv_dtype.value_or(model.dtype)},
       model.num_layers);
 }
 

@@ -100,7 +100,7 @@ class LocalPoint : public ServedPoint {
     options.limits.set_max_num_seqs(config_.max_num_seqs);
     options.limits.set_max_num_batched_tokens(config_.max_num_batched_tokens);
     options.limits.set_max_model_len(config_.max_model_len);
-    options.kv_dtype = config_.kv_dtype;
+    options.kv_dtype = config_.kv_dtype.value_or(model_.dtype);
     options.kv_tokens = node.memory_bytes > 0
                             ? node.memory_bytes / KvBytesPerToken(model_, config_.kv_dtype)
                             : point_.batch * LengthInSlots();

@@ -87,7 +87,7 @@ class SweepReader {
   void ReadSweptModel(YamlMap map) {
     map.ReadString("path", &model_.model_path);
     ReadSetting(map, "load_format", kLoadFormats, &model_.load_format);
-    map.ReadChoice("kv_dtype", &model_.kv_dtype, KvDTypeChoices());
+    ReadSetting(map, "kv_dtype", kKvDTypeChoices, &model_.kv_dtype);
     map.Close();
     if (model_.model_path.empty()) return;
     model_.model_path = BesideSweep(sweep_.path, model_.model_path);

@@ -28,7 +28,7 @@ constexpr int kLimitSamples = 5;
 struct ProfileOptions {
   std::string model;
   LoadFormat load_format = LoadFormat::kAuto;
-  std::string kv_dtype = "auto";
+  DTypeSetting kv_dtype;
   std::string out = ".";
   std::string name = "cpu";
   std::vector<int64_t> rows = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
@@ -109,7 +109,7 @@ Status Profile(ProfileOptions options) {
                           LoadedModel::Load(weights, team));
   const ModelConfig& config = model->config;
   const AttentionHeads heads{config.num_heads, config.num_kv_heads, config.head_dim,
-                             DTypeOf(options.kv_dtype, config)};
+                             options.kv_dtype.value_or(config.dtype)};
 
   MachineLimits limits(team);
   for (int i = 0; i < kLimitSamples; ++i) limits.Measure();
@@ -154,9 +154,7 @@ void RegisterProfile(CLI::App& app) {
       ->required();
   AddSetting(*command, "--load-format", kLoadFormats, options->load_format,
              kLoadFormats.listed() + " (random weights)");
-  command->add_option("--kv-dtype", options->kv_dtype, "auto | float32 | bfloat16 | float16 | fp8")
-      ->check(CLI::IsMember(KvDTypeChoices()))
-      ->capture_default_str();
+  AddSetting(*command, "--kv-dtype", kKvDTypeChoices, options->kv_dtype, kKvDTypeChoices.listed());
   command
       ->add_option("--out", options->out,
                    "folder for NAME.yaml, a catalog with this device, and NAME.csv")

@@ -160,9 +160,8 @@ Status Fill(const ClusterChanges& changes, ClusterModel& cluster) {
   LAMINA_RETURN_IF_ERROR(Change(changes, cluster.config));
   LAMINA_ASSIGN_OR_RETURN(cluster.model, ModelConfig::Load(cluster.config.model_path));
   // With CPU nodes "auto" is fp32 (ResolveConfig); their modelled stand-ins must not change that.
-  if (!changes.cpu_device.empty() && cluster.config.wire_dtype == "auto" &&
-      !cluster.config.has_modelled())
-    cluster.config.wire_dtype = "float32";
+  if (!changes.cpu_device.empty() && !cluster.config.wire_dtype && !cluster.config.has_modelled())
+    cluster.config.wire_dtype = DType::kF32;
   LAMINA_RETURN_IF_ERROR(ResolveConfig(cluster.config, cluster.model));
   const ClusterConfig& config = cluster.config;
   LAMINA_ASSIGN_OR_RETURN(const Graph whole, TraceModel(cluster.model));
@@ -170,8 +169,8 @@ Status Fill(const ClusterChanges& changes, ClusterModel& cluster) {
   LAMINA_ASSIGN_OR_RETURN(cluster.sliced, SplitGraph(std::move(graph)));
   LAMINA_ASSIGN_OR_RETURN(cluster.first_slices,
                           CutIntoStages(cluster.sliced, config.pipeline_parallel_size));
-  cluster.kv_dtype = DTypeOf(config.kv_dtype, cluster.model);
-  cluster.wire_dtype = DTypeOf(config.wire_dtype, cluster.model);
+  cluster.kv_dtype = config.kv_dtype.value_or(cluster.model.dtype);
+  cluster.wire_dtype = config.wire_dtype.value_or(cluster.model.dtype);
   const int ranks = config.tensor_parallel_size;
   cluster.heads = {cluster.model.num_heads / ranks, cluster.model.num_kv_heads / ranks,
                    cluster.model.head_dim, cluster.kv_dtype};

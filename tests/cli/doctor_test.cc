@@ -319,16 +319,16 @@ TEST_F(DoctorOfCluster, LockedMemoryGrowsWithTheModelAndThePeers) {
   model.hidden_size = 8192;
   model.num_heads = model.num_kv_heads = 64;
   model.head_dim = 128;
-  config_.kv_dtype = "bfloat16";
-  config_.wire_dtype = "float32";
+  config_.kv_dtype = DType::kBF16;
+  config_.wire_dtype = DType::kF32;
   config_.num_batches = 2;
   const int64_t once = PlannedLockedBytes(config_, model, "a");
   EXPECT_GT(once, 2 * (64 * 8 * 8192 + 64 * 4 * 8192));
   EXPECT_EQ(PlannedLockedBytes(config_, model, "m"), once);
-  config_.kv_dtype = "fp8";
+  config_.kv_dtype = DType::kF8;
   EXPECT_LE(PlannedLockedBytes(config_, model, "a"), once - 2 * 64 * 2 * 8192)
       << "k and v take half";
-  config_.kv_dtype = "bfloat16";
+  config_.kv_dtype = DType::kBF16;
   AddNode("m2", NodeRole::kMemory);
   EXPECT_EQ(PlannedLockedBytes(config_, model, "a"), 2 * once);
   EXPECT_EQ(PlannedLockedBytes(config_, model, "m2"), once);

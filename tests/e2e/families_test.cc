@@ -20,7 +20,7 @@ struct FamilyCase {
   Deployment deployment() const {
     Deployment deployment;
     deployment.model = FamilyOf(family).dir;
-    deployment.kv_dtype = "float32";
+    deployment.kv_dtype = DType::kF32;
     deployment.num_memory_nodes = num_memory_nodes;
     deployment.kv_head_parallel = kv_head_parallel;
     deployment.spread_tokens = spread_tokens;

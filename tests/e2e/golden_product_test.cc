@@ -42,9 +42,9 @@ std::vector<Deployment> Product() {
         deployment.num_memory_nodes = partition.num_memory_nodes;
         deployment.kv_head_parallel = partition.kv_head_parallel;
         deployment.spread_tokens = partition.spread_tokens;
-        deployment.kv_dtype = partition.num_memory_nodes == 2   ? "fp8"
-                              : partition.num_memory_nodes == 4 ? "bfloat16"
-                                                                : "float32";
+        deployment.kv_dtype = partition.num_memory_nodes == 2   ? DType::kF8
+                              : partition.num_memory_nodes == 4 ? DType::kBF16
+                                                                : DType::kF32;
         all.push_back(deployment);
       }
     }

@@ -13,7 +13,7 @@ namespace {
 class GoldenTest : public ::testing::TestWithParam<Deployment> {
  protected:
   static void Expect(Engine& engine, const std::vector<GoldenPrompt>& golden) {
-    const double tolerance = GetParam().wire_dtype == "float16"
+    const double tolerance = GetParam().wire_dtype == DType::kF16
                                  ? kRoundedTolerance
                                  : LogprobTolerance(GetParam().kv_dtype);
     ExpectGolden(engine, golden, std::chrono::seconds(60), tolerance);
@@ -25,7 +25,7 @@ class GoldenTest : public ::testing::TestWithParam<Deployment> {
 
 TEST_P(GoldenTest, EachPromptAloneAndAllAtOnce) {
   const std::vector<GoldenPrompt> golden = GoldenPrompts(GetParam().kv_dtype);
-  ASSERT_EQ(golden.size(), GetParam().kv_dtype == "fp8" ? 16u : 19u);
+  ASSERT_EQ(golden.size(), GetParam().kv_dtype == DType::kF8 ? 16u : 19u);
   Result<std::unique_ptr<Serving>> serving = Serving::Create(GetParam());
   ASSERT_TRUE(serving.ok()) << serving.status();
   Engine& engine = *(*serving)->engine;
@@ -65,7 +65,7 @@ struct Partition {
 // once. Here each of them stands once.
 std::vector<Deployment> AllDeployments() {
   std::vector<Deployment> all;
-  for (const char* kv_dtype : {"float32", "bfloat16"}) {
+  for (const DType kv_dtype : {DType::kF32, DType::kBF16}) {
     Deployment deployment;
     deployment.kv_dtype = kv_dtype;
     deployment.kind = "in-process";
@@ -82,7 +82,7 @@ std::vector<Deployment> AllDeployments() {
     }
   }
   Deployment small;  // K and V in 8 bits, in each way to share attention
-  small.kv_dtype = "fp8";
+  small.kv_dtype = DType::kF8;
   small.kind = "in-process";
   all.push_back(small);
   small.kind = "cluster";
@@ -115,7 +115,7 @@ std::vector<Deployment> AllDeployments() {
     shared.kv_head_parallel = partition.kv_head_parallel;
     shared.spread_tokens = partition.spread_tokens;
     shared.num_batches = shared.num_batches == 1 ? 3 : 1;
-    shared.kv_dtype = partition.num_memory_nodes == 4 ? "bfloat16" : "float32";
+    shared.kv_dtype = partition.num_memory_nodes == 4 ? DType::kBF16 : DType::kF32;
     all.push_back(shared);
   }
   Deployment in_flight;  // several batches
@@ -131,7 +131,7 @@ std::vector<Deployment> AllDeployments() {
     for (const int num_compute_nodes : {2, 3}) {
       in_flight.num_compute_nodes = num_compute_nodes;
       in_flight.num_memory_nodes = num_compute_nodes == 2 ? 2 : 1;
-      in_flight.kv_dtype = num_compute_nodes == 2 ? "bfloat16" : "float32";
+      in_flight.kv_dtype = num_compute_nodes == 2 ? DType::kBF16 : DType::kF32;
       all.push_back(in_flight);
     }
   }
@@ -141,7 +141,7 @@ std::vector<Deployment> AllDeployments() {
     for (const int num_memory_nodes : {1, 2}) {
       stages.num_memory_nodes = num_memory_nodes;
       stages.transport = num_memory_nodes == 1 ? TransportKind::kTcp : TransportKind::kShm;
-      stages.kv_dtype = num_memory_nodes == 1 ? "float32" : "bfloat16";
+      stages.kv_dtype = num_memory_nodes == 1 ? DType::kF32 : DType::kBF16;
       all.push_back(stages);
     }
   }
@@ -152,7 +152,7 @@ std::vector<Deployment> AllDeployments() {
   all.push_back(stages);
   Deployment ranks;  // compute nodes run each layer together
   ranks.tensor_parallel_size = 2;
-  for (const char* kv_dtype : {"float32", "bfloat16"}) {
+  for (const DType kv_dtype : {DType::kF32, DType::kBF16}) {
     ranks.kv_dtype = kv_dtype;
     for (const TransportKind transport : {TransportKind::kTcp, TransportKind::kShm}) {
       ranks.transport = transport;
@@ -173,7 +173,7 @@ std::vector<Deployment> AllDeployments() {
   ranks.tensor_parallel_size = 4;
   all.push_back(ranks);
   Deployment rounded;  // what crosses the wire
-  rounded.wire_dtype = "float16";
+  rounded.wire_dtype = DType::kF16;
   for (const TransportKind transport : {TransportKind::kTcp, TransportKind::kShm}) {
     rounded.transport = transport;
     all.push_back(rounded);
@@ -182,7 +182,7 @@ std::vector<Deployment> AllDeployments() {
   all.push_back(rounded);
   Deployment overlapped;  // q before k and v
   overlapped.overlap = Switch::kOn;
-  for (const char* kv_dtype : {"float32", "bfloat16"}) {
+  for (const DType kv_dtype : {DType::kF32, DType::kBF16}) {
     overlapped.kv_dtype = kv_dtype;
     for (const TransportKind transport : {TransportKind::kTcp, TransportKind::kShm}) {
       overlapped.transport = transport;

@@ -65,7 +65,7 @@ TEST(ClusterConfig, SmallFileGetsDefaults) {
   EXPECT_FALSE(config->transport_fallback);
   EXPECT_EQ(config->payload_checksum, Switch::kAuto);
   EXPECT_EQ(config->polling, PollingMode::kAuto);
-  EXPECT_EQ(config->wire_dtype, "auto");
+  EXPECT_FALSE(config->wire_dtype);
   EXPECT_EQ(config->step_timeout, std::chrono::seconds(60));
 }
 
@@ -101,7 +101,7 @@ limits: {max_num_seqs: 8, max_num_batched_tokens: 64, max_model_len: 32k, max_nu
   EXPECT_EQ(config->model_path, "/m/llama");
   EXPECT_EQ(config->served_name, "llama");
   EXPECT_EQ(config->load_format, LoadFormat::kDummy);
-  EXPECT_EQ(config->kv_dtype, "float16");
+  EXPECT_EQ(config->kv_dtype, DType::kF16);
   EXPECT_EQ(config->transport, TransportKind::kVerbs);
   EXPECT_TRUE(config->transport_fallback);
   EXPECT_EQ(config->payload_checksum, Switch::kOn);

@@ -25,14 +25,14 @@ constexpr size_t kLongTokens = 40;  // long enough that a node can die in the mi
 // With K and V in bf16, a value on the other side of a rounding than PyTorch's changes it by 2^-8;
 // the golden run rounds no query and no output on its way. In FP8 as LogprobTolerance has it.
 double Tolerance(const Deployment& deployment) {
-  if (deployment.kv_dtype == "fp8") return 2e-2;
-  return deployment.wire_dtype == "float16" ? 1e-2
-         : deployment.kv_dtype == "float32" ? kLogprobTolerance
-                                            : 5e-3;
+  if (deployment.kv_dtype == DType::kF8) return 2e-2;
+  return deployment.wire_dtype == DType::kF16 ? 1e-2
+         : deployment.kv_dtype == DType::kF32 ? kLogprobTolerance
+                                              : 5e-3;
 }
 
 // The shortest first.
-std::vector<GoldenPrompt> ShortPrompts(const std::string& kv_dtype) {
+std::vector<GoldenPrompt> ShortPrompts(DType kv_dtype) {
   std::vector<GoldenPrompt> golden = GoldenPrompts(kv_dtype);
   std::sort(golden.begin(), golden.end(), [](const GoldenPrompt& a, const GoldenPrompt& b) {
     return a.prompt_ids.size() < b.prompt_ids.size();
@@ -101,14 +101,14 @@ std::vector<Deployment> WithGpus() {
   Deployment one_process;
   one_process.kind = "in-process";
   one_process.compute_device = "cuda:0";
-  one_process.kv_dtype = "float32";
+  one_process.kv_dtype = DType::kF32;
   Deployment two_gpus;
   two_gpus.compute_device = "cuda:0";
   two_gpus.num_memory_nodes = 1;
   two_gpus.memory_devices = {"cuda:0"};
   Deployment cpu_keeps = two_gpus;
   cpu_keeps.memory_devices = {"cpu"};
-  cpu_keeps.wire_dtype = "float16";
+  cpu_keeps.wire_dtype = DType::kF16;
   Deployment cpu_computes = two_gpus;
   cpu_computes.compute_device = "cpu";
   Deployment both_keep = two_gpus;
@@ -120,7 +120,7 @@ std::vector<Deployment> WithGpus() {
   heads.kv_head_parallel = 2;
   heads.overlap = Switch::kOn;
   Deployment eight_bits = both_keep;
-  eight_bits.kv_dtype = "fp8";
+  eight_bits.kv_dtype = DType::kF8;
   std::vector<Deployment> all = {one_process, two_gpus, cpu_keeps, cpu_computes,
                                  both_keep,   spread,   heads,     eight_bits};
   two_gpus.num_memory_nodes = 2;
@@ -164,7 +164,7 @@ class CudaByPosts : public ::testing::TestWithParam<int> {
 
   const cuda::RunningStreams running_;
   FaultyClusterOptions options_;
-  const std::vector<GoldenPrompt> golden_ = ShortPrompts("float32");
+  const std::vector<GoldenPrompt> golden_ = ShortPrompts(DType::kF32);
 };
 
 TEST_P(CudaByPosts, TokensAndLogprobsAreThoseOfPyTorchHoweverLatePostsAre) {
@@ -247,7 +247,7 @@ TEST_P(CudaLoss, OfAMemoryNodeEndsOnlyItsOwnRequestsAndTheGpuGoesOn) {
   unsetenv("LAMINA_EMULATED_STREAMS");
   ASSERT_TRUE(serving.ok()) << serving.status();
   Engine& engine = *(*serving)->engine;
-  const std::vector<GoldenPrompt> golden = ShortPrompts("bfloat16");
+  const std::vector<GoldenPrompt> golden = ShortPrompts(DType::kBF16);
   const auto check = [&](const Generated& got, size_t i) {
     const std::vector<TokenId>& expected = golden[i].continuation_ids;
     ASSERT_LE(got.tokens.size(), expected.size());

@@ -86,7 +86,7 @@ Result<std::unique_ptr<FaultyCluster>> FaultyCluster::Create(const FaultyCluster
   }
 
   config.model_path = SourcePath("/models/tiny-stories");
-  config.kv_dtype = "float32";
+  config.kv_dtype = DType::kF32;
   config.payload_checksum = Switch::kOn;
   config.kv_head_parallel = options.kv_head_parallel;
   config.spread_tokens = options.spread_tokens;

@@ -64,11 +64,12 @@ std::string Deployment::Name() const {
   std::string devices = compute_device == "cpu" ? "" : "_computed_on_" + compute_device;
   for (const std::string& device : memory_devices) devices += "_kept_on_" + device;
   std::replace(devices.begin(), devices.end(), ':', '_');
-  if (kind == "in-process") return "one_process_" + kv_dtype + devices;
+  const std::string kv(DTypeName(kv_dtype));
+  if (kind == "in-process") return "one_process_" + kv + devices;
   const std::string heads =
       kv_head_parallel > 1 ? "_heads_over_" + std::to_string(kv_head_parallel) : "";
   const std::string spread = spread_tokens > 0 ? "_spread_" + std::to_string(spread_tokens) : "";
-  const std::string wire = wire_dtype == "auto" ? "" : "_" + wire_dtype + "_wire";
+  const std::string wire = wire_dtype ? "_" + std::string(DTypeName(*wire_dtype)) + "_wire" : "";
   const std::string overlapped =
       (overlap == Switch::kOn ? "_overlap" : "") +
       std::string(modelled_latency > Clock::duration::zero() ? "_modelled_link" : "");
@@ -84,7 +85,7 @@ std::string Deployment::Name() const {
   const int num_shares = pipeline_parallel_size * tensor_parallel_size;
   return std::to_string(num_compute_nodes * num_shares) + "_compute" + stages + ranks + "_" +
          std::to_string(num_memory_nodes) + "_memory" + heads + spread + policy + batches + "_" +
-         std::string(TransportKindName(transport)) + "_" + kv_dtype + wire + overlapped + polled +
+         std::string(TransportKindName(transport)) + "_" + kv + wire + overlapped + polled +
          devices;
 }
 

@@ -63,8 +63,8 @@ struct Deployment {
   int num_batches = 0;                          // likewise
   int pipeline_parallel_size = 1;  // likewise; there are so many times num_compute_nodes
   int tensor_parallel_size = 1;    // likewise
-  std::string kv_dtype = "bfloat16";
-  std::string wire_dtype = "auto";
+  DType kv_dtype = DType::kBF16;
+  DTypeSetting wire_dtype;
   Switch overlap = Switch::kOff;
   PollingMode polling = PollingMode::kHost;  // likewise
   Clock::duration modelled_latency{};        // with it: a modelled network of 10 GB/s
