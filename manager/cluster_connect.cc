@@ -50,7 +50,7 @@ constexpr int kMendTimeouts = 2;
 // For a daemon that may not be there; it is asked again later.
 constexpr auto kLookWait = std::chrono::seconds(1);
 
-// ResolveConfig has set both dtypes.
+// ResolveConfig has set both dtypes; without it, in tests, auto is float32.
 control::AttentionSpec AttentionSpecOf(const ModelConfig& model, const ClusterConfig& config) {
   return MakeAttentionSpec(model, config.kv_dtype.value_or(DType::kF32),
                            config.wire_dtype.value_or(DType::kF32));
