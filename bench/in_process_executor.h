@@ -7,6 +7,7 @@
 #include <string>
 #include <thread>
 
+#include "base/dtype.h"
 #include "base/inbox.h"
 #include "base/mutex.h"
 #include "base/worker_team.h"

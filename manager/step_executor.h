@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/dtype.h"
 #include "base/ids.h"
 #include "base/status.h"
 #include "manager/engine.h"
