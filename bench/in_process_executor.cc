@@ -19,7 +19,7 @@ Result<std::unique_ptr<InProcessExecutor>> InProcessExecutor::Create(
   LAMINA_ASSIGN_OR_RETURN(executor->model_, executor->device_->Load(options.weights));
   control::ConfigureCompute request;
   *request.mutable_attention() =
-      MakeAttentionSpec(executor->model_->config, options.kv_dtype, /*wire_dtype=*/"float32");
+      MakeAttentionSpec(executor->model_->config, options.kv_dtype, /*wire_dtype=*/DType::kF32);
   *request.mutable_limits() = options.limits;
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<AttentionBackend> attention,
                           MakeAttentionBackend(request, options.kv_tokens, *executor->device_));

@@ -7,6 +7,7 @@
 #include <string>
 #include <thread>
 
+#include "base/dtype.h"
 #include "base/inbox.h"
 #include "base/mutex.h"
 #include "base/worker_team.h"
@@ -21,16 +22,16 @@ namespace lamina {
 struct InProcessOptions {
   WeightOptions weights;
   control::Limits limits;
-  std::string kv_dtype = "bfloat16";  // float32 | bfloat16 | float16 | fp8
-  int64_t kv_tokens = 0;              // token slots
-  int num_threads = 0;                // 0: all cores
-  NodeDevice device;                  // the CPU unless another is named
+  DType kv_dtype = DType::kBF16;
+  int64_t kv_tokens = 0;  // token slots
+  int num_threads = 0;    // 0: all cores
+  NodeDevice device;      // the CPU unless another is named
 };
 
 // The config for an engine on an InProcessExecutor: one batch, as there is nothing to overlap it
 // with.
 inline ClusterConfig InOneProcess(ClusterConfig config) {
-  config.pipeline = "none";
+  config.pipeline = PipelineMode::kNone;
   config.num_batches = 1;
   return config;
 }

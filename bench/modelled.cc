@@ -43,13 +43,13 @@ struct ModelledOptions {
   int num_batches = 0;
   // So many copies of the cluster file's first compute node. 0: the file's compute nodes.
   int compute_nodes = 0;
-  // "": the cluster file's; if that is auto, none, or fixed if num_batches is given.
-  std::string pipeline;
-  std::string transport;
+  // nullopt: the cluster file's; if that is auto, none, or fixed if num_batches is given.
+  std::optional<PipelineMode> pipeline;
+  std::optional<TransportKind> transport;
   std::string trace_out;
-  std::string overlap;   // "": the cluster file's
-  std::string latency;   // "": the cluster file's
-  double gb_per_s = -1;  // below 0: the cluster file's
+  std::optional<Switch> overlap;  // nullopt: the cluster file's
+  std::string latency;            // "": the cluster file's
+  double gb_per_s = -1;           // below 0: the cluster file's
   bool json = false;
 };
 
@@ -88,8 +88,8 @@ void UseComputeNodes(int count, std::vector<NodeConfig>& nodes) {
 Result<ModelledCluster> LoadCluster(const ModelledOptions& options) {
   ModelledCluster cluster;
   LAMINA_ASSIGN_OR_RETURN(cluster.config, ClusterConfig::Load(options.cluster));
-  if (!options.transport.empty()) cluster.config.transport = options.transport;
-  if (!options.overlap.empty()) cluster.config.overlap = options.overlap;
+  if (options.transport) cluster.config.transport = *options.transport;
+  if (options.overlap) cluster.config.overlap = *options.overlap;
   if (options.gb_per_s >= 0) cluster.config.modelled_gb_per_s = options.gb_per_s;
   if (!options.latency.empty()) {
     const Result<Clock::duration> latency = ParseDuration(options.latency);
@@ -98,9 +98,10 @@ Result<ModelledCluster> LoadCluster(const ModelledOptions& options) {
   }
   UseComputeNodes(options.compute_nodes, cluster.config.nodes);
   if (options.num_batches > 0) cluster.config.num_batches = options.num_batches;
-  if (cluster.config.pipeline == "auto")
-    cluster.config.pipeline = cluster.config.num_batches > 0 ? "fixed" : "none";
-  if (!options.pipeline.empty()) cluster.config.pipeline = options.pipeline;
+  if (cluster.config.pipeline == PipelineMode::kAuto)
+    cluster.config.pipeline =
+        cluster.config.num_batches > 0 ? PipelineMode::kFixed : PipelineMode::kNone;
+  if (options.pipeline) cluster.config.pipeline = *options.pipeline;
   LAMINA_ASSIGN_OR_RETURN(cluster.model, ModelConfig::Load(cluster.config.model_path));
   LAMINA_RETURN_IF_ERROR(ResolveConfig(cluster.config, cluster.model));
   LAMINA_ASSIGN_OR_RETURN(const Graph whole, TraceModel(cluster.model));
@@ -108,7 +109,7 @@ Result<ModelledCluster> LoadCluster(const ModelledOptions& options) {
   LAMINA_ASSIGN_OR_RETURN(cluster.sliced, SplitGraph(std::move(graph)));
   const int ranks = cluster.config.tensor_parallel_size;
   cluster.heads = {cluster.model.num_heads / ranks, cluster.model.num_kv_heads / ranks,
-                   cluster.model.head_dim, DTypeOf(cluster.config.kv_dtype, cluster.model)};
+                   cluster.model.head_dim, cluster.config.kv_dtype.value_or(cluster.model.dtype)};
   std::string compute_device;
   for (const NodeConfig& node : cluster.config.nodes) {
     LAMINA_ASSIGN_OR_RETURN(std::optional<DeviceSpec> device,
@@ -174,12 +175,12 @@ struct StepTimes {
 // The ideal of the step's batch, while `num_batches` are in flight.
 double IdealSeconds(const ModelledCluster& cluster, const StepTimes& step, int num_batches) {
   const bool stages = cluster.config.shares_model();
-  const std::string& pipeline = cluster.config.pipeline;
+  const PipelineMode pipeline = cluster.config.pipeline;
   const IdealSchedule schedule = {
       stages ? cluster.config.pipeline_parallel_size : cluster.num_compute, num_batches,
       // The pipeline "auto" may rotate.
-      stages || pipeline == "rotational" || pipeline == "auto", step.linear, step.attention,
-      step.memory_busy};
+      stages || pipeline == PipelineMode::kRotational || pipeline == PipelineMode::kAuto,
+      step.linear, step.attention, step.memory_busy};
   return IdealRounds(schedule)[static_cast<size_t>(std::min(step.batch, num_batches - 1))];
 }
 
@@ -211,7 +212,8 @@ StepTimes TimesOf(const ModelledCluster& cluster, const PrefilledExecutor::Step&
 double NetworkSeconds(const ModelledCluster& cluster, int rows) {
   const AttentionHeads& heads = cluster.heads;
   const RowBytes bytes = AttentionRowBytes(
-      heads, static_cast<double>(ElementSize(DTypeOf(cluster.config.wire_dtype, cluster.model))));
+      heads,
+      static_cast<double>(ElementSize(cluster.config.wire_dtype.value_or(cluster.model.dtype))));
   const double latency = std::chrono::duration<double>(cluster.config.modelled_latency).count();
   const double per_byte =
       cluster.config.modelled_gb_per_s > 0 ? 1e-9 / cluster.config.modelled_gb_per_s : 0;
@@ -228,7 +230,7 @@ double MedianOf(const std::vector<StepTimes>& steps,
 // Tokens of a sequence at the end. With the pipeline "auto" all sequences may be in one batch,
 // which then takes every step.
 int64_t TokensOf(const ModelledOptions& options, const ClusterConfig& config) {
-  const int64_t steps = config.pipeline == "auto"
+  const int64_t steps = config.pipeline == PipelineMode::kAuto
                             ? int64_t{config.num_batches} * (kAutoWarmUpSteps + options.steps)
                             : options.steps;
   return options.context + steps + kSpareTokens;
@@ -240,7 +242,7 @@ int64_t TokensOf(const ModelledOptions& options, const ClusterConfig& config) {
 // round.
 double TokensPerSecond(const ModelledCluster& cluster, const std::vector<StepTimes>& steps,
                        int batch, const std::function<double(const StepTimes&)>& round) {
-  if (cluster.config.pipeline == "auto") return batch / MedianOf(steps, round);
+  if (cluster.config.pipeline == PipelineMode::kAuto) return batch / MedianOf(steps, round);
   double sum = 0;
   for (int number = 0; number < cluster.config.num_batches; ++number) {
     std::vector<StepTimes> of_batch;
@@ -305,7 +307,7 @@ Result<CaseResult> RunCase(const ModelledOptions& options, ModelledCluster clust
   std::map<std::string, double> cpu;
   TimePoint start;
   const int num_batches = cluster.config.num_batches;
-  const bool is_auto = cluster.config.pipeline == "auto";
+  const bool is_auto = cluster.config.pipeline == PipelineMode::kAuto;
   const int warm_up = num_batches * (is_auto ? kAutoWarmUpSteps : kWarmUpSteps);
   std::map<int, PrefilledExecutor::Step> previous;  // by batch
   int full_steps = 0;
@@ -352,13 +354,13 @@ Measurement Report(const ModelledOptions& options, const ModelledCluster& cluste
   m.name = "modelled";
   m.sizes = {{"cluster", cluster.config.name},
              {"batch", batch},
-             {"pipeline", cluster.config.pipeline},
+             {"pipeline", PipelineModeName(cluster.config.pipeline)},
              {"num_compute_nodes", cluster.num_compute},
              {"num_memory_nodes", std::ssize(cluster.devices) - cluster.num_compute},
              {"num_batches", num_batches},
              {"context", options.context},
-             {"transport", cluster.config.transport},
-             {"overlap", cluster.config.overlap}};
+             {"transport", TransportKindName(cluster.config.transport)},
+             {"overlap", SwitchName(cluster.config.overlap)}};
   m.value =
       TokensPerSecond(cluster, result.steps, batch, [](const StepTimes& s) { return s.total; });
   m.unit = "output tokens/s";
@@ -451,12 +453,12 @@ Status MeasureModelled(const ModelledOptions& options) {
   cluster.config.nodes = daemons->config().nodes;
   if (!options.json) {
     PrintHeader();
-    std::cout << fmt::format("pipeline {}, {} compute nodes\n", cluster.config.pipeline,
-                             cluster.num_compute);
+    std::cout << fmt::format("pipeline {}, {} compute nodes\n",
+                             PipelineModeName(cluster.config.pipeline), cluster.num_compute);
   }
   int num_measured = 0;
   for (const int batch : options.batches) {
-    if (cluster.config.pipeline != "auto" && batch % cluster.config.num_batches != 0) {
+    if (cluster.config.pipeline != PipelineMode::kAuto && batch % cluster.config.num_batches != 0) {
       std::cerr << fmt::format("batch {} left out: it is no multiple of the {} batches in flight\n",
                                batch, cluster.config.num_batches);
       continue;
@@ -511,19 +513,14 @@ void RegisterModelled(CLI::App& app) {
       ->add_option("--compute-nodes", options->compute_nodes,
                    "copies of the cluster file's first compute node; 0: those of the file")
       ->check(CLI::Range(0, 16));
-  command
-      ->add_option("--pipeline", options->pipeline,
-                   "none | fixed | rotational | auto, instead of the cluster file's")
-      ->check(CLI::IsMember({"none", "fixed", "rotational", "auto"}));
-  command
-      ->add_option("--transport", options->transport,
-                   "auto | verbs | ucx | shm | tcp, instead of the cluster file's")
-      ->check(CLI::IsMember({"auto", "verbs", "ucx", "shm", "tcp"}));
+  AddSetting(*command, "--pipeline", kPipelineModesAutoLast, options->pipeline,
+             kPipelineModesAutoLast.listed() + ", instead of the cluster file's");
+  AddSetting(*command, "--transport", kTransportKinds, options->transport,
+             kTransportKinds.listed() + ", instead of the cluster file's");
   command->add_option("--trace-out", options->trace_out,
                       "write what the nodes did to this file, for ui.perfetto.dev");
-  command
-      ->add_option("--overlap", options->overlap, "auto | on | off, instead of the cluster file's")
-      ->check(CLI::IsMember({"auto", "on", "off"}));
+  AddSetting(*command, "--overlap", kSwitches, options->overlap,
+             kSwitches.listed() + ", instead of the cluster file's");
   command->add_option("--latency", options->latency,
                       "of the modelled network, such as 33us, instead of the cluster file's");
   command->add_option("--gb-per-s", options->gb_per_s, "likewise its bandwidth, in 10^9 bytes")

@@ -28,11 +28,11 @@ namespace {
 
 struct Options {
   std::string model;
-  std::string load_format = "auto";
-  std::string kv_dtype = "auto";
-  std::string transport = "auto";
-  std::string polling = "auto";
-  std::string pipeline = "none";  // all nodes share this machine's cores
+  LoadFormat load_format = LoadFormat::kAuto;
+  DTypeSetting kv_dtype;
+  TransportKind transport = TransportKind::kAuto;
+  PollingMode polling = PollingMode::kAuto;
+  PipelineMode pipeline = PipelineMode::kNone;  // all nodes share this machine's cores
   // "": what all prompts need, at least 512 MiB.
   std::string memory;
   int memory_nodes = 2;
@@ -180,7 +180,7 @@ struct Contestants {
   std::unique_ptr<Engine> disaggregated;
   std::unique_ptr<Engine> one_process;  // null with step_times_cost
   ModelConfig model;
-  std::string kv_dtype;
+  DType kv_dtype = DType::kBF16;
 
   Engine& reference() { return one_process != nullptr ? *one_process : *disaggregated; }
 };
@@ -189,11 +189,11 @@ Result<std::unique_ptr<Engine>> MakeOneProcess(const Options& options, const Clu
                                                const ModelConfig& model) {
   InProcessOptions in_process;
   in_process.weights.model_dir = options.model;
-  in_process.weights.load_format = options.load_format;
+  in_process.weights.load_format = LoadFormatName(options.load_format);
   in_process.limits.set_max_num_seqs(config.max_num_seqs);
   in_process.limits.set_max_num_batched_tokens(config.max_num_batched_tokens);
   in_process.limits.set_max_model_len(config.max_model_len);
-  in_process.kv_dtype = config.kv_dtype;
+  in_process.kv_dtype = config.kv_dtype.value_or(model.dtype);
   in_process.kv_tokens =
       int64_t{options.num_prompts} * (options.input_len + options.output_len + 1);
   in_process.num_threads = options.compute_threads;
@@ -235,7 +235,7 @@ Result<Contestants> SetUp(const Options& options, const ClusterConfig& limits) {
                           ClusterExecutor::Connect(config, both.model, [](const std::string& line) {
                             std::cerr << line << '\n';
                           }));
-  both.kv_dtype = config.kv_dtype;
+  both.kv_dtype = config.kv_dtype.value_or(both.model.dtype);
   if (both.trace != nullptr) cluster->RecordTrace(*both.trace);
   both.nodes = cluster.get();
   both.disaggregated = MakeEngine(options, config, both.model, std::move(cluster));
@@ -254,7 +254,7 @@ Result<double> Floor(const Options& options, const Contestants& both, const Devi
   const int rows = std::min(options.num_prompts, options.max_num_seqs);
   const int64_t context = options.input_len + options.output_len / 2;
   const AttentionHeads heads{both.model.num_heads, both.model.num_kv_heads, both.model.head_dim,
-                             DTypeOf(both.kv_dtype, both.model)};
+                             both.kv_dtype};
   double seconds = StepSeconds(machine, sliced, both.model.dtype, rows, rows);
   for (const Op& attention : sliced.attentions) {
     AttentionLoad load;
@@ -329,13 +329,13 @@ Status Measure(const Options& options) {
   m.name = "throughput";
   m.sizes = {
       {"model", options.model.substr(options.model.find_last_of('/') + 1)},
-      {"load_format", options.load_format},
+      {"load_format", LoadFormatName(options.load_format)},
       {"device", options.device},
       {"memory_device", options.memory_device.empty() ? options.device : options.memory_device},
       {"memory_nodes", options.memory_nodes},
-      {"transport", options.transport},
-      {"polling", options.polling},
-      {"pipeline", options.pipeline},
+      {"transport", TransportKindName(options.transport)},
+      {"polling", PollingModeName(options.polling)},
+      {"pipeline", PipelineModeName(options.pipeline)},
       {"num_prompts", options.num_prompts},
       {"input_len", options.input_len},
       {"output_len", options.output_len},
@@ -372,33 +372,23 @@ void RegisterThroughput(CLI::App& app) {
       ->add_option("model", options->model,
                    "checkpoint directory (with --load-format dummy its config.json is enough)")
       ->required();
-  command
-      ->add_option("--load-format", options->load_format,
-                   "auto | safetensors | dummy (random weights)")
-      ->check(CLI::IsMember({"auto", "safetensors", "dummy"}))
-      ->capture_default_str();
-  command->add_option("--kv-dtype", options->kv_dtype, "auto | float32 | bfloat16 | float16 | fp8")
-      ->check(CLI::IsMember(KvDTypeChoices()))
-      ->capture_default_str();
+  AddSetting(*command, "--load-format", kLoadFormats, options->load_format,
+             kLoadFormats.listed() + " (random weights)");
+  AddSetting(*command, "--kv-dtype", kKvDTypeChoices, options->kv_dtype, kKvDTypeChoices.listed());
   command->add_option("--memory-nodes", options->memory_nodes, "memory nodes of the cluster")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   command->add_option(
       "--memory", options->memory,
       "KV memory of each memory node; default: what all prompts need, at least 512MiB");
-  command->add_option("--transport", options->transport, "auto | verbs | ucx | shm | tcp")
-      ->check(CLI::IsMember({"auto", "verbs", "ucx", "shm", "tcp"}))
-      ->capture_default_str();
-  command
-      ->add_option("--polling", options->polling,
-                   "auto | device (GPUs wait for each other themselves) | host")
-      ->check(CLI::IsMember({"auto", "device", "host"}))
-      ->capture_default_str();
-  command
-      ->add_option("--pipeline", options->pipeline,
-                   "none | fixed | auto: batches in flight of the cluster")
-      ->check(CLI::IsMember({"none", "fixed", "auto"}))
-      ->capture_default_str();
+  AddSetting(*command, "--transport", kTransportKinds, options->transport,
+             kTransportKinds.listed());
+  AddSetting(*command, "--polling", kPollingModes, options->polling,
+             "auto | device (GPUs wait for each other themselves) | host");
+  constexpr SettingWords kPipelines =
+      kPipelineModes.Only({PipelineMode::kNone, PipelineMode::kFixed, PipelineMode::kAuto});
+  AddSetting(*command, "--pipeline", kPipelines, options->pipeline,
+             kPipelines.listed() + ": batches in flight of the cluster");
   command->add_option("--compute-threads", options->compute_threads, "0: all cores")
       ->check(CLI::Range(0, kMostThreads))
       ->capture_default_str();

@@ -6,10 +6,12 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <optional>
 #include <string>
 #include <type_traits>
 
 #include "base/status.h"
+#include "manager/cluster_settings.h"
 
 namespace lamina {
 
@@ -57,6 +59,28 @@ CLI::Option* AddOption(CLI::App& command, const std::string& flag, T& value,
       option->capture_default_str();
     return option;
   }
+}
+
+// An option of a command that takes one of the words of a setting. `value`: the setting, whose word
+// --help shows as the default; or a std::optional of it, which stays as it is without the option.
+template <typename Setting, typename Value>
+CLI::Option* AddSetting(CLI::App& command, const std::string& flag,
+                        const SettingWords<Setting>& words, Value& value, const std::string& help) {
+  const auto set = [words, &value](const std::string& word) {
+    if (const std::optional<Setting> named = words.Named(word)) value = *named;
+  };
+  CLI::Option* option = command.add_option_function<std::string>(flag, set, help)
+                            ->check(CLI::IsMember(words.words()));
+  if constexpr (std::is_same_v<Value, Setting>)
+    option->default_str(std::string(words.NameOf(value)));
+  return option;
+}
+
+// Such an option that can also be given in the environment.
+template <typename Setting, typename Value>
+CLI::Option* AddOption(CLI::App& command, const std::string& flag,
+                       const SettingWords<Setting>& words, Value& value, const std::string& help) {
+  return AddSetting(command, flag, words, value, help)->envname(EnvironmentName(flag));
 }
 
 }  // namespace lamina

@@ -22,8 +22,9 @@ struct DoctorOptions {
 };
 
 Status ListenForProbe(const DoctorOptions& options) {
-  LAMINA_ASSIGN_OR_RETURN(const std::vector<std::string> kinds,
-                          LadderKinds(options.needs.transport, options.needs.fallback));
+  LAMINA_ASSIGN_OR_RETURN(
+      const std::vector<std::string> kinds,
+      LadderKinds(TransportKindName(options.needs.transport), options.needs.fallback));
   LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<Ladder> ladder, Ladder::Open(kinds));
   LAMINA_RETURN_IF_ERROR(ladder->Listen(options.probe_listen));
   std::cout << "offers " << ladder->offers() << std::endl;
@@ -31,8 +32,9 @@ Status ListenForProbe(const DoctorOptions& options) {
 }
 
 Status ConnectToProbe(const DoctorOptions& options) {
-  LAMINA_ASSIGN_OR_RETURN(const std::vector<std::string> kinds,
-                          LadderKinds(options.needs.transport, options.needs.fallback));
+  LAMINA_ASSIGN_OR_RETURN(
+      const std::vector<std::string> kinds,
+      LadderKinds(TransportKindName(options.needs.transport), options.needs.fallback));
   LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<Ladder> ladder, Ladder::Open(kinds));
   const auto duration = std::chrono::duration_cast<Clock::duration>(
       std::chrono::duration<double>(options.probe_seconds));
@@ -86,9 +88,8 @@ void RegisterDoctor(CLI::App& app) {
   AddOption(*command, "--probe-seconds", options->probe_seconds,
             "How long each pair of hosts is measured")
       ->check(CLI::Range(0.1, 10.0));
-  AddOption(*command, "--transport", options->needs.transport,
-            "Without a YAML: the data path that is wanted")
-      ->check(CLI::IsMember({"auto", "verbs", "ucx", "shm", "tcp"}));
+  AddOption(*command, "--transport", kTransportKinds, options->needs.transport,
+            "Without a YAML: the data path that is wanted");
   AddOption(*command, "--fallback", options->needs.fallback,
             "Without a YAML: another data path will do");
   AddOption(*command, "--address", options->needs.address,

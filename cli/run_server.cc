@@ -66,6 +66,11 @@ void Override(int& value, int option) {
   if (option != 0) value = option;
 }
 
+template <typename Setting>
+void Override(Setting& value, const std::optional<Setting>& option) {
+  if (option) value = *option;
+}
+
 Status ApplyOptions(const ServeOptions& options, ClusterConfig& config) {
   Override(config.model_path, options.model);
   Override(config.transport, options.transport);
@@ -282,7 +287,7 @@ Status StartServing(const ServeOptions& options, Manager& manager) {
     LAMINA_ASSIGN_OR_RETURN(manager.config.nodes, PlanLocalCluster(options));
     if (options.num_batches == 0)
       // Its nodes share cores: what one does meanwhile the other has to wait for.
-      manager.config.pipeline = "none";
+      manager.config.pipeline = PipelineMode::kNone;
   }
   LAMINA_RETURN_IF_ERROR(ApplyOptions(options, manager.config));
   LAMINA_ASSIGN_OR_RETURN(manager.api_key, FindApiKey(options.api_key, options.api_key_file));

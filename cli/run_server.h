@@ -26,8 +26,12 @@ struct ServeOptions {
   std::string device = "cpu";  // cpu or cuda:N
   std::string memory_device;   // of memory nodes; "": the same
 
-  // "" or 0: the YAML's, else the default of manager/cluster_config.h.
-  std::string transport, kv_dtype, wire_dtype, load_format, served_name, pipeline;
+  // "", 0 or nullopt: the YAML's, else the default of manager/cluster_config.h.
+  std::string served_name;
+  std::optional<TransportKind> transport;
+  std::optional<DTypeSetting> kv_dtype, wire_dtype;
+  std::optional<LoadFormat> load_format;
+  std::optional<PipelineMode> pipeline;
   bool no_prefix_caching = false;
   int max_num_seqs = 0, max_num_batched_tokens = 0, max_num_queued_reqs = 0;
   int kv_head_parallel = 0, num_batches = 0;

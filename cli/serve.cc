@@ -52,16 +52,13 @@ void RegisterServe(CLI::App& app) {
   AddOption(*command, "--memory-device", options->memory_device,
             "Another device for the memory nodes, such as cpu; default: --device's")
       ->check(LocalDevice());
-  AddOption(*command, "--transport", options->transport,
-            "Data path: auto | verbs | ucx | shm | tcp; default: auto, or the YAML's")
-      ->check(CLI::IsMember({"auto", "verbs", "ucx", "shm", "tcp"}));
-  AddOption(*command, "--kv-dtype", options->kv_dtype,
-            "KV cache: auto | float32 | bfloat16 | float16 | fp8 (E4M3 without scales)")
-      ->check(CLI::IsMember(KvDTypeChoices()));
-  AddOption(*command, "--wire-dtype", options->wire_dtype,
-            "q and attention output between the nodes: auto | float32 | bfloat16 | float16; auto: "
-            "float32, or the model's with modelled devices")
-      ->check(CLI::IsMember({"auto", "float32", "bfloat16", "float16"}));
+  AddOption(*command, "--transport", kTransportKinds, options->transport,
+            "Data path: " + kTransportKinds.listed() + "; default: auto, or the YAML's");
+  AddOption(*command, "--kv-dtype", kKvDTypeChoices, options->kv_dtype,
+            "KV cache: " + kKvDTypeChoices.listed() + " (E4M3 without scales)");
+  AddOption(*command, "--wire-dtype", kWireDTypeChoices, options->wire_dtype,
+            "q and attention output between the nodes: " + kWireDTypeChoices.listed() +
+                "; auto: float32, or the model's with modelled devices");
   AddOption(*command, "--kv-head-parallel", options->kv_head_parallel,
             "So many memory nodes hold different kv_heads of the same tokens; 0: 1 or the YAML's")
       ->check(CLI::NonNegativeNumber);
@@ -71,11 +68,9 @@ void RegisterServe(CLI::App& app) {
   command->add_flag("--no-enable-prefix-caching", options->no_prefix_caching,
                     "Forget the KV of a request with it; default: it stays, while there is room, "
                     "for requests that begin alike");
-  AddOption(*command, "--pipeline", options->pipeline,
-            "How batches share compute nodes: auto | none | fixed | rotational; default: none (the "
-            "nodes started here share cores), or the "
-            "YAML's")
-      ->check(CLI::IsMember({"auto", "none", "fixed", "rotational"}));
+  AddOption(*command, "--pipeline", kPipelineModes, options->pipeline,
+            "How batches share compute nodes: " + kPipelineModes.listed() +
+                "; default: none (the nodes started here share cores), or the YAML's");
   AddOption(*command, "--num-batches", options->num_batches,
             "In flight at a time: while memory nodes attend for one, compute nodes run slices of "
             "another; 0: the policy's or the YAML's")
@@ -87,9 +82,8 @@ void RegisterServe(CLI::App& app) {
             "So many compute nodes run each layer together, with their share of its heads and its "
             "MLP each; 0: 1 or the YAML's")
       ->check(CLI::Range(0, 256));
-  AddOption(*command, "--load-format", options->load_format,
-            "auto | safetensors | dummy (random weights)")
-      ->check(CLI::IsMember({"auto", "safetensors", "dummy"}));
+  AddOption(*command, "--load-format", kLoadFormats, options->load_format,
+            kLoadFormats.listed() + " (random weights)");
   AddOption(*command, "--host", options->host,
             "Address of the HTTP server; default: loopback, or the YAML's controller");
   AddOption(*command, "--port", options->port,

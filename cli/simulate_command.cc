@@ -159,10 +159,8 @@ void AddClusterOptions(CLI::App& command, SimulateOptions& options) {
           "--compute-nodes", changes.num_compute_nodes,
           "so many copies of the file's first one; at most 16 that hold the whole model each")
       ->check(CLI::Range(1, 1000));
-  command
-      .add_option("--pipeline", changes.pipeline,
-                  "none | fixed | rotational | auto, instead of the file's")
-      ->check(CLI::IsMember({"none", "fixed", "rotational", "auto"}));
+  AddSetting(command, "--pipeline", kPipelineModesAutoLast, changes.pipeline,
+             kPipelineModesAutoLast.listed() + ", instead of the file's");
   command
       .add_option("--num-batches", changes.num_batches, "steps in flight, instead of the file's")
       ->check(CLI::Range(1, kMaxBatches));
@@ -174,8 +172,8 @@ void AddClusterOptions(CLI::App& command, SimulateOptions& options) {
       .add_option("--max-num-batched-tokens", changes.max_num_batched_tokens,
                   "rows of a step, instead of the file's")
       ->check(CLI::Range(1, 1 << 24));
-  command.add_option("--overlap", changes.overlap, "auto | on | off, instead of the file's")
-      ->check(CLI::IsMember({"auto", "on", "off"}));
+  AddSetting(command, "--overlap", kSwitches, changes.overlap,
+             kSwitches.listed() + ", instead of the file's");
   command.add_option("--latency", changes.latency,
                      "of the network, such as 33us, instead of the file's");
   command.add_option("--gb-per-s", changes.gb_per_s, "likewise its bandwidth, in 10^9 bytes")

@@ -13,6 +13,7 @@
 #include "base/net_address.h"
 #include "base/yaml.h"
 #include "cost/node_device.h"
+#include "manager/read_setting.h"
 
 namespace lamina {
 namespace {
@@ -174,8 +175,8 @@ void ReadModel(YamlMap map, const std::string& yaml_path, ClusterConfig* config)
   map.Require("path", "the model's folder");
   map.ReadString("path", &config->model_path);
   map.ReadString("served_name", &config->served_name);
-  map.ReadChoice("load_format", &config->load_format, {"auto", "safetensors", "dummy"});
-  map.ReadChoice("kv_dtype", &config->kv_dtype, KvDTypeChoices());
+  ReadSetting(map, "load_format", kLoadFormats, &config->load_format);
+  ReadSetting(map, "kv_dtype", kKvDTypeChoices, &config->kv_dtype);
   map.Close();
   if (config->model_path.empty()) return;  // a mistake that is in the errors already
 
@@ -188,13 +189,13 @@ void ReadModel(YamlMap map, const std::string& yaml_path, ClusterConfig* config)
 }
 
 void ReadTransport(YamlMap map, ClusterConfig* config) {
-  map.ReadChoice("kind", &config->transport, {"auto", "verbs", "ucx", "shm", "tcp"});
+  ReadSetting(map, "kind", kTransportKinds, &config->transport);
   map.ReadBool("fallback", &config->transport_fallback);
-  map.ReadChoice("checksum", &config->payload_checksum, {"auto", "on", "off"});
-  map.ReadChoice("polling", &config->polling, {"auto", "device", "host"});
+  ReadSetting(map, "checksum", kSwitches, &config->payload_checksum);
+  ReadSetting(map, "polling", kPollingModes, &config->polling);
   const bool one_host = std::ranges::all_of(
       config->nodes, [&](const NodeConfig& node) { return node.host == config->nodes[0].host; });
-  if (config->transport == "shm" && !one_host && !config->transport_fallback)
+  if (config->transport == TransportKind::kShm && !one_host && !config->transport_fallback)
     map.Fail(
         "kind",
         "'kind' is 'shm', but the nodes are not all on one host: use auto, or set fallback: true");
@@ -204,7 +205,7 @@ void ReadTransport(YamlMap map, ClusterConfig* config) {
 void ReadAttention(YamlMap map, ClusterConfig* config) {
   map.ReadInt("kv_head_parallel", &config->kv_head_parallel, 1, 1024);
   map.ReadSize("spread_tokens", &config->spread_tokens, 0);
-  map.ReadChoice("wire_dtype", &config->wire_dtype, {"auto", "float32", "bfloat16", "float16"});
+  ReadSetting(map, "wire_dtype", kWireDTypeChoices, &config->wire_dtype);
   map.ReadBool("prefix_caching", &config->prefix_caching);
   const auto num_memory = std::ranges::count_if(
       config->nodes, [](const NodeConfig& node) { return node.role == NodeRole::kMemory; });
@@ -232,9 +233,9 @@ void ReadNetwork(YamlMap map, ClusterConfig* config) {
 }
 
 void ReadPipeline(YamlMap map, ClusterConfig* config) {
-  map.ReadChoice("policy", &config->pipeline, {"auto", "none", "fixed", "rotational"});
+  ReadSetting(map, "policy", kPipelineModes, &config->pipeline);
   map.ReadInt("num_batches", &config->num_batches, 1, 16);
-  map.ReadChoice("overlap", &config->overlap, {"auto", "on", "off"});
+  ReadSetting(map, "overlap", kSwitches, &config->overlap);
   map.Close();
 }
 
@@ -271,11 +272,6 @@ void ReadLimits(YamlMap map, ClusterConfig* config) {
 }
 
 }  // namespace
-
-const std::vector<std::string>& KvDTypeChoices() {
-  static const std::vector<std::string> choices = {"auto", "float32", "bfloat16", "float16", "fp8"};
-  return choices;
-}
 
 bool ClusterConfig::has_modelled() const { return std::ranges::any_of(nodes, IsModelled); }
 

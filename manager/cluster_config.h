@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "base/tls_files.h"
 #include "base/units.h"
+#include "manager/cluster_settings.h"
 #include "manager/node_role.h"
 
 namespace lamina {
@@ -45,10 +46,6 @@ struct NodeConfig {
   // For figures in tokens per dollar. 0: unknown.
   double price_per_hour = 0;
 };
-
-// The values that `kv_dtype` may have, in files and on command lines. auto is the model's own
-// dtype. fp8 is E4M3 without scales: values beyond +-448 are stored as +-448.
-const std::vector<std::string>& KvDTypeChoices();
 
 // The whole file. The fields stand in the file's order, under the names of its sections. Load and
 // Parse leave "auto" and 0 as they stand; ResolveConfig (manager/resolve_config.h) replaces those
@@ -92,22 +89,18 @@ struct ClusterConfig {
   std::string model_path;
   // The model's name in the API. Parse replaces an empty one by the last part of the path.
   std::string served_name;
-  std::string load_format = "auto";  // auto | safetensors | dummy
-  // The dtype in which K and V are stored: auto (the model's) | float32 | bfloat16 | float16 | fp8.
-  std::string kv_dtype = "auto";
+  LoadFormat load_format = LoadFormat::kAuto;
+  // The dtype in which K and V are stored, one of kKvDTypeChoices. auto: the model's.
+  DTypeSetting kv_dtype;
 
   // transport:
-  // The fabric of the data path: auto (the best one for each pair of nodes) | verbs | ucx | shm |
-  // tcp.
-  std::string transport = "auto";
+  TransportKind transport = TransportKind::kAuto;
   // What happens if the fabric that `transport` names cannot be had: true takes what auto would
   // take, false is an error.
   bool transport_fallback = false;
-  // Checksums of q, k, v and outputs in messages: auto (on for tcp) | on | off.
-  std::string payload_checksum = "auto";
-  // Who waits for messages between GPUs: device (kernels do, where they can) | host | auto. auto is
-  // device for nodes on one host, unless their processes take turns on one GPU.
-  std::string polling = "auto";
+  // Checksums of q, k, v and outputs in messages. auto: on for tcp.
+  Switch payload_checksum = Switch::kAuto;
+  PollingMode polling = PollingMode::kAuto;
 
   // attention: how memory nodes share it. Without the first two, each sequence is on one node.
   // The size of a group of memory nodes, neighbours in `nodes`, that hold different kv_heads of the
@@ -116,9 +109,9 @@ struct ClusterConfig {
   // A sequence of more tokens than this is spread over several nodes (or groups of them), so it may
   // outgrow one. 0: no sequence is.
   int64_t spread_tokens = 0;
-  // The dtype of q and outputs in messages: auto (float32; with modelled devices the model's) |
-  // float32 | bfloat16 | float16. k and v travel in the dtype in which they are stored.
-  std::string wire_dtype = "auto";
+  // The dtype of q and outputs in messages, one of kWireDTypeChoices. auto: float32; with modelled
+  // devices the model's. k and v travel in the dtype in which they are stored.
+  DTypeSetting wire_dtype;
   // Whether K and V of earlier requests stay, while there is room, for requests that begin with the
   // same tokens.
   bool prefix_caching = true;
@@ -131,22 +124,14 @@ struct ClusterConfig {
   double modelled_gb_per_s = 0;
 
   // pipeline:
-  // How steps of several batches share the compute nodes while memory nodes attend for others:
-  //
-  //   none        one batch per compute node
-  //   fixed       each compute node runs every slice of its batches
-  //   rotational  slice k of batch j runs on compute node (j + k) mod their number; the batch's
-  //               context moves from node to node
-  //   auto        begins with none, then takes whichever of these, with up to num_batches, is
-  //               fastest by the measured times of slices and attention
-  std::string pipeline = "auto";
+  PipelineMode pipeline = PipelineMode::kAuto;
   // Batches in flight at a time; with auto the most of them. 0 stands for, on n compute nodes that
   // hold the whole model: n with none, n + 1 with fixed and rotational, 2 n with auto; on n stages:
   // 1 with none, n + 1 with fixed, 2 n with auto.
   int num_batches = 0;
-  // Whether q leaves before k and v, and outputs as soon as they are computed: auto (with a
-  // modelled network) | on | off.
-  std::string overlap = "auto";
+  // Whether q leaves before k and v, and outputs as soon as they are computed. auto: with a
+  // modelled network.
+  Switch overlap = Switch::kAuto;
 
   // parallel: for models that do not fit one compute node. The product of both is 1 or the number
   // of compute nodes, which stand in `nodes` stage by stage.

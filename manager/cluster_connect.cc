@@ -50,6 +50,12 @@ constexpr int kMendTimeouts = 2;
 // For a daemon that may not be there; it is asked again later.
 constexpr auto kLookWait = std::chrono::seconds(1);
 
+// ResolveConfig has set both dtypes; without it, in tests, auto is float32.
+control::AttentionSpec AttentionSpecOf(const ModelConfig& model, const ClusterConfig& config) {
+  return MakeAttentionSpec(model, config.kv_dtype.value_or(DType::kF32),
+                           config.wire_dtype.value_or(DType::kF32));
+}
+
 bool IsTransient(const Status& status) {
   return status.code() == StatusCode::kTryAgain || status.code() == StatusCode::kTimeout;
 }
@@ -342,18 +348,20 @@ Status ClusterExecutor::ConfigureMemory(Node& node, Deadline deadline,
   request.set_epoch(epoch_);
   request.set_node_id(node.id.value);
   request.set_node_name(node.config.name);
-  *request.mutable_attention() = MakeAttentionSpec(model_, config_.kv_dtype, config_.wire_dtype);
+  *request.mutable_attention() = AttentionSpecOf(model_, config_);
   request.mutable_attention()->set_num_heads(node.num_kv_heads *
                                              (model_.num_heads / model_.num_kv_heads));
   request.mutable_attention()->set_num_kv_heads(node.num_kv_heads);
   *request.mutable_limits() = limits();
-  LAMINA_ASSIGN_OR_RETURN(const std::vector<std::string> fabrics,
-                          LadderKinds(config_.transport, config_.transport_fallback));
+  LAMINA_ASSIGN_OR_RETURN(
+      const std::vector<std::string> fabrics,
+      LadderKinds(TransportKindName(config_.transport), config_.transport_fallback));
   request.mutable_fabrics()->Add(fabrics.begin(), fabrics.end());
-  request.set_payload_checksum(config_.payload_checksum);
+  request.set_payload_checksum(std::string(SwitchName(config_.payload_checksum)));
   if (config_.models_network()) *request.mutable_modelled_link() = modelled_link();
-  request.set_overlap(config_.overlap == "on");
-  request.set_polling(compute_.size() == 1 ? config_.polling : "host");
+  request.set_overlap(config_.overlap == Switch::kOn);
+  request.set_polling(
+      std::string(PollingModeName(compute_.size() == 1 ? config_.polling : PollingMode::kHost)));
   request.set_session_token(session_token_);
   const Clock::duration patience = std::max<Clock::duration>(deadline.Remaining(), kQuietWait);
   return ConfigureOnceFree(node, control::CONFIGURE_MEMORY, request.SerializeAsString(), patience,
@@ -388,17 +396,19 @@ Result<control::ConfigureCompute> ClusterExecutor::ComputeRequest(const Node& no
   request.set_epoch(epoch_);
   request.set_node_id(node.id.value);
   request.set_node_name(node.config.name);
-  *request.mutable_attention() = MakeAttentionSpec(model_, config_.kv_dtype, config_.wire_dtype);
+  *request.mutable_attention() = AttentionSpecOf(model_, config_);
   *request.mutable_limits() = limits();
-  LAMINA_ASSIGN_OR_RETURN(const std::vector<std::string> fabrics,
-                          LadderKinds(config_.transport, config_.transport_fallback));
+  LAMINA_ASSIGN_OR_RETURN(
+      const std::vector<std::string> fabrics,
+      LadderKinds(TransportKindName(config_.transport), config_.transport_fallback));
   request.mutable_fabrics()->Add(fabrics.begin(), fabrics.end());
-  request.set_payload_checksum(config_.payload_checksum);
+  request.set_payload_checksum(std::string(SwitchName(config_.payload_checksum)));
   if (config_.models_network()) *request.mutable_modelled_link() = modelled_link();
-  request.set_overlap(config_.overlap == "on");
-  request.set_polling(compute_.size() == 1 ? config_.polling : "host");
+  request.set_overlap(config_.overlap == Switch::kOn);
+  request.set_polling(
+      std::string(PollingModeName(compute_.size() == 1 ? config_.polling : PollingMode::kHost)));
   request.set_model(config_.model_path);
-  request.set_load_format(config_.load_format);
+  request.set_load_format(std::string(LoadFormatName(config_.load_format)));
   if (local())
     request.set_local_kv_tokens(node.config.memory_bytes /
                                 KvBytesPerToken(model_, config_.kv_dtype));

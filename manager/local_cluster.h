@@ -38,7 +38,7 @@ struct LocalClusterOptions {
   std::string device = "cpu";         // of compute nodes: cpu or cuda:N
   std::string memory_device = "cpu";  // of memory nodes
   // As in the cluster's YAML.
-  std::string transport = "auto";
+  TransportKind transport = TransportKind::kAuto;
   // The catalog of the modelled devices among `nodes`. Empty: there are none.
   std::string device_catalog;
   // The folder of the logs, NAME.log for each node. Empty: a temporary folder, which the destructor

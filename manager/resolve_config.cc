@@ -39,18 +39,18 @@ Status ResolveStages(ClusterConfig& config, int num_compute) {
                     "and there are {}",
                     stages, ranks, stages * ranks, num_compute));
   }
-  if (config.pipeline == "rotational") {
+  if (config.pipeline == PipelineMode::kRotational) {
     return InvalidArgument(
         "pipeline policy rotational moves batches between compute nodes that hold the whole model; "
         "with pipeline_parallel_size or "
         "tensor_parallel_size each holds its own part: use auto, fixed or none");
   }
   if (config.num_batches == 0)
-    config.num_batches = std::min(config.pipeline == "auto"   ? 2 * stages
-                                  : config.pipeline == "none" ? 1
-                                                              : stages + 1,
+    config.num_batches = std::min(config.pipeline == PipelineMode::kAuto   ? 2 * stages
+                                  : config.pipeline == PipelineMode::kNone ? 1
+                                                                           : stages + 1,
                                   kMaxBatches);
-  if (config.pipeline == "none" && config.num_batches != 1) {
+  if (config.pipeline == PipelineMode::kNone && config.num_batches != 1) {
     return InvalidArgument(
         fmt::format("num_batches {}: with pipeline_parallel_size or tensor_parallel_size pipeline "
                     "policy none has one; "
@@ -73,12 +73,12 @@ Status ResolvePipeline(ClusterConfig& config) {
         num_compute, kMaxBatches));
   }
   if (config.num_batches == 0) {
-    const int most = config.pipeline == "auto"   ? 2 * num_compute
-                     : config.pipeline == "none" ? num_compute
-                                                 : num_compute + 1;
+    const int most = config.pipeline == PipelineMode::kAuto   ? 2 * num_compute
+                     : config.pipeline == PipelineMode::kNone ? num_compute
+                                                              : num_compute + 1;
     config.num_batches = std::min(most, kMaxBatches);
   }
-  if (config.pipeline == "none" && config.num_batches != num_compute) {
+  if (config.pipeline == PipelineMode::kNone && config.num_batches != num_compute) {
     return InvalidArgument(
         fmt::format("num_batches {}: pipeline policy none has one for each of the {} compute "
                     "nodes; fixed and rotational "
@@ -110,10 +110,10 @@ Status ResolveConfig(ClusterConfig& config, const ModelConfig& model) {
   }
   LAMINA_RETURN_IF_ERROR(ResolvePipeline(config));
   LAMINA_RETURN_IF_ERROR(ResolveRanks(config, model));
-  if (config.kv_dtype == "auto") config.kv_dtype = DTypeName(model.dtype);
-  if (config.wire_dtype == "auto")
-    config.wire_dtype = DTypeName(config.has_modelled() ? model.dtype : DType::kF32);
-  if (config.overlap == "auto") config.overlap = config.models_network() ? "on" : "off";
+  if (!config.kv_dtype) config.kv_dtype = model.dtype;
+  if (!config.wire_dtype) config.wire_dtype = config.has_modelled() ? model.dtype : DType::kF32;
+  if (config.overlap == Switch::kAuto)
+    config.overlap = config.models_network() ? Switch::kOn : Switch::kOff;
   if (config.served_name.empty()) {
     std::string path = config.model_path;
     while (path.size() > 1 && path.back() == '/') path.pop_back();
@@ -122,13 +122,9 @@ Status ResolveConfig(ClusterConfig& config, const ModelConfig& model) {
   return OkStatus();
 }
 
-DType DTypeOf(const std::string& name, const ModelConfig& model) {
-  return DTypeNamed(name).value_or(model.dtype);
-}
-
-int64_t KvBytesPerToken(const ModelConfig& model, const std::string& kv_dtype) {
+int64_t KvBytesPerToken(const ModelConfig& model, DTypeSetting kv_dtype) {
   return KvBytesPerToken(
-      {model.num_heads, model.num_kv_heads, model.head_dim, DTypeOf(kv_dtype, model)},
+      {model.num_heads, model.num_kv_heads, model.head_dim, kv_dtype.value_or(model.dtype)},
       model.num_layers);
 }
 

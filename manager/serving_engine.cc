@@ -59,12 +59,12 @@ ServingEngineOptions ServingEngineOptions::Of(const ClusterConfig& config,
       1, static_cast<int>(std::ranges::count(config.nodes, NodeRole::kCompute, &NodeConfig::role)));
   options.pipeline_parallel_size = config.pipeline_parallel_size;
   options.tensor_parallel_size = config.tensor_parallel_size;
-  options.chooses_pipeline = config.pipeline == "auto";
+  options.chooses_pipeline = config.pipeline == PipelineMode::kAuto;
   const int fewest = config.shares_model()
                          ? std::min(config.pipeline_parallel_size, config.num_batches)
                          : options.num_compute_nodes;
   options.pipeline = {options.chooses_pipeline ? fewest : config.num_batches,
-                      config.pipeline == "rotational"};
+                      config.pipeline == PipelineMode::kRotational};
   options.scheduler.max_num_batched_tokens = config.max_num_batched_tokens;
   options.scheduler.max_model_len = config.max_model_len;
   options.scheduler.max_queued = config.max_num_queued_reqs;

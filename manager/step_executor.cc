@@ -118,8 +118,8 @@ FittedStep FitOrders(
 
 namespace {
 
-control::KvDType ToProto(const std::string& dtype) {
-  switch (DTypeNamed(dtype).value_or(DType::kF32)) {
+control::KvDType ToProto(DType dtype) {
+  switch (dtype) {
     case DType::kF32: return control::KV_DTYPE_FLOAT32;
     case DType::kBF16: return control::KV_DTYPE_BFLOAT16;
     case DType::kF16: return control::KV_DTYPE_FLOAT16;
@@ -130,8 +130,8 @@ control::KvDType ToProto(const std::string& dtype) {
 
 }  // namespace
 
-control::AttentionSpec MakeAttentionSpec(const ModelConfig& model, const std::string& kv_dtype,
-                                         const std::string& wire_dtype) {
+control::AttentionSpec MakeAttentionSpec(const ModelConfig& model, DType kv_dtype,
+                                         DType wire_dtype) {
   control::AttentionSpec spec;
   spec.set_num_layers(model.num_layers);
   spec.set_num_heads(model.num_heads);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/dtype.h"
 #include "base/ids.h"
 #include "base/status.h"
 #include "manager/engine.h"
@@ -104,8 +105,8 @@ FittedStep FitOrders(
     const StepPlan& plan, std::span<const control::NewSequence> added,
     const std::function<bool(const StepPlan&, std::span<const control::NewSequence>)>& fits);
 
-// The shape of a model's attention as nodes are told it. The dtypes: float32 | bfloat16 | float16.
-control::AttentionSpec MakeAttentionSpec(const ModelConfig& model, const std::string& kv_dtype,
-                                         const std::string& wire_dtype);
+// The shape of a model's attention as nodes are told it.
+control::AttentionSpec MakeAttentionSpec(const ModelConfig& model, DType kv_dtype,
+                                         DType wire_dtype);
 
 }  // namespace lamina

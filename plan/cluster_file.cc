@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "manager/cluster_settings.h"
+
 namespace lamina {
 namespace {
 
@@ -30,9 +32,9 @@ std::string Quoted(const std::string& text) {
 }
 
 // The policy of scheduler/pipeline.h that runs such a schedule.
-const char* PipelineOf(const ClusterShape& shape, const Schedule& schedule) {
-  if (schedule.rotates) return "rotational";
-  return schedule.num_batches == shape.num_replicas ? "none" : "fixed";
+PipelineMode PipelineOf(const ClusterShape& shape, const Schedule& schedule) {
+  if (schedule.rotates) return PipelineMode::kRotational;
+  return schedule.num_batches == shape.num_replicas ? PipelineMode::kNone : PipelineMode::kFixed;
 }
 
 }  // namespace
@@ -77,7 +79,8 @@ Result<std::string> ToClusterYaml(const Prediction& prediction, const ClusterFil
                       file.options.latency_us,
                       std::min(file.compute_nic_gb_per_s, file.memory_nic_gb_per_s));
   yaml += fmt::format("pipeline: {{policy: {}, num_batches: {}}}\n",
-                      PipelineOf(shape, prediction.schedule), prediction.schedule.num_batches);
+                      PipelineModeName(PipelineOf(shape, prediction.schedule)),
+                      prediction.schedule.num_batches);
   if (shape.num_ranks > 1)
     yaml += fmt::format("parallel: {{tensor_parallel_size: {}}}\n", shape.num_ranks);
   const int64_t sequences = prediction.admitted_sequences;

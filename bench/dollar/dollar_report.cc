@@ -98,7 +98,7 @@ ordered_json PointJson(const DollarReport& report, const PointResult& point) {
   ordered_json json = {
       {"shape", shape.name},
       {"series", SeriesName(report.sweep, point.point)},
-      {"pipeline", point.point.pipeline},
+      {"pipeline", point.point.pipeline ? PipelineModeName(*point.point.pipeline) : ""},
       {"model", point.model},
       {"context", point.point.context},
       {"batch", point.point.batch},

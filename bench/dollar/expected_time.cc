@@ -83,7 +83,7 @@ Result<double> ExpectedTime::Estimate(const SweepPoint& point) {
   const DeviceSpec& attends = memory ? *memory : *compute;
   const ModelConfig& shape = model->config;
   const AttentionHeads heads{shape.num_heads, shape.num_kv_heads, shape.head_dim,
-                             DTypeOf(config.kv_dtype, shape)};
+                             config.kv_dtype.value_or(shape.dtype)};
   AttentionLoad decode;
   // The rows of the fullest memory node.
   const int rows = (point.batch + std::max(1, num_memory) - 1) / std::max(1, num_memory);

@@ -48,8 +48,9 @@ class LocalPoint : public ServedPoint {
   std::string url() const override { return fmt::format("http://127.0.0.1:{}", server_->port()); }
   Status Check() override { return daemons_ != nullptr ? daemons_->Check() : OkStatus(); }
   int num_batches() const override {
-    return config_.pipeline == "auto" ? 0
-                                      : std::max(1, std::min(config_.num_batches, point_.batch));
+    return config_.pipeline == PipelineMode::kAuto
+               ? 0
+               : std::max(1, std::min(config_.num_batches, point_.batch));
   }
   int tensor_parallel_size() const override { return config_.tensor_parallel_size; }
 
@@ -75,7 +76,7 @@ class LocalPoint : public ServedPoint {
   Status Configure() {
     config_ = shape_.config;
     if (shape_.kind == ShapeKind::kOneProcess) config_ = InOneProcess(config_);
-    if (!point_.pipeline.empty()) config_.pipeline = point_.pipeline;
+    if (point_.pipeline) config_.pipeline = *point_.pipeline;
     config_.prefix_caching = false;  // all prompts differ, and what is kept of them takes room
     config_.max_num_seqs = point_.batch;
     config_.max_num_batched_tokens = std::max(config_.max_num_batched_tokens, point_.batch);
@@ -95,11 +96,11 @@ class LocalPoint : public ServedPoint {
     const NodeConfig& node = config_.nodes.front();
     InProcessOptions options;
     options.weights.model_dir = config_.model_path;
-    options.weights.load_format = config_.load_format;
+    options.weights.load_format = LoadFormatName(config_.load_format);
     options.limits.set_max_num_seqs(config_.max_num_seqs);
     options.limits.set_max_num_batched_tokens(config_.max_num_batched_tokens);
     options.limits.set_max_model_len(config_.max_model_len);
-    options.kv_dtype = config_.kv_dtype;
+    options.kv_dtype = config_.kv_dtype.value_or(model_.dtype);
     options.kv_tokens = node.memory_bytes > 0
                             ? node.memory_bytes / KvBytesPerToken(model_, config_.kv_dtype)
                             : point_.batch * LengthInSlots();

@@ -10,6 +10,7 @@
 #include "base/yaml.h"
 #include "cost/device_catalog.h"
 #include "cost/node_device.h"
+#include "manager/read_setting.h"
 #include "model/model_config.h"
 
 namespace lamina {
@@ -45,7 +46,7 @@ class SweepReader {
     map.ReadInt("repeats", &sweep_.repeats, 1, 100);
     ReadLoad(map.Child("load"));
     ReadSweptModel(map.Child("model"));
-    map.ReadChoices("pipeline", &pipelines_, kPipelines);
+    ReadPipelines(map, &pipelines_);
     map.Require("shapes", "a list of what is compared");
     for (YamlMap& shape : map.Items("shapes")) ReadShape(shape);
     if (sweep_.shapes.empty()) map.Fail("shapes", "'shapes' is empty: expected at least one");
@@ -53,8 +54,15 @@ class SweepReader {
   }
 
  private:
-  inline static const std::vector<std::string> kPipelines = {"none", "fixed", "rotational", "auto"};
   inline static const std::vector<const char*> kKinds = {"one_process", "nodes", "cluster", "url"};
+
+  static void ReadPipelines(YamlMap& map, std::vector<std::optional<PipelineMode>>* pipelines) {
+    std::vector<std::string> words;
+    map.ReadChoices("pipeline", &words, kPipelineModesAutoLast.words());
+    if (words.empty()) return;
+    pipelines->clear();
+    for (const std::string& word : words) pipelines->push_back(kPipelineModesAutoLast.Named(word));
+  }
 
   void ReadLoad(YamlMap map) {
     SweepLoad& load = sweep_.load;
@@ -78,8 +86,8 @@ class SweepReader {
 
   void ReadSweptModel(YamlMap map) {
     map.ReadString("path", &model_.model_path);
-    map.ReadChoice("load_format", &model_.load_format, {"auto", "safetensors", "dummy"});
-    map.ReadChoice("kv_dtype", &model_.kv_dtype, KvDTypeChoices());
+    ReadSetting(map, "load_format", kLoadFormats, &model_.load_format);
+    ReadSetting(map, "kv_dtype", kKvDTypeChoices, &model_.kv_dtype);
     map.Close();
     if (model_.model_path.empty()) return;
     model_.model_path = BesideSweep(sweep_.path, model_.model_path);
@@ -99,12 +107,13 @@ class SweepReader {
       map.Fail("name", "there are two shapes with the name '" + shape.name + "'");
     ReadKind(map, shape);
     if (shape.kind == ShapeKind::kCluster) {
-      shape.pipelines = pipelines_.empty() ? std::vector{shape.config.pipeline} : pipelines_;
-      map.ReadChoices("pipeline", &shape.pipelines, kPipelines);
+      shape.pipelines = {shape.config.pipeline};
+      if (!pipelines_.empty()) shape.pipelines = pipelines_;
+      ReadPipelines(map, &shape.pipelines);
       map.ReadInt("num_batches", &shape.config.num_batches, 1, 16);
-      map.ReadChoice("transport", &shape.config.transport, {"auto", "verbs", "ucx", "shm", "tcp"});
+      ReadSetting(map, "transport", kTransportKinds, &shape.config.transport);
     } else {
-      shape.pipelines = {""};
+      shape.pipelines = {std::nullopt};
     }
     shape.label =
         shape.kind == ShapeKind::kEndpoint ? model_.served_name : shape.config.served_name;
@@ -217,7 +226,7 @@ class SweepReader {
                   map.section() + " needs a model: give 'model: {path: FOLDER}' at the top level");
     shape.config = model_;
     shape.config.name = "dollar";
-    shape.config.pipeline = "none";  // all nodes share this machine's cores
+    shape.config.pipeline = PipelineMode::kNone;  // all nodes share this machine's cores
   }
 
   static PriceWords ReadPrice(YamlMap& map) {
@@ -260,7 +269,7 @@ class SweepReader {
   YamlErrors& errors_;
   ClusterConfig model_;
   // Empty: a shape has the pipeline of its cluster file, or none.
-  std::vector<std::string> pipelines_;
+  std::vector<std::optional<PipelineMode>> pipelines_;
   std::set<std::string> names_;
   std::optional<Result<DeviceCatalog>> catalog_;
 };
@@ -292,7 +301,7 @@ Result<Sweep> Sweep::Parse(const std::string& yaml, const std::string& path) {
 std::vector<SweepPoint> PointsOf(const Sweep& sweep) {
   std::vector<SweepPoint> points;
   for (size_t shape = 0; shape < sweep.shapes.size(); ++shape) {
-    for (const std::string& pipeline : sweep.shapes[shape].pipelines) {
+    for (const std::optional<PipelineMode> pipeline : sweep.shapes[shape].pipelines) {
       for (const int context : sweep.load.contexts) {
         for (const int batch : sweep.load.batches)
           points.push_back({shape, pipeline, context, batch});
@@ -304,7 +313,8 @@ std::vector<SweepPoint> PointsOf(const Sweep& sweep) {
 
 std::string SeriesName(const Sweep& sweep, const SweepPoint& point) {
   const SweepShape& shape = sweep.shapes[point.shape];
-  return shape.pipelines.size() > 1 ? shape.name + ", " + point.pipeline : shape.name;
+  if (shape.pipelines.size() <= 1) return shape.name;
+  return shape.name + ", " + std::string(PipelineModeName(point.pipeline.value()));
 }
 
 }  // namespace lamina

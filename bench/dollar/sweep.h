@@ -29,8 +29,8 @@ struct SweepShape {
   // kOneProcess: one compute node, whose memory is for KV (0: as much as a point needs). kEndpoint:
   // unused.
   ClusterConfig config;
-  // kCluster: one or more, each of which is measured. Else one "".
-  std::vector<std::string> pipelines;
+  // kCluster: one or more, each of which is measured. Else one nullopt.
+  std::vector<std::optional<PipelineMode>> pipelines;
   std::optional<Prices> prices;
   std::string no_price;  // why there are no prices
   // The model's name in the report: shapes of one label are compared. "": the name that the server
@@ -78,8 +78,8 @@ struct Sweep {
 // One shape and pipeline under one load.
 struct SweepPoint {
   size_t shape = 0;  // index into Sweep::shapes
-  // "": shapes of this kind have none.
-  std::string pipeline;
+  // nullopt: shapes of this kind have none.
+  std::optional<PipelineMode> pipeline;
   int context = 0, batch = 0;
 };
 

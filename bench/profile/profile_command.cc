@@ -27,8 +27,8 @@ constexpr int kLimitSamples = 5;
 
 struct ProfileOptions {
   std::string model;
-  std::string load_format = "auto";
-  std::string kv_dtype = "auto";
+  LoadFormat load_format = LoadFormat::kAuto;
+  DTypeSetting kv_dtype;
   std::string out = ".";
   std::string name = "cpu";
   std::vector<int64_t> rows = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
@@ -104,12 +104,12 @@ Status Profile(ProfileOptions options) {
   WorkerTeam team(options.threads);
   WeightOptions weights;
   weights.model_dir = options.model;
-  weights.load_format = options.load_format;
+  weights.load_format = LoadFormatName(options.load_format);
   LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedModel> model,
                           LoadedModel::Load(weights, team));
   const ModelConfig& config = model->config;
   const AttentionHeads heads{config.num_heads, config.num_kv_heads, config.head_dim,
-                             DTypeOf(options.kv_dtype, config)};
+                             options.kv_dtype.value_or(config.dtype)};
 
   MachineLimits limits(team);
   for (int i = 0; i < kLimitSamples; ++i) limits.Measure();
@@ -152,14 +152,9 @@ void RegisterProfile(CLI::App& app) {
       ->add_option("model", options->model,
                    "checkpoint directory (with --load-format dummy its config.json is enough)")
       ->required();
-  command
-      ->add_option("--load-format", options->load_format,
-                   "auto | safetensors | dummy (random weights)")
-      ->check(CLI::IsMember({"auto", "safetensors", "dummy"}))
-      ->capture_default_str();
-  command->add_option("--kv-dtype", options->kv_dtype, "auto | float32 | bfloat16 | float16 | fp8")
-      ->check(CLI::IsMember(KvDTypeChoices()))
-      ->capture_default_str();
+  AddSetting(*command, "--load-format", kLoadFormats, options->load_format,
+             kLoadFormats.listed() + " (random weights)");
+  AddSetting(*command, "--kv-dtype", kKvDTypeChoices, options->kv_dtype, kKvDTypeChoices.listed());
   command
       ->add_option("--out", options->out,
                    "folder for NAME.yaml, a catalog with this device, and NAME.csv")

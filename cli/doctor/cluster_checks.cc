@@ -73,7 +73,7 @@ std::vector<Finding> AskHost(const ClusterConfig& config, const HostNeeds& needs
                              const ClusterCheckOptions& options) {
   const std::string& host = needs.address;
   std::vector<std::string> arguments = {"--json", "--address", needs.address, "--transport",
-                                        needs.transport};
+                                        std::string(TransportKindName(needs.transport))};
   if (needs.fallback) arguments.push_back("--fallback");
   if (needs.is_manager) arguments.push_back("--manager");
   arguments.insert(arguments.end(), {"--registered-bytes", std::to_string(needs.registered_bytes)});
@@ -123,7 +123,8 @@ Result<json> ProbePair(const ClusterConfig& config, const std::string& from, con
   const std::string log =
       (std::filesystem::temp_directory_path() / fmt::format("lamina-probe-{}", getpid())).string();
   std::ofstream(log, std::ios::trunc).close();
-  const std::vector<std::string> transport = {"--transport", config.transport};
+  const std::vector<std::string> transport = {"--transport",
+                                              std::string(TransportKindName(config.transport))};
   std::vector<std::string> arguments = {"--probe-listen", to};
   arguments.insert(arguments.end(), transport.begin(), transport.end());
   if (config.transport_fallback) arguments.push_back("--fallback");

@@ -107,8 +107,8 @@ std::vector<Finding> CheckLockedMemory(const HostView& host, const HostNeeds& ne
     int64_t limit = 0;
     std::from_chars(soft.data(), soft.data() + soft.size(), limit);
     const bool enough = limit >= needs.registered_bytes;
-    const bool may_use_rdma =
-        needs.transport != "tcp" && needs.transport != "shm" && !RdmaPorts(host).empty();
+    const bool may_use_rdma = needs.transport != TransportKind::kTcp &&
+                              needs.transport != TransportKind::kShm && !RdmaPorts(host).empty();
     const Level lack = needs.needs_rdma() ? Level::kFail : may_use_rdma ? Level::kWarn : Level::kOk;
     return {
         {"memlock", "this process", enough ? Level::kOk : lack,

@@ -8,13 +8,14 @@
 #include "base/tls_files.h"
 #include "cli/doctor/finding.h"
 #include "cli/doctor/host_view.h"
+#include "manager/cluster_settings.h"
 
 namespace lamina {
 
 // What the cluster wants of this machine.
 struct HostNeeds {
-  std::string address;             // its IP address or name in the cluster; "": none in particular
-  std::string transport = "auto";  // auto | verbs | ucx | shm | tcp
+  std::string address;  // its IP address or name in the cluster; "": none in particular
+  TransportKind transport = TransportKind::kAuto;
   bool fallback = false;
   // Memory that RDMA will lock in one process; without a cluster that of a small model.
   int64_t registered_bytes = int64_t{64} << 20;
@@ -25,7 +26,7 @@ struct HostNeeds {
   TlsFiles tls;             // empty: no TLS
   bool is_manager = false;  // the manager runs here
 
-  bool needs_rdma() const { return transport == "verbs" && !fallback; }
+  bool needs_rdma() const { return transport == TransportKind::kVerbs && !fallback; }
 };
 
 // From files alone: RDMA ports and GIDs, locked memory, GPUs and NICs on the PCI bus, modules,

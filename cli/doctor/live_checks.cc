@@ -38,10 +38,11 @@ int64_t Fingerprint(const std::string& secret, const std::string& nonce) {
 
 std::vector<Finding> CheckFabrics(const HostNeeds& needs) {
   std::vector<Finding> findings;
-  const Result<std::vector<std::string>> all = LadderKinds("auto", false);
+  const Result<std::vector<std::string>> all =
+      LadderKinds(TransportKindName(TransportKind::kAuto), false);
   for (const std::string& kind : *all) {
     const Result<std::unique_ptr<Fabric>> fabric = OpenFabric(kind);
-    const bool must = kind == needs.transport && !needs.fallback;
+    const bool must = kind == TransportKindName(needs.transport) && !needs.fallback;
     findings.push_back(
         {"fabric", kind, fabric.ok() || !must ? Level::kOk : Level::kFail,
          fabric.ok() ? "can be used" : "cannot be used: " + fabric.status().message(),
@@ -97,7 +98,7 @@ std::vector<Finding> CheckSecret(const HostNeeds& needs) {
 }
 
 std::vector<Finding> CheckUcx(const HostNeeds& needs) {
-  const bool must = needs.transport == "ucx" && !needs.fallback;
+  const bool must = needs.transport == TransportKind::kUcx && !needs.fallback;
   const std::string devices = UcxTrustedDevices();
   if (devices.empty()) {  // then it is not asked for anything but shared memory
     return {{"ucx", kUcxTrustedDevices,

@@ -16,11 +16,11 @@ int64_t BytesPerPair(const ClusterConfig& config, const ModelConfig& model) {
   const WireShape wire{kv_heads * (model.num_heads / model.num_kv_heads),
                        kv_heads,
                        model.head_dim,
-                       DTypeOf(config.kv_dtype, model),
+                       config.kv_dtype.value_or(model.dtype),
                        config.max_num_seqs,
                        std::max(1, config.num_batches),
-                       DTypeOf(config.wire_dtype, model),
-                       config.overlap == "on"};
+                       config.wire_dtype.value_or(model.dtype),
+                       config.overlap == Switch::kOn};
   return static_cast<int64_t>(wire.memory_window_bytes() + wire.compute_window_bytes());
 }
 

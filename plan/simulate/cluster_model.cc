@@ -44,8 +44,8 @@ Status Change(const ClusterChanges& changes, ClusterConfig& config) {
   }
   if (changes.max_num_batched_tokens > 0)
     config.max_num_batched_tokens = changes.max_num_batched_tokens;
-  if (!changes.pipeline.empty()) config.pipeline = changes.pipeline;
-  if (!changes.overlap.empty()) config.overlap = changes.overlap;
+  if (changes.pipeline) config.pipeline = *changes.pipeline;
+  if (changes.overlap) config.overlap = *changes.overlap;
   if (changes.gb_per_s >= 0) config.modelled_gb_per_s = changes.gb_per_s;
   if (!changes.device_catalog.empty()) config.device_catalog = changes.device_catalog;
   if (changes.latency.empty()) return OkStatus();
@@ -106,9 +106,10 @@ Status AddMemoryNode(const NodeConfig& node, NodeId id, const DeviceSpec* device
   memory.device = device;
   memory.heads = {num_kv_heads * group_size, num_kv_heads, cluster.model.head_dim,
                   cluster.kv_dtype};
-  memory.wire = {memory.heads.num_heads, num_kv_heads,          cluster.model.head_dim,
-                 cluster.kv_dtype,       config.max_num_seqs,   config.num_batches,
-                 cluster.wire_dtype,     config.overlap == "on"};
+  memory.wire = {memory.heads.num_heads, num_kv_heads,
+                 cluster.model.head_dim, cluster.kv_dtype,
+                 config.max_num_seqs,    config.num_batches,
+                 cluster.wire_dtype,     config.overlap == Switch::kOn};
   const int64_t token_bytes =
       2 * int64_t{cluster.model.num_layers} * static_cast<int64_t>(memory.wire.kv_row_bytes());
   const int64_t capacity = std::min(node.memory_bytes, device->memory_bytes) / token_bytes;
@@ -159,9 +160,8 @@ Status Fill(const ClusterChanges& changes, ClusterModel& cluster) {
   LAMINA_RETURN_IF_ERROR(Change(changes, cluster.config));
   LAMINA_ASSIGN_OR_RETURN(cluster.model, ModelConfig::Load(cluster.config.model_path));
   // With CPU nodes "auto" is fp32 (ResolveConfig); their modelled stand-ins must not change that.
-  if (!changes.cpu_device.empty() && cluster.config.wire_dtype == "auto" &&
-      !cluster.config.has_modelled())
-    cluster.config.wire_dtype = "float32";
+  if (!changes.cpu_device.empty() && !cluster.config.wire_dtype && !cluster.config.has_modelled())
+    cluster.config.wire_dtype = DType::kF32;
   LAMINA_RETURN_IF_ERROR(ResolveConfig(cluster.config, cluster.model));
   const ClusterConfig& config = cluster.config;
   LAMINA_ASSIGN_OR_RETURN(const Graph whole, TraceModel(cluster.model));
@@ -169,8 +169,8 @@ Status Fill(const ClusterChanges& changes, ClusterModel& cluster) {
   LAMINA_ASSIGN_OR_RETURN(cluster.sliced, SplitGraph(std::move(graph)));
   LAMINA_ASSIGN_OR_RETURN(cluster.first_slices,
                           CutIntoStages(cluster.sliced, config.pipeline_parallel_size));
-  cluster.kv_dtype = DTypeOf(config.kv_dtype, cluster.model);
-  cluster.wire_dtype = DTypeOf(config.wire_dtype, cluster.model);
+  cluster.kv_dtype = config.kv_dtype.value_or(cluster.model.dtype);
+  cluster.wire_dtype = config.wire_dtype.value_or(cluster.model.dtype);
   const int ranks = config.tensor_parallel_size;
   cluster.heads = {cluster.model.num_heads / ranks, cluster.model.num_kv_heads / ranks,
                    cluster.model.head_dim, cluster.kv_dtype};

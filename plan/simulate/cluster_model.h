@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,9 @@ struct ClusterChanges {
   int num_compute_nodes = 0;
   int num_batches = 0;
   int max_num_seqs = 0, max_num_batched_tokens = 0;
-  std::string pipeline, overlap, latency;
+  std::optional<PipelineMode> pipeline;
+  std::optional<Switch> overlap;
+  std::string latency;
   double gb_per_s = -1;
   // The device of the catalog that nodes whose device is cpu are taken for.
   std::string cpu_device;

@@ -168,9 +168,9 @@ Json ToJson(const ClusterModel& cluster, const SimulationResult& result) {
                 {{"name", cluster.config.name},
                  {"num_compute_nodes", cluster.compute.size()},
                  {"num_memory_nodes", cluster.memory.size()},
-                 {"pipeline", cluster.config.pipeline},
+                 {"pipeline", PipelineModeName(cluster.config.pipeline)},
                  {"num_batches", cluster.config.num_batches},
-                 {"overlap", cluster.config.overlap}}}};
+                 {"overlap", SwitchName(cluster.config.overlap)}}}};
   json.update(ToServeJson(result));
   json["num_refused"] = CountOf(result, Outcome::kRefused);
   if (!result.refusals.empty()) json["refusals"] = result.refusals;
@@ -201,7 +201,7 @@ std::string ToText(const ClusterModel& cluster, const SimulationResult& result) 
   std::string text =
       fmt::format("{}: {} compute and {} memory nodes, pipeline {}, {} batches in flight\n\n",
                   cluster.config.name, cluster.compute.size(), cluster.memory.size(),
-                  cluster.config.pipeline, cluster.config.num_batches);
+                  PipelineModeName(cluster.config.pipeline), cluster.config.num_batches);
   text +=
       fmt::format("requests           {} done, {} refused, {} failed in {:.2f} s of virtual time\n",
                   json.at("completed").get<int64_t>(), json.at("num_refused").get<int64_t>(),

@@ -34,7 +34,7 @@ VirtualNodes::VirtualNodes(const ClusterModel& cluster, const HostCosts& host, b
   // A message is noticed after the modelled latency or after the host's, whichever is longer.
   link_ = {std::max(config.modelled_latency, FromMicroseconds(host.message_us)),
            config.modelled_gb_per_s * 1e9};
-  overlap_ = config.overlap == "on";
+  overlap_ = config.overlap == Switch::kOn;
   for (const ComputeNodeModel& node : cluster.compute) {
     auto known = std::find_if(slice_times_.begin(), slice_times_.end(),
                               [&](const auto& entry) { return entry.first == node.device; });

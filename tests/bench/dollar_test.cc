@@ -203,7 +203,7 @@ TEST(DecodeTokensPerSecond, CountsFromTheLastFirstToken) {
 
 PointResult Measured(size_t shape, int batch, std::vector<double> rates) {
   PointResult point;
-  point.point = {shape, "none", 128, batch};
+  point.point = {shape, PipelineMode::kNone, 128, batch};
   point.model = "<model> & \"more\"";
   for (const double rate : rates) {
     PointRun run;
@@ -224,7 +224,7 @@ DollarReport HandMade() {
   report.sweep.repeats = 3;
   SweepShape one;
   one.name = kHostile;
-  one.pipelines = {"none"};
+  one.pipelines = {PipelineMode::kNone};
   one.prices = Prices{{{"cpu", 1, 3.6}}, "t"};
   SweepShape two = one;
   two.name = "two";

@@ -27,7 +27,7 @@ class Doctor : public ::testing::Test {
  protected:
   Doctor() {
     needs_.address = "10.0.0.7";
-    needs_.transport = "verbs";
+    needs_.transport = TransportKind::kVerbs;
   }
 
   void Write(const std::string& path, const std::string& text) {
@@ -180,12 +180,12 @@ TEST_F(Doctor, LockedMemory) {
 TEST_F(Doctor, TooLittleLockedMemoryIsAWarningWhereRdmaWouldBeTaken) {
   Write("/proc/self/limits",
         "Max locked memory         8388608              8388608              bytes");
-  needs_.transport = "auto";
+  needs_.transport = TransportKind::kAuto;
   EXPECT_EQ(Find(CheckLockedMemory(host(), needs_), "memlock").level, Level::kOk)
       << "no RDMA device";
   WriteRoce("4: ACTIVE", "RoCE v2");
   EXPECT_EQ(Find(CheckLockedMemory(host(), needs_), "memlock").level, Level::kWarn);
-  needs_.transport = "tcp";
+  needs_.transport = TransportKind::kTcp;
   EXPECT_EQ(Find(CheckLockedMemory(host(), needs_), "memlock").level, Level::kOk);
 }
 
@@ -232,7 +232,7 @@ TEST_F(Doctor, PortsThatTheClusterItselfUsesAreRight) {
 // Two hosts through a fake ssh; the second has another secret, or does not answer.
 TEST_F(Doctor, ComparesTheHostsOfACluster) {
   ClusterConfig config;
-  config.transport = "tcp";
+  config.transport = TransportKind::kTcp;
   config.controller_host = "one.example";
   config.secret_file = folder_ / "secret";
   config.ssh = folder_ / "fake-ssh";
@@ -319,16 +319,16 @@ TEST_F(DoctorOfCluster, LockedMemoryGrowsWithTheModelAndThePeers) {
   model.hidden_size = 8192;
   model.num_heads = model.num_kv_heads = 64;
   model.head_dim = 128;
-  config_.kv_dtype = "bfloat16";
-  config_.wire_dtype = "float32";
+  config_.kv_dtype = DType::kBF16;
+  config_.wire_dtype = DType::kF32;
   config_.num_batches = 2;
   const int64_t once = PlannedLockedBytes(config_, model, "a");
   EXPECT_GT(once, 2 * (64 * 8 * 8192 + 64 * 4 * 8192));
   EXPECT_EQ(PlannedLockedBytes(config_, model, "m"), once);
-  config_.kv_dtype = "fp8";
+  config_.kv_dtype = DType::kF8;
   EXPECT_LE(PlannedLockedBytes(config_, model, "a"), once - 2 * 64 * 2 * 8192)
       << "k and v take half";
-  config_.kv_dtype = "bfloat16";
+  config_.kv_dtype = DType::kBF16;
   AddNode("m2", NodeRole::kMemory);
   EXPECT_EQ(PlannedLockedBytes(config_, model, "a"), 2 * once);
   EXPECT_EQ(PlannedLockedBytes(config_, model, "m2"), once);

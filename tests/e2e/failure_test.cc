@@ -33,10 +33,10 @@ Deployment ShortTimeouts(const std::string& kind, int num_compute_nodes = 2) {
   if (kind == "stages") {
     deployment.pipeline_parallel_size = 2;
   } else if (kind == "tcp" || kind == "shm") {
-    deployment.transport = kind;
+    deployment.transport = kTransportKinds.Named(kind).value();
   } else {
     deployment.num_compute_nodes = num_compute_nodes;
-    deployment.pipeline = kind;
+    deployment.pipeline = kPipelineModes.Named(kind).value();
   }
   deployment.peer_timeout = seconds(2);
   deployment.step_timeout = seconds(8);
@@ -401,16 +401,16 @@ TEST(StartFailure, ASharedModelNeedsItsComputeNodesAndAFittingPipeline) {
   EXPECT_THAT(ResolveConfig(config, *model).message(),
               HasSubstr("need 3 compute nodes, and there are 2"));
   config.pipeline_parallel_size = 2;
-  config.pipeline = "rotational";
+  config.pipeline = PipelineMode::kRotational;
   EXPECT_THAT(ResolveConfig(config, *model).message(), HasSubstr("use auto, fixed or none"));
-  config.pipeline = "none";
+  config.pipeline = PipelineMode::kNone;
   config.num_batches = 2;
   EXPECT_THAT(ResolveConfig(config, *model).message(), HasSubstr("pipeline policy none has one"));
-  config.pipeline = "fixed";
+  config.pipeline = PipelineMode::kFixed;
   config.num_batches = 0;
   ASSERT_TRUE(ResolveConfig(config, *model).ok());
   EXPECT_EQ(config.num_batches, 3);
-  config.pipeline = "auto";
+  config.pipeline = PipelineMode::kAuto;
   config.num_batches = 0;
   ASSERT_TRUE(ResolveConfig(config, *model).ok());
   EXPECT_EQ(config.num_batches, 4);
@@ -477,11 +477,13 @@ TEST(StartFailure, NamesTheNodeThatCannotBeReached) {
 TEST(StartFailure, AModelThatCannotBeLoadedIsTheComputeNodesClearError) {
   Deployment deployment;
   deployment.num_memory_nodes = 1;
-  deployment.load_format = "gguf";
+  const TemporaryFolder folder;
+  std::filesystem::copy_file(deployment.model + "/config.json", folder / "config.json");
+  deployment.model = folder.path();
   const Result<std::unique_ptr<Serving>> serving = Serving::Create(deployment);
   ASSERT_FALSE(serving.ok());
   EXPECT_THAT(serving.status().message(), HasSubstr("compute node c0"));
-  EXPECT_THAT(serving.status().message(), HasSubstr("load format 'gguf'"));
+  EXPECT_THAT(serving.status().message(), HasSubstr("no weights in " + folder.path()));
 }
 
 }  // namespace

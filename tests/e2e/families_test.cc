@@ -15,12 +15,12 @@ struct FamilyCase {
   int kv_head_parallel = 1;
   int64_t spread_tokens = 0;
   int tensor_parallel_size = 1;
-  std::string overlap = "off";
+  Switch overlap = Switch::kOff;
 
   Deployment deployment() const {
     Deployment deployment;
     deployment.model = FamilyOf(family).dir;
-    deployment.kv_dtype = "float32";
+    deployment.kv_dtype = DType::kF32;
     deployment.num_memory_nodes = num_memory_nodes;
     deployment.kv_head_parallel = kv_head_parallel;
     deployment.spread_tokens = spread_tokens;
@@ -62,7 +62,7 @@ std::vector<FamilyCase> AllCases() {
   // q ahead of k and v.
   all.push_back({.family = "mistral", .kv_head_parallel = 2});
   all.push_back({.family = "mistral", .num_memory_nodes = 3, .spread_tokens = 5});
-  all.push_back({.family = "qwen2-window", .spread_tokens = 16, .overlap = "on"});
+  all.push_back({.family = "qwen2-window", .spread_tokens = 16, .overlap = Switch::kOn});
   // What ranks share by head or element.
   for (const char* name : {"qwen3", "opt", "gemma2", "mixtral", "gptneox", "gpt2"})
     all.push_back({.family = name, .kv_head_parallel = 2, .tensor_parallel_size = 2});

@@ -33,7 +33,8 @@ TEST_P(GoldenProduct, AllPromptsAtOnce) {
 std::vector<Deployment> Product() {
   std::vector<Deployment> all;
   for (const int num_compute_nodes : {1, 2, 3}) {
-    for (const char* pipeline : {"none", "fixed", "rotational", "auto"}) {
+    for (const PipelineMode pipeline : {PipelineMode::kNone, PipelineMode::kFixed,
+                                        PipelineMode::kRotational, PipelineMode::kAuto}) {
       for (const Partition& partition : kPartitions) {
         Deployment deployment;
         deployment.num_compute_nodes = num_compute_nodes;
@@ -41,9 +42,9 @@ std::vector<Deployment> Product() {
         deployment.num_memory_nodes = partition.num_memory_nodes;
         deployment.kv_head_parallel = partition.kv_head_parallel;
         deployment.spread_tokens = partition.spread_tokens;
-        deployment.kv_dtype = partition.num_memory_nodes == 2   ? "fp8"
-                              : partition.num_memory_nodes == 4 ? "bfloat16"
-                                                                : "float32";
+        deployment.kv_dtype = partition.num_memory_nodes == 2   ? DType::kF8
+                              : partition.num_memory_nodes == 4 ? DType::kBF16
+                                                                : DType::kF32;
         all.push_back(deployment);
       }
     }

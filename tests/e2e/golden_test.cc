@@ -13,7 +13,7 @@ namespace {
 class GoldenTest : public ::testing::TestWithParam<Deployment> {
  protected:
   static void Expect(Engine& engine, const std::vector<GoldenPrompt>& golden) {
-    const double tolerance = GetParam().wire_dtype == "float16"
+    const double tolerance = GetParam().wire_dtype == DType::kF16
                                  ? kRoundedTolerance
                                  : LogprobTolerance(GetParam().kv_dtype);
     ExpectGolden(engine, golden, std::chrono::seconds(60), tolerance);
@@ -25,7 +25,7 @@ class GoldenTest : public ::testing::TestWithParam<Deployment> {
 
 TEST_P(GoldenTest, EachPromptAloneAndAllAtOnce) {
   const std::vector<GoldenPrompt> golden = GoldenPrompts(GetParam().kv_dtype);
-  ASSERT_EQ(golden.size(), GetParam().kv_dtype == "fp8" ? 16u : 19u);
+  ASSERT_EQ(golden.size(), GetParam().kv_dtype == DType::kF8 ? 16u : 19u);
   Result<std::unique_ptr<Serving>> serving = Serving::Create(GetParam());
   ASSERT_TRUE(serving.ok()) << serving.status();
   Engine& engine = *(*serving)->engine;
@@ -65,7 +65,7 @@ struct Partition {
 // once. Here each of them stands once.
 std::vector<Deployment> AllDeployments() {
   std::vector<Deployment> all;
-  for (const char* kv_dtype : {"float32", "bfloat16"}) {
+  for (const DType kv_dtype : {DType::kF32, DType::kBF16}) {
     Deployment deployment;
     deployment.kv_dtype = kv_dtype;
     deployment.kind = "in-process";
@@ -73,7 +73,7 @@ std::vector<Deployment> AllDeployments() {
     deployment.kind = "cluster";
     deployment.num_memory_nodes = 0;
     all.push_back(deployment);
-    for (const char* transport : {"tcp", "shm"}) {
+    for (const TransportKind transport : {TransportKind::kTcp, TransportKind::kShm}) {
       for (const int num_memory_nodes : {1, 2, 3}) {
         deployment.transport = transport;
         deployment.num_memory_nodes = num_memory_nodes;
@@ -82,13 +82,13 @@ std::vector<Deployment> AllDeployments() {
     }
   }
   Deployment small;  // K and V in 8 bits, in each way to share attention
-  small.kv_dtype = "fp8";
+  small.kv_dtype = DType::kF8;
   small.kind = "in-process";
   all.push_back(small);
   small.kind = "cluster";
   small.num_memory_nodes = 0;
   all.push_back(small);
-  for (const char* transport : {"tcp", "shm"}) {
+  for (const TransportKind transport : {TransportKind::kTcp, TransportKind::kShm}) {
     small.transport = transport;
     for (const int num_memory_nodes : {1, 2}) {
       small.num_memory_nodes = num_memory_nodes;
@@ -99,7 +99,7 @@ std::vector<Deployment> AllDeployments() {
     small.num_memory_nodes = partition.num_memory_nodes;
     small.kv_head_parallel = partition.kv_head_parallel;
     small.spread_tokens = partition.spread_tokens;
-    small.overlap = partition.num_memory_nodes == 4 ? "on" : "off";
+    small.overlap = partition.num_memory_nodes == 4 ? Switch::kOn : Switch::kOff;
     all.push_back(small);
   }
   Deployment shared;  // attention
@@ -115,7 +115,7 @@ std::vector<Deployment> AllDeployments() {
     shared.kv_head_parallel = partition.kv_head_parallel;
     shared.spread_tokens = partition.spread_tokens;
     shared.num_batches = shared.num_batches == 1 ? 3 : 1;
-    shared.kv_dtype = partition.num_memory_nodes == 4 ? "bfloat16" : "float32";
+    shared.kv_dtype = partition.num_memory_nodes == 4 ? DType::kBF16 : DType::kF32;
     all.push_back(shared);
   }
   Deployment in_flight;  // several batches
@@ -125,12 +125,13 @@ std::vector<Deployment> AllDeployments() {
     all.push_back(in_flight);
   }
   in_flight.num_batches = 0;
-  for (const char* pipeline : {"none", "fixed", "rotational"}) {
+  for (const PipelineMode pipeline :
+       {PipelineMode::kNone, PipelineMode::kFixed, PipelineMode::kRotational}) {
     in_flight.pipeline = pipeline;
     for (const int num_compute_nodes : {2, 3}) {
       in_flight.num_compute_nodes = num_compute_nodes;
       in_flight.num_memory_nodes = num_compute_nodes == 2 ? 2 : 1;
-      in_flight.kv_dtype = num_compute_nodes == 2 ? "bfloat16" : "float32";
+      in_flight.kv_dtype = num_compute_nodes == 2 ? DType::kBF16 : DType::kF32;
       all.push_back(in_flight);
     }
   }
@@ -139,21 +140,21 @@ std::vector<Deployment> AllDeployments() {
     stages.pipeline_parallel_size = num_stages;
     for (const int num_memory_nodes : {1, 2}) {
       stages.num_memory_nodes = num_memory_nodes;
-      stages.transport = num_memory_nodes == 1 ? "tcp" : "shm";
-      stages.kv_dtype = num_memory_nodes == 1 ? "float32" : "bfloat16";
+      stages.transport = num_memory_nodes == 1 ? TransportKind::kTcp : TransportKind::kShm;
+      stages.kv_dtype = num_memory_nodes == 1 ? DType::kF32 : DType::kBF16;
       all.push_back(stages);
     }
   }
-  stages.pipeline = "fixed";
+  stages.pipeline = PipelineMode::kFixed;
   all.push_back(stages);
   stages.kv_head_parallel = 2;
-  stages.overlap = "on";
+  stages.overlap = Switch::kOn;
   all.push_back(stages);
   Deployment ranks;  // compute nodes run each layer together
   ranks.tensor_parallel_size = 2;
-  for (const char* kv_dtype : {"float32", "bfloat16"}) {
+  for (const DType kv_dtype : {DType::kF32, DType::kBF16}) {
     ranks.kv_dtype = kv_dtype;
-    for (const char* transport : {"tcp", "shm"}) {
+    for (const TransportKind transport : {TransportKind::kTcp, TransportKind::kShm}) {
       ranks.transport = transport;
       all.push_back(ranks);
     }
@@ -161,10 +162,10 @@ std::vector<Deployment> AllDeployments() {
     all.push_back(ranks);
     ranks.pipeline_parallel_size = 1;
   }
-  ranks.pipeline = "fixed";
+  ranks.pipeline = PipelineMode::kFixed;
   ranks.num_batches = 3;
   all.push_back(ranks);
-  ranks.overlap = "on";
+  ranks.overlap = Switch::kOn;
   ranks.num_memory_nodes = 4;
   ranks.spread_tokens = 16;
   all.push_back(ranks);
@@ -172,20 +173,20 @@ std::vector<Deployment> AllDeployments() {
   ranks.tensor_parallel_size = 4;
   all.push_back(ranks);
   Deployment rounded;  // what crosses the wire
-  rounded.wire_dtype = "float16";
-  for (const char* transport : {"tcp", "shm"}) {
+  rounded.wire_dtype = DType::kF16;
+  for (const TransportKind transport : {TransportKind::kTcp, TransportKind::kShm}) {
     rounded.transport = transport;
     all.push_back(rounded);
   }
   rounded.spread_tokens = 16;
   all.push_back(rounded);
   Deployment overlapped;  // q before k and v
-  overlapped.overlap = "on";
-  for (const char* kv_dtype : {"float32", "bfloat16"}) {
+  overlapped.overlap = Switch::kOn;
+  for (const DType kv_dtype : {DType::kF32, DType::kBF16}) {
     overlapped.kv_dtype = kv_dtype;
-    for (const char* transport : {"tcp", "shm"}) {
+    for (const TransportKind transport : {TransportKind::kTcp, TransportKind::kShm}) {
       overlapped.transport = transport;
-      overlapped.num_batches = transport[0] == 's' ? 3 : 1;
+      overlapped.num_batches = transport == TransportKind::kShm ? 3 : 1;
       all.push_back(overlapped);
     }
   }
@@ -197,13 +198,13 @@ std::vector<Deployment> AllDeployments() {
   overlapped.spread_tokens = 16;
   all.push_back(overlapped);
   overlapped.num_compute_nodes = 2;
-  overlapped.pipeline = "rotational";
+  overlapped.pipeline = PipelineMode::kRotational;
   all.push_back(overlapped);
   Deployment several;
   several.num_compute_nodes = 2;
   all.push_back(several);
-  several.pipeline = "rotational";
-  several.transport = "tcp";
+  several.pipeline = PipelineMode::kRotational;
+  several.transport = TransportKind::kTcp;
   all.push_back(several);
   several.num_memory_nodes = 4;
   several.kv_head_parallel = 2;

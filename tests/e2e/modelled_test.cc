@@ -58,7 +58,7 @@ TEST(Modelled, Llama13bTakesTheTimeOfItsDevicesAndNoMemory) {
   ASSERT_TRUE(cluster.ok()) << cluster.status();
   Deployment deployment;
   deployment.model = kLlama13b;
-  deployment.kv_dtype = "float16";
+  deployment.kv_dtype = DType::kF16;
   deployment.max_num_seqs = 4;
   const Result<std::unique_ptr<Serving>> serving =
       Serving::Connect((*cluster)->config(), deployment);

@@ -46,7 +46,7 @@ int64_t StoredTokens(Engine& engine, const std::string& name) {
 
 TEST(Partition, ASequenceMayOutgrowEveryNode) {
   Deployment deployment;
-  deployment.kv_dtype = "float32";
+  deployment.kv_dtype = DType::kF32;
   deployment.num_memory_nodes = 3;
   // None starts spread: it grows onto the next node when one is full.
   deployment.spread_tokens = 1000;

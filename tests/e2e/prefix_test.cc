@@ -84,9 +84,9 @@ TEST_P(PrefixTest, AnAnswerGoesOnWhereAnEarlierOneEnded) {
 std::vector<Deployment> Deployments() {
   std::vector<Deployment> all(4);
   all[0].kind = "in-process";
-  all[1].overlap = "on";
+  all[1].overlap = Switch::kOn;
   all[2].kv_head_parallel = 2;
-  all[2].pipeline = "fixed";
+  all[2].pipeline = PipelineMode::kFixed;
   all[2].num_compute_nodes = 2;
   all[3].num_memory_nodes = 0;
   return all;

@@ -125,7 +125,7 @@ TEST(Skew, AlsoWhereAttentionTakesMicroseconds) {
             300,
             200};
   skew.deployment.model = SourcePath("/configs/models/llama-13b");
-  skew.deployment.load_format = "dummy";
+  skew.deployment.load_format = LoadFormat::kDummy;
   skew.deployment.spread_tokens = 32;
   skew.deployment.memory_bytes = 30'000'000'000;
   skew.deployment.max_num_batched_tokens = 1024;

@@ -137,13 +137,13 @@ std::map<uint32_t, StepTimes> AwaitQuiet(Engine& engine) {
 }
 
 struct TracedCluster {
-  std::string transport = "shm";
+  TransportKind transport = TransportKind::kShm;
   int num_batches = 1;
   bool foreign_clocks = false;  // each memory node reads a steady_clock of its own, a day ahead
 
   std::string Name() const {
-    return transport + "_" + std::to_string(num_batches) + "_batches" +
-           (foreign_clocks ? "_foreign_clocks" : "");
+    return std::string(TransportKindName(transport)) + "_" + std::to_string(num_batches) +
+           "_batches" + (foreign_clocks ? "_foreign_clocks" : "");
   }
 };
 
@@ -236,8 +236,10 @@ TEST_P(TraceOf, EveryStepIsWholeAndAddsUpToTheCounters) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Clusters, TraceOf,
-                         ::testing::Values(TracedCluster{"shm"}, TracedCluster{"tcp"},
-                                           TracedCluster{"shm", 2}, TracedCluster{"shm", 2, true}),
+                         ::testing::Values(TracedCluster{TransportKind::kShm},
+                                           TracedCluster{TransportKind::kTcp},
+                                           TracedCluster{TransportKind::kShm, 2},
+                                           TracedCluster{TransportKind::kShm, 2, true}),
                          [](const auto& param) { return param.param.Name(); });
 
 TEST(TraceOption, EveryCommandWritesOne) {

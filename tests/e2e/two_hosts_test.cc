@@ -49,7 +49,7 @@ class GoldenOnTwoHosts : public ::testing::TestWithParam<std::string> {
   ClusterConfig Config() const {
     ClusterConfig config;
     config.secret_file = secret();
-    config.transport = "verbs";
+    config.transport = TransportKind::kVerbs;
     for (const auto& [name, role, host, port] :
          {std::tuple("c0", NodeRole::kCompute, here_, kComputePort),
           {"m0", NodeRole::kMemory, there_, kMemoryPort},
@@ -94,7 +94,7 @@ TEST_P(GoldenOnTwoHosts, OverVerbs) {
       fabric->Connect(there_ + ":" + std::to_string(kMeetingPort), {}, Deadline::After(kPatience));
   ASSERT_TRUE(rank1.ok()) << rank1.status();
   Deployment deployment;
-  deployment.kv_dtype = GetParam();
+  deployment.kv_dtype = DTypeNamed(GetParam()).value();
   deployment.peer_timeout = std::chrono::seconds(60);
   const auto serving = Serving::Connect(Config(), deployment);
   ASSERT_TRUE(serving.ok()) << serving.status();
@@ -104,7 +104,7 @@ TEST_P(GoldenOnTwoHosts, OverVerbs) {
       EXPECT_EQ(node.transport, "verbs") << node.name << ": " << node.transport_refused;
     }
   }
-  const std::vector<GoldenPrompt> golden = GoldenPrompts(GetParam());
+  const std::vector<GoldenPrompt> golden = GoldenPrompts(deployment.kv_dtype);
   ASSERT_EQ(golden.size(), 19u);
   ExpectGolden(engine, golden, kPatience);
   // A few alone: the hosts are slow.

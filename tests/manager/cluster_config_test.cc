@@ -61,11 +61,11 @@ TEST(ClusterConfig, SmallFileGetsDefaults) {
   EXPECT_EQ(config->secret_file, "");
   EXPECT_EQ(config->model_path, "/etc/models/m");
   EXPECT_EQ(config->served_name, "m");
-  EXPECT_EQ(config->transport, "auto");
+  EXPECT_EQ(config->transport, TransportKind::kAuto);
   EXPECT_FALSE(config->transport_fallback);
-  EXPECT_EQ(config->payload_checksum, "auto");
-  EXPECT_EQ(config->polling, "auto");
-  EXPECT_EQ(config->wire_dtype, "auto");
+  EXPECT_EQ(config->payload_checksum, Switch::kAuto);
+  EXPECT_EQ(config->polling, PollingMode::kAuto);
+  EXPECT_FALSE(config->wire_dtype);
   EXPECT_EQ(config->step_timeout, std::chrono::seconds(60));
 }
 
@@ -100,12 +100,12 @@ limits: {max_num_seqs: 8, max_num_batched_tokens: 64, max_model_len: 32k, max_nu
   EXPECT_EQ(config->nodes[1].host_memory_bytes, int64_t{256} << 20);
   EXPECT_EQ(config->model_path, "/m/llama");
   EXPECT_EQ(config->served_name, "llama");
-  EXPECT_EQ(config->load_format, "dummy");
-  EXPECT_EQ(config->kv_dtype, "float16");
-  EXPECT_EQ(config->transport, "verbs");
+  EXPECT_EQ(config->load_format, LoadFormat::kDummy);
+  EXPECT_EQ(config->kv_dtype, DType::kF16);
+  EXPECT_EQ(config->transport, TransportKind::kVerbs);
   EXPECT_TRUE(config->transport_fallback);
-  EXPECT_EQ(config->payload_checksum, "on");
-  EXPECT_EQ(config->polling, "host");
+  EXPECT_EQ(config->payload_checksum, Switch::kOn);
+  EXPECT_EQ(config->polling, PollingMode::kHost);
   EXPECT_EQ(config->spread_tokens, 4'000);
   EXPECT_EQ(config->num_batches, 3);
   EXPECT_EQ(config->max_num_seqs, 8);

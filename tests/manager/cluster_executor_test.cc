@@ -16,7 +16,7 @@ ModelConfig Model(DType dtype) {
   return model;
 }
 
-std::string WireDType(const std::string& setting, const std::string& device, DType dtype) {
+DTypeSetting WireDType(DTypeSetting setting, const std::string& device, DType dtype) {
   ClusterConfig config;
   config.nodes = {{.name = "c0", .role = NodeRole::kCompute}, {.name = "m0", .device = device}};
   config.wire_dtype = setting;
@@ -25,23 +25,23 @@ std::string WireDType(const std::string& setting, const std::string& device, DTy
 }
 
 TEST(ResolveConfig, QueriesTravelInFp32UnlessADeviceIsModelled) {
-  EXPECT_EQ(WireDType("auto", "cpu", DType::kBF16), "float32");
-  EXPECT_EQ(WireDType("auto", "modelled:A100-40G", DType::kBF16), "bfloat16");
-  EXPECT_EQ(WireDType("auto", "modelled:A100-40G", DType::kF16), "float16");
-  EXPECT_EQ(WireDType("float16", "cpu", DType::kBF16), "float16");
-  EXPECT_EQ(WireDType("float32", "modelled:A100-40G", DType::kBF16), "float32");
+  EXPECT_EQ(WireDType(std::nullopt, "cpu", DType::kBF16), DType::kF32);
+  EXPECT_EQ(WireDType(std::nullopt, "modelled:A100-40G", DType::kBF16), DType::kBF16);
+  EXPECT_EQ(WireDType(std::nullopt, "modelled:A100-40G", DType::kF16), DType::kF16);
+  EXPECT_EQ(WireDType(DType::kF16, "cpu", DType::kBF16), DType::kF16);
+  EXPECT_EQ(WireDType(DType::kF32, "modelled:A100-40G", DType::kBF16), DType::kF32);
 }
 
 TEST(ResolveConfig, TheKvCacheIsInTheModelsDtypeUnlessOneIsNamed) {
-  const auto resolved = [](const std::string& setting, DType dtype) {
+  const auto resolved = [](DTypeSetting setting, DType dtype) {
     ClusterConfig config;
     config.nodes = {{.name = "c0", .role = NodeRole::kCompute}, {.name = "m0"}};
     config.kv_dtype = setting;
     EXPECT_TRUE(ResolveConfig(config, Model(dtype)).ok());
     return config.kv_dtype;
   };
-  EXPECT_EQ(resolved("auto", DType::kF16), "float16");
-  EXPECT_EQ(resolved("fp8", DType::kF16), "fp8");
+  EXPECT_EQ(resolved(std::nullopt, DType::kF16), DType::kF16);
+  EXPECT_EQ(resolved(DType::kF8, DType::kF16), DType::kF8);
 }
 
 TEST(ResolveConfig, KvBytesAreThoseOfTheDtype) {
@@ -49,12 +49,10 @@ TEST(ResolveConfig, KvBytesAreThoseOfTheDtype) {
   model.num_layers = 3;
   model.num_heads = 8;
   model.head_dim = 16;
-  EXPECT_EQ(KvBytesPerToken(model, "float32"), 2 * 3 * 4 * 16 * 4);
-  EXPECT_EQ(KvBytesPerToken(model, "float16"), 2 * 3 * 4 * 16 * 2);
-  EXPECT_EQ(KvBytesPerToken(model, "auto"), 2 * 3 * 4 * 16 * 2);
-  EXPECT_EQ(KvBytesPerToken(model, "fp8"), 2 * 3 * 4 * 16);
-  EXPECT_EQ(DTypeOf("fp8", model), DType::kF8);
-  EXPECT_EQ(DTypeOf("auto", model), DType::kBF16);
+  EXPECT_EQ(KvBytesPerToken(model, DType::kF32), 2 * 3 * 4 * 16 * 4);
+  EXPECT_EQ(KvBytesPerToken(model, DType::kF16), 2 * 3 * 4 * 16 * 2);
+  EXPECT_EQ(KvBytesPerToken(model, std::nullopt), 2 * 3 * 4 * 16 * 2);
+  EXPECT_EQ(KvBytesPerToken(model, DType::kF8), 2 * 3 * 4 * 16);
 }
 
 TEST(ResolveConfig, OverlapComesWithAModelledNetwork) {
@@ -64,8 +62,8 @@ TEST(ResolveConfig, OverlapComesWithAModelledNetwork) {
   modelled.modelled_latency = microseconds(33);
   ASSERT_TRUE(ResolveConfig(config, Model(DType::kBF16)).ok());
   ASSERT_TRUE(ResolveConfig(modelled, Model(DType::kBF16)).ok());
-  EXPECT_EQ(config.overlap, "off");
-  EXPECT_EQ(modelled.overlap, "on");
+  EXPECT_EQ(config.overlap, Switch::kOff);
+  EXPECT_EQ(modelled.overlap, Switch::kOn);
 }
 
 }  // namespace

@@ -91,7 +91,7 @@ class ClusterOrders : public ::testing::Test {
   ModelConfig Describe() {
     config_.nodes = {c0_.Config("c0", NodeRole::kCompute), c1_.Config("c1", NodeRole::kCompute),
                      m0_.Config("m0", NodeRole::kMemory)};
-    config_.transport = "tcp";
+    config_.transport = TransportKind::kTcp;
     ModelConfig model;
     model.num_layers = model.num_heads = model.num_kv_heads = 2;
     model.head_dim = 8;

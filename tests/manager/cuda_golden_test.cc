@@ -25,14 +25,14 @@ constexpr size_t kLongTokens = 40;  // long enough that a node can die in the mi
 // With K and V in bf16, a value on the other side of a rounding than PyTorch's changes it by 2^-8;
 // the golden run rounds no query and no output on its way. In FP8 as LogprobTolerance has it.
 double Tolerance(const Deployment& deployment) {
-  if (deployment.kv_dtype == "fp8") return 2e-2;
-  return deployment.wire_dtype == "float16" ? 1e-2
-         : deployment.kv_dtype == "float32" ? kLogprobTolerance
-                                            : 5e-3;
+  if (deployment.kv_dtype == DType::kF8) return 2e-2;
+  return deployment.wire_dtype == DType::kF16 ? 1e-2
+         : deployment.kv_dtype == DType::kF32 ? kLogprobTolerance
+                                              : 5e-3;
 }
 
 // The shortest first.
-std::vector<GoldenPrompt> ShortPrompts(const std::string& kv_dtype) {
+std::vector<GoldenPrompt> ShortPrompts(DType kv_dtype) {
   std::vector<GoldenPrompt> golden = GoldenPrompts(kv_dtype);
   std::sort(golden.begin(), golden.end(), [](const GoldenPrompt& a, const GoldenPrompt& b) {
     return a.prompt_ids.size() < b.prompt_ids.size();
@@ -44,11 +44,11 @@ class CudaGolden : public ::testing::TestWithParam<Deployment> {
  protected:
   void SetUp() override {
     if (const Result<int> count = cuda::DeviceCount(); !count.ok()) GTEST_SKIP() << count.status();
-    if (GetParam().transport == "verbs") {  // a NIC, or scripts/softroce.sh
+    if (GetParam().transport == TransportKind::kVerbs) {  // a NIC, or scripts/softroce.sh
       if (const Status status = OpenFabric("verbs").status(); !status.ok()) GTEST_SKIP() << status;
     }
     // Emulated GPUs of the daemons then go on by themselves, and can wait for each other.
-    setenv("LAMINA_EMULATED_STREAMS", GetParam().polling == "device" ? "threads" : "",
+    setenv("LAMINA_EMULATED_STREAMS", GetParam().polling == PollingMode::kDevice ? "threads" : "",
            /*overwrite=*/1);
   }
   void TearDown() override { unsetenv("LAMINA_EMULATED_STREAMS"); }
@@ -82,13 +82,13 @@ TEST_P(CudaGolden, TokensAndLogprobsAreThoseOfPyTorch) {
           << "token " << j;
   }
   EXPECT_EQ(AwaitNoTokens(engine, Deadline::After(std::chrono::seconds(10))), "");
-  if (GetParam().polling != "device") return;
+  if (GetParam().polling != PollingMode::kDevice) return;
   size_t memory_node = 0;
   for (const NodeStatus& node : engine.status().nodes) {
     if (node.role != NodeRole::kMemory) continue;
     ASSERT_EQ(node.paths.size(), 1u);
     const bool on_gpu = GetParam().memory_devices[memory_node++] != "cpu",
-               by_nics = GetParam().transport == "verbs";
+               by_nics = GetParam().transport == TransportKind::kVerbs;
     EXPECT_EQ(node.paths[0].through,
               !on_gpu   ? "hosts poll: the memory node's device cannot be reached by this one"
               : by_nics ? "devices poll, hosts post"
@@ -101,14 +101,14 @@ std::vector<Deployment> WithGpus() {
   Deployment one_process;
   one_process.kind = "in-process";
   one_process.compute_device = "cuda:0";
-  one_process.kv_dtype = "float32";
+  one_process.kv_dtype = DType::kF32;
   Deployment two_gpus;
   two_gpus.compute_device = "cuda:0";
   two_gpus.num_memory_nodes = 1;
   two_gpus.memory_devices = {"cuda:0"};
   Deployment cpu_keeps = two_gpus;
   cpu_keeps.memory_devices = {"cpu"};
-  cpu_keeps.wire_dtype = "float16";
+  cpu_keeps.wire_dtype = DType::kF16;
   Deployment cpu_computes = two_gpus;
   cpu_computes.compute_device = "cpu";
   Deployment both_keep = two_gpus;
@@ -118,19 +118,19 @@ std::vector<Deployment> WithGpus() {
   spread.spread_tokens = 4;
   Deployment heads = both_keep;  // each has half of the heads
   heads.kv_head_parallel = 2;
-  heads.overlap = "on";
+  heads.overlap = Switch::kOn;
   Deployment eight_bits = both_keep;
-  eight_bits.kv_dtype = "fp8";
+  eight_bits.kv_dtype = DType::kF8;
   std::vector<Deployment> all = {one_process, two_gpus, cpu_keeps, cpu_computes,
                                  both_keep,   spread,   heads,     eight_bits};
   two_gpus.num_memory_nodes = 2;
   two_gpus.memory_devices = {"cuda:0", "cuda:0"};
   two_gpus.num_batches = 2;
-  two_gpus.pipeline = "fixed";
+  two_gpus.pipeline = PipelineMode::kFixed;
   Deployment by_nics = two_gpus;
-  by_nics.transport = "verbs";
+  by_nics.transport = TransportKind::kVerbs;
   for (Deployment polled : {two_gpus, both_keep, spread, heads, by_nics}) {
-    polled.polling = "device";
+    polled.polling = PollingMode::kDevice;
     all.push_back(polled);
   }
   return all;
@@ -145,7 +145,7 @@ class CudaByPosts : public ::testing::TestWithParam<int> {
   void SetUp() override {
     if (const Result<int> count = cuda::DeviceCount(); !count.ok()) GTEST_SKIP() << count.status();
     options_.device = CudaGpu{0};
-    options_.polling = "device";
+    options_.polling = PollingMode::kDevice;
     options_.num_batches = GetParam();
     options_.open_fabric = OpenGpuNicFabric;
     options_.peer_timeout = std::chrono::seconds(20);
@@ -164,7 +164,7 @@ class CudaByPosts : public ::testing::TestWithParam<int> {
 
   const cuda::RunningStreams running_;
   FaultyClusterOptions options_;
-  const std::vector<GoldenPrompt> golden_ = ShortPrompts("float32");
+  const std::vector<GoldenPrompt> golden_ = ShortPrompts(DType::kF32);
 };
 
 TEST_P(CudaByPosts, TokensAndLogprobsAreThoseOfPyTorchHoweverLatePostsAre) {
@@ -241,13 +241,13 @@ TEST_P(CudaLoss, OfAMemoryNodeEndsOnlyItsOwnRequestsAndTheGpuGoesOn) {
   Deployment deployment;
   deployment.compute_device = "cuda:0";
   deployment.memory_devices = {"cuda:0", "cuda:0"};
-  deployment.polling = "device";
+  deployment.polling = PollingMode::kDevice;
   deployment.peer_timeout = std::chrono::seconds(4);
   Result<std::unique_ptr<Serving>> serving = Serving::Create(deployment);
   unsetenv("LAMINA_EMULATED_STREAMS");
   ASSERT_TRUE(serving.ok()) << serving.status();
   Engine& engine = *(*serving)->engine;
-  const std::vector<GoldenPrompt> golden = ShortPrompts("bfloat16");
+  const std::vector<GoldenPrompt> golden = ShortPrompts(DType::kBF16);
   const auto check = [&](const Generated& got, size_t i) {
     const std::vector<TokenId>& expected = golden[i].continuation_ids;
     ASSERT_LE(got.tokens.size(), expected.size());

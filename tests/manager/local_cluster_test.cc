@@ -41,7 +41,7 @@ TEST_F(LocalClusterTest, AllNodesListenAndAllEndWithIt) {
     ASSERT_TRUE(cluster.ok()) << cluster.status();
     const ClusterConfig& config = (*cluster)->config();
     ASSERT_EQ(config.nodes.size(), 3u);
-    EXPECT_EQ(config.transport, "auto");
+    EXPECT_EQ(config.transport, TransportKind::kAuto);
     for (const NodeConfig& node : config.nodes)
       EXPECT_TRUE(CanConnect(node.host, node.port, std::chrono::seconds(1))) << node.name;
     EXPECT_EQ(config.nodes[1].memory_bytes, int64_t{256} << 20);

@@ -142,16 +142,19 @@ TEST(AttentionSpecTest, HasTheModelsScaleCapAndWindows) {
   ModelConfig model;
   model.num_layers = 2;
   model.head_dim = 16;
-  EXPECT_EQ(MakeAttentionSpec(model, "float32", "float32").scale(), 0.25f);
-  EXPECT_EQ(MakeAttentionSpec(model, "float32", "float16").kv_dtype(), control::KV_DTYPE_FLOAT32);
-  EXPECT_EQ(MakeAttentionSpec(model, "float32", "float16").wire_dtype(), control::KV_DTYPE_FLOAT16);
-  EXPECT_EQ(MakeAttentionSpec(model, "bfloat16", "float32").kv_dtype(), control::KV_DTYPE_BFLOAT16);
-  EXPECT_EQ(MakeAttentionSpec(model, "fp8", "float32").kv_dtype(), control::KV_DTYPE_FP8);
-  EXPECT_TRUE(MakeAttentionSpec(model, "float32", "float32").windows().empty());
+  EXPECT_EQ(MakeAttentionSpec(model, DType::kF32, DType::kF32).scale(), 0.25f);
+  EXPECT_EQ(MakeAttentionSpec(model, DType::kF32, DType::kF16).kv_dtype(),
+            control::KV_DTYPE_FLOAT32);
+  EXPECT_EQ(MakeAttentionSpec(model, DType::kF32, DType::kF16).wire_dtype(),
+            control::KV_DTYPE_FLOAT16);
+  EXPECT_EQ(MakeAttentionSpec(model, DType::kBF16, DType::kF32).kv_dtype(),
+            control::KV_DTYPE_BFLOAT16);
+  EXPECT_EQ(MakeAttentionSpec(model, DType::kF8, DType::kF32).kv_dtype(), control::KV_DTYPE_FP8);
+  EXPECT_TRUE(MakeAttentionSpec(model, DType::kF32, DType::kF32).windows().empty());
   model.query_pre_attn_scalar = 64;
   model.attention_soft_cap = 50;
   model.windows = {12, 0};
-  const control::AttentionSpec spec = MakeAttentionSpec(model, "float32", "float32");
+  const control::AttentionSpec spec = MakeAttentionSpec(model, DType::kF32, DType::kF32);
   EXPECT_EQ(spec.scale(), 0.125f);
   EXPECT_EQ(spec.soft_cap(), 50);
   ASSERT_EQ(spec.windows_size(), 2);

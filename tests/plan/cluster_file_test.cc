@@ -28,13 +28,13 @@ TEST(ClusterFile, IsWhatClusterCommandsRead) {
   struct Case {
     ClusterShape shape;
     Schedule schedule;
-    std::string pipeline;
+    PipelineMode pipeline;
   };
-  const Case cases[] = {{{"H100", 1, 1, "RTX3090", 3}, {1, 40, false}, "none"},
-                        {{"H100", 1, 1, "RTX3090", 3}, {2, 40, false}, "fixed"},
-                        {{"H100", 1, 1, "RTX3090", 3}, {1, 900, false}, "none"},
-                        {{"H100", 3, 1, "RTX3090", 2}, {4, 10, true}, "rotational"},
-                        {{"H100", 1, 2, "RTX3090", 4}, {2, 700, false}, "fixed"}};
+  const Case cases[] = {{{"H100", 1, 1, "RTX3090", 3}, {1, 40, false}, PipelineMode::kNone},
+                        {{"H100", 1, 1, "RTX3090", 3}, {2, 40, false}, PipelineMode::kFixed},
+                        {{"H100", 1, 1, "RTX3090", 3}, {1, 900, false}, PipelineMode::kNone},
+                        {{"H100", 3, 1, "RTX3090", 2}, {4, 10, true}, PipelineMode::kRotational},
+                        {{"H100", 1, 2, "RTX3090", 4}, {2, 700, false}, PipelineMode::kFixed}};
   for (const Case& c : cases) {
     Prediction prediction;
     prediction.shape = c.shape;

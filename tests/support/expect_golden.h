@@ -1,10 +1,10 @@
 // An engine on models/tiny-stories against the golden continuations.
 #pragma once
 
-#include <string_view>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/dtype.h"
 #include "manager/engine.h"
 #include "tests/support/golden_prompts.h"
 
@@ -15,8 +15,8 @@ inline constexpr double kLogprobTolerance = 1e-3;
 // With this KV cache. A key or value on the other side of a rounding than PyTorch's is a step away,
 // in FP8 16 of bf16's, and 1/16 as many are: what they add up to grows by sqrt(16).
 // golden_fp8kv.json has no choice that two such differences could turn.
-constexpr double LogprobTolerance(std::string_view kv_dtype) {
-  return kv_dtype == "fp8" ? 4 * kLogprobTolerance : kLogprobTolerance;
+constexpr double LogprobTolerance(DType kv_dtype) {
+  return kv_dtype == DType::kF8 ? 4 * kLogprobTolerance : kLogprobTolerance;
 }
 
 // Submits all of `golden` at once and expects their tokens, how they end, and their

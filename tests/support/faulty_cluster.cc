@@ -86,14 +86,14 @@ Result<std::unique_ptr<FaultyCluster>> FaultyCluster::Create(const FaultyCluster
   }
 
   config.model_path = SourcePath("/models/tiny-stories");
-  config.kv_dtype = "float32";
-  config.payload_checksum = "on";
+  config.kv_dtype = DType::kF32;
+  config.payload_checksum = Switch::kOn;
   config.kv_head_parallel = options.kv_head_parallel;
   config.spread_tokens = options.spread_tokens;
   config.num_batches = options.num_batches;
   config.pipeline_parallel_size = options.pipeline_parallel_size;
   config.tensor_parallel_size = options.tensor_parallel_size;
-  config.overlap = options.overlap ? "on" : "off";
+  config.overlap = options.overlap ? Switch::kOn : Switch::kOff;
   config.polling = options.polling;
   config.max_num_seqs = 8;
   config.max_num_batched_tokens = 64;

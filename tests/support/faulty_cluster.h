@@ -19,14 +19,14 @@ namespace lamina::testing {
 struct FaultyClusterOptions {
   int num_compute_nodes = 1;
   int num_memory_nodes = 2;
-  int kv_head_parallel = 1;        // as manager/cluster_config.h
-  int64_t spread_tokens = 0;       // likewise
-  int num_batches = 0;             // likewise
-  int pipeline_parallel_size = 1;  // likewise, of the compute nodes
-  int tensor_parallel_size = 1;    // likewise
-  bool overlap = false;            // likewise, "on"
-  std::string polling = "host";    // likewise
-  NodeDevice device;               // of every node
+  int kv_head_parallel = 1;                  // as manager/cluster_config.h
+  int64_t spread_tokens = 0;                 // likewise
+  int num_batches = 0;                       // likewise
+  int pipeline_parallel_size = 1;            // likewise, of the compute nodes
+  int tensor_parallel_size = 1;              // likewise
+  bool overlap = false;                      // likewise, kOn
+  PollingMode polling = PollingMode::kHost;  // likewise
+  NodeDevice device;                         // of every node
   Clock::duration peer_timeout = std::chrono::milliseconds(150);
   Clock::duration step_timeout = std::chrono::seconds(5);
   // Under the faults.

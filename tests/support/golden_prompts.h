@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/dtype.h"
 #include "base/ids.h"
 #include "tests/support/paths.h"
 
@@ -24,10 +25,10 @@ struct GoldenPrompt {
 };
 
 // With the KV cache in float32, bfloat16 or fp8; fp8 has fewer prompts.
-inline std::vector<GoldenPrompt> GoldenPrompts(const std::string& kv_dtype = "float32") {
-  std::ifstream file(TinyStoriesDir() + (kv_dtype == "float32" ? "/golden.json"
-                                         : kv_dtype == "fp8"   ? "/golden_fp8kv.json"
-                                                               : "/golden_bf16kv.json"));
+inline std::vector<GoldenPrompt> GoldenPrompts(DType kv_dtype = DType::kF32) {
+  std::ifstream file(TinyStoriesDir() + (kv_dtype == DType::kF32  ? "/golden.json"
+                                         : kv_dtype == DType::kF8 ? "/golden_fp8kv.json"
+                                                                  : "/golden_bf16kv.json"));
   const nlohmann::json json = nlohmann::json::parse(file);
   std::vector<GoldenPrompt> prompts;
   for (const auto& entry : json["prompts"]) {

@@ -64,17 +64,20 @@ std::string Deployment::Name() const {
   std::string devices = compute_device == "cpu" ? "" : "_computed_on_" + compute_device;
   for (const std::string& device : memory_devices) devices += "_kept_on_" + device;
   std::replace(devices.begin(), devices.end(), ':', '_');
-  if (kind == "in-process") return "one_process_" + kv_dtype + devices;
+  const std::string kv(DTypeName(kv_dtype));
+  if (kind == "in-process") return "one_process_" + kv + devices;
   const std::string heads =
       kv_head_parallel > 1 ? "_heads_over_" + std::to_string(kv_head_parallel) : "";
   const std::string spread = spread_tokens > 0 ? "_spread_" + std::to_string(spread_tokens) : "";
-  const std::string wire = wire_dtype == "auto" ? "" : "_" + wire_dtype + "_wire";
+  const std::string wire = wire_dtype ? "_" + std::string(DTypeName(*wire_dtype)) + "_wire" : "";
   const std::string overlapped =
-      (overlap == "on" ? "_overlap" : "") +
+      (overlap == Switch::kOn ? "_overlap" : "") +
       std::string(modelled_latency > Clock::duration::zero() ? "_modelled_link" : "");
-  const std::string polled = polling == "host" ? "" : "_polled_by_" + polling;
+  const std::string polled =
+      polling == PollingMode::kHost ? "" : "_polled_by_" + std::string(PollingModeName(polling));
   const std::string batches = num_batches > 1 ? "_" + std::to_string(num_batches) + "_batches" : "";
-  const std::string policy = pipeline == "auto" ? "" : "_" + pipeline;
+  const std::string policy =
+      pipeline == PipelineMode::kAuto ? "" : "_" + std::string(PipelineModeName(pipeline));
   const std::string stages =
       pipeline_parallel_size > 1 ? "_" + std::to_string(pipeline_parallel_size) + "_stages" : "";
   const std::string ranks =
@@ -82,7 +85,8 @@ std::string Deployment::Name() const {
   const int num_shares = pipeline_parallel_size * tensor_parallel_size;
   return std::to_string(num_compute_nodes * num_shares) + "_compute" + stages + ranks + "_" +
          std::to_string(num_memory_nodes) + "_memory" + heads + spread + policy + batches + "_" +
-         transport + "_" + kv_dtype + wire + overlapped + polled + devices;
+         std::string(TransportKindName(transport)) + "_" + kv + wire + overlapped + polled +
+         devices;
 }
 
 namespace {
@@ -117,7 +121,7 @@ Result<std::unique_ptr<StepExecutor>> InProcess(const Deployment& deployment,
                                                 const ModelConfig& model) {
   InProcessOptions options;
   options.weights.model_dir = deployment.model;
-  options.weights.load_format = deployment.load_format;
+  options.weights.load_format = LoadFormatName(deployment.load_format);
   LAMINA_ASSIGN_OR_RETURN(options.device, FindDevice(deployment.compute_device, ""));
   options.limits.set_max_num_seqs(deployment.max_num_seqs);
   options.limits.set_max_num_batched_tokens(deployment.max_num_batched_tokens);

@@ -56,18 +56,18 @@ struct Deployment {
   int num_memory_nodes = 2;
   std::string compute_device = "cpu";            // of every compute node, or in process
   std::vector<std::string> memory_devices = {};  // of each memory node; empty: cpu
-  std::string transport = "shm";
-  int kv_head_parallel = 1;        // as manager/cluster_config.h
-  int64_t spread_tokens = 0;       // likewise
-  std::string pipeline = "auto";   // likewise
-  int num_batches = 0;             // likewise
+  TransportKind transport = TransportKind::kShm;
+  int kv_head_parallel = 1;                     // as manager/cluster_config.h
+  int64_t spread_tokens = 0;                    // likewise
+  PipelineMode pipeline = PipelineMode::kAuto;  // likewise
+  int num_batches = 0;                          // likewise
   int pipeline_parallel_size = 1;  // likewise; there are so many times num_compute_nodes
   int tensor_parallel_size = 1;    // likewise
-  std::string kv_dtype = "bfloat16";
-  std::string wire_dtype = "auto";
-  std::string overlap = "off";
-  std::string polling = "host";        // likewise
-  Clock::duration modelled_latency{};  // with it: a modelled network of 10 GB/s
+  DType kv_dtype = DType::kBF16;
+  DTypeSetting wire_dtype;
+  Switch overlap = Switch::kOff;
+  PollingMode polling = PollingMode::kHost;  // likewise
+  Clock::duration modelled_latency{};        // with it: a modelled network of 10 GB/s
   int max_num_seqs = 32;
   int max_num_batched_tokens = 128;
   int64_t memory_bytes = int64_t{16} << 20;  // of each memory node (or the KV in process)
@@ -75,7 +75,7 @@ struct Deployment {
   Clock::duration peer_timeout = std::chrono::seconds(10);
   Clock::duration step_timeout = std::chrono::seconds(60);
   std::string model = SourcePath("/models/tiny-stories");
-  std::string load_format = "auto";
+  LoadFormat load_format = LoadFormat::kAuto;
 
   std::string Name() const;  // for test names: letters, digits and '_'
 };
