@@ -4,6 +4,7 @@
 // and the merged output is compared with attention to all of them.
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <thread>
@@ -11,17 +12,21 @@
 #include "memory_node/attention_service.h"
 #include "memory_node/cpu_kv_device.h"
 #include "transport/transport.h"
+#include "wire/lanes.h"
 
 using namespace lamina;
 
 constexpr int kDim = 64, kTokens = 64;
 constexpr AttentionShape kShape{1, 1, kDim, /*scale=*/0.125f};
 constexpr WireShape kWire{1, 1, kDim, DType::kF32, /*max_rows=*/1};
-constexpr uint32_t kDecodeMessage = 1 << 28;  // Notification{MessageKind::kDecode}
 
-void Await(Fabric& fabric, Endpoint& peer) {  // the peer's next message, or its end
-  for (Event event; peer.Poll({&event, 1}) == 0 || event.kind == Event::Kind::kSent;)
-    Sleep(fabric, {}, Deadline::After(std::chrono::seconds(1)));
+// Waits for the peer's next message; false: the peer is gone.
+bool Await(Fabric& fabric, Lanes& peer, MessageKind kind) {
+  while (!peer.arrived(kind, 0)) {
+    if (!peer.Poll([](const Notification&) { return true; }).ok()) return false;
+    Sleep(fabric, {}, Deadline::After(std::chrono::milliseconds(1)));
+  }
+  return true;
 }
 
 void RunMemoryNode(Fabric& fabric, Listener& listener) {
@@ -29,9 +34,11 @@ void RunMemoryNode(Fabric& fabric, Listener& listener) {
   AttentionService service(
       kWire, {kShape.scale}, /*epoch=*/1,
       std::make_unique<CpuKvDevice>(*KvStore::Create({1, 1, kDim, DType::kF32}, kTokens), team));
-  auto peer = listener.Accept({kWire.memory_window_bytes(), ""});
-  for (; !peer.ok(); peer = listener.Accept({kWire.memory_window_bytes(), ""}))
+  auto endpoint = listener.Accept({kWire.memory_window_bytes(), ""});
+  for (; !endpoint.ok(); endpoint = listener.Accept({kWire.memory_window_bytes(), ""}))
     Sleep(fabric, {}, Deadline::After(std::chrono::seconds(1)));
+  const auto peer =
+      *Lanes::Create(fabric, *std::move(endpoint), ReplyLanes(kWire), DecodeLanes(kWire), {});
   for (uint32_t token = 0; token < kTokens; ++token) {
     control::MemoryOrder order;  // the manager's scheduler sends it: what the step is about
     order.set_epoch(1);
@@ -39,21 +46,21 @@ void RunMemoryNode(Fabric& fabric, Listener& listener) {
     order.add_decode()->set_num_stored((token + 1) / 2);
     if (token % 2 == 0) order.mutable_decode(0)->set_slot(token / 2);
     service.Apply(order);
-    Await(fabric, **peer);
-    const ReceivedMessage message = *Open((*peer)->window(), MessageKind::kDecode, false);
-    const std::span<std::byte> reply = (*peer)->peer_window();  // is written in its place
-    const WriteOp write{reply.first(service.Decode(message, /*number=*/1, reply, false))};
-    (void)(*peer)->Post({&write, 1}, kDecodeMessage, /*tag=*/0);
+    if (!Await(fabric, *peer, MessageKind::kDecode)) return;
+    const auto reply =
+        service.Decode(*peer->Take(MessageKind::kDecode, 0), peer->payload(MessageKind::kReply, 0));
+    (void)peer->Post(MessageKind::kReply, 0, reply.header, reply.payload_bytes);
   }
-  Await(fabric, **peer);
+  (void)Await(fabric, *peer, MessageKind::kDecode);  // until it has read the last reply
 }
 
 int main() {
   const auto here = *OpenFabric("shm"), there = *OpenFabric("shm");
   const auto listener = *there->Listen("two-nodes-" + std::to_string(std::random_device()()));
   std::thread memory_node([&] { RunMemoryNode(*there, *listener); });
-  auto peer = *here->Connect(listener->address(), {kWire.compute_window_bytes(), ""},
-                             Deadline::After(std::chrono::seconds(10)));
+  auto endpoint = *here->Connect(listener->address(), {kWire.compute_window_bytes(), ""},
+                                 Deadline::After(std::chrono::seconds(10)));
+  auto peer = *Lanes::Create(*here, std::move(endpoint), DecodeLanes(kWire), ReplyLanes(kWire), {});
   WorkerTeam team(1);
   std::mt19937 random(1);
   std::normal_distribution<float> normal;
@@ -69,26 +76,18 @@ int main() {
       Attention(kShape, view, {&row, 1}, team);
     };
     const size_t bytes = (token % 2 == 0 ? 3 : 1) * kDim * sizeof(float);  // with k and v, or not
-    const auto message = peer->peer_window().first(sizeof(MessageHeader) + bytes);
-    std::memcpy(&message[sizeof(MessageHeader)], q, bytes);
-    const MessageHeader header = Seal({.kind = MessageKind::kDecode,
-                                       .epoch = 1,
-                                       .step = token,
-                                       .num_rows = 1,
-                                       .flags = kWantsLse},
-                                      message.subspan(sizeof(MessageHeader)), false);
-    std::memcpy(message.data(), &header, sizeof(header));
-    const WriteOp write{message};
-    (void)peer->Post({&write, 1}, kDecodeMessage, /*tag=*/0);
+    std::memcpy(peer->payload(MessageKind::kDecode, 0).data(), q, bytes);
+    (void)peer->Post(MessageKind::kDecode, 0, {.step = token, .num_rows = 1, .flags = kWantsLse},
+                     bytes);
 
     all.push_back(token);
     if (token % 2 != 0) ours.push_back(token);
     std::array<float, kDim> out, expected;
     float lse;
     attend(ours, out.data(), &lse);  // while the memory node attends to its tokens
-    Await(*here, *peer);
-    const auto reply = Open(peer->window(), MessageKind::kReply, false)->payload;
-    const auto* theirs = reinterpret_cast<const float*>(reply.data());  // the output, then its lse
+    if (!Await(*here, *peer, MessageKind::kReply)) std::exit(1);  // the memory node is gone
+    const auto reply = *peer->Take(MessageKind::kReply, 0);
+    const auto* theirs = reinterpret_cast<const float*>(reply.payload.data());  // output, then lse
     MergePartial(out, lse, {theirs, kDim}, theirs[kDim]);
     attend(all, expected.data(), nullptr);
     for (size_t i = 0; i < kDim; ++i)
