@@ -81,8 +81,7 @@ class SettingWords {
 // How steps of several batches share the compute nodes while memory nodes attend for others.
 enum class PipelineMode : uint8_t {
   // Begins with kNone, then takes whichever of the others, with up to num_batches, is fastest by
-  // the
-  // measured times of slices and attention.
+  // the measured times of slices and attention.
   kAuto,
   kNone,   // one batch per compute node
   kFixed,  // each compute node runs every slice of its batches
