@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/backoff.h"
-#include "base/host_memory.h"
 #include "kernels/attention.h"
 #include "kernels/elementwise.h"
 
@@ -29,14 +28,6 @@ std::string Milliseconds(Clock::duration duration) {
 Result<std::unique_ptr<RemoteAttention>> RemoteAttention::Create(
     const RemoteAttentionOptions& options, std::shared_ptr<Ladder> ladder,
     const std::vector<MemoryPeerAddress>& addresses, ComputeDevice& device, Deadline deadline) {
-  // Slots are numbered in 32 bits, and the free ones are kept in a list.
-  if (options.prefill_cache_tokens < 1 ||
-      options.prefill_cache_tokens > std::numeric_limits<TokenSlot>::max())
-    return InvalidArgument("prompts of " + std::to_string(options.prefill_cache_tokens) +
-                           " tokens at a time, expected 1 to 2^32 - 1");
-  LAMINA_RETURN_IF_ERROR(CheckHostMemory(
-      options.prefill_cache_tokens * static_cast<int64_t>(sizeof(TokenSlot)),
-      "the free slots of " + std::to_string(options.prefill_cache_tokens) + " tokens"));
   const int num_own_layers = options.own_layers.end > 0
                                  ? options.own_layers.end - options.own_layers.first
                                  : options.num_layers;
@@ -46,8 +37,8 @@ Result<std::unique_ptr<RemoteAttention>> RemoteAttention::Create(
   if (!options.windows.empty())
     windows.assign(options.windows.begin() + options.own_layers.first, options.windows.end());
   LAMINA_ASSIGN_OR_RETURN(
-      std::unique_ptr<LocalKv> prefill,
-      device.MakeKv(options.attention, shape, windows, options.prefill_cache_tokens));
+      std::unique_ptr<PrefillKv> prefill,
+      PrefillKv::Create(device, options.attention, shape, windows, options.prefill_cache_tokens));
   std::unique_ptr<RemoteAttention> attention(
       new RemoteAttention(options, std::move(ladder), std::move(prefill), device));
   const DataPathOptions path{{options.epoch, options.self.value, options.session_token},
@@ -69,7 +60,7 @@ Result<std::unique_ptr<RemoteAttention>> RemoteAttention::Create(
 }
 
 RemoteAttention::RemoteAttention(const RemoteAttentionOptions& options,
-                                 std::shared_ptr<Ladder> ladder, std::unique_ptr<LocalKv> prefill,
+                                 std::shared_ptr<Ladder> ladder, std::unique_ptr<PrefillKv> prefill,
                                  ComputeDevice& device)
     : options_(options),
       device_(device),
@@ -77,9 +68,6 @@ RemoteAttention::RemoteAttention(const RemoteAttentionOptions& options,
       batches_(static_cast<size_t>(options.wire.num_batches)),
       prefill_(std::move(prefill)) {
   for (size_t i = 0; i < batches_.size(); ++i) batches_[i].number = static_cast<int>(i);
-  free_slots_.reserve(static_cast<size_t>(options.prefill_cache_tokens));
-  for (int64_t slot = options.prefill_cache_tokens; slot > 0; --slot)
-    free_slots_.push_back(static_cast<TokenSlot>(slot - 1));
 }
 
 void RemoteAttention::BeginStep(int number, StepId step, std::span<const AttentionWork> rows) {
@@ -106,7 +94,7 @@ void RemoteAttention::BeginStep(int number, StepId step, std::span<const Attenti
     AddRow(batch, i, row.node);
     for (const NodeId node : row.also_on) AddRow(batch, i, node);
   }
-  BeginPrefill(batch);
+  prefill_->Begin(step, rows.subspan(batch.first_prefill), batch.failures);
 }
 
 // Rows that have failed are entered too: the memory nodes that live have them in their order, and
@@ -130,21 +118,6 @@ void RemoteAttention::AddRow(Batch& batch, int row, NodeId node) {
     }
   }
   if (!found) FailRow(batch, row, PeerLost("no such memory node"));
-}
-
-void RemoteAttention::BeginPrefill(Batch& batch) {
-  for (const AttentionWork& row : batch.rows.subspan(batch.first_prefill)) {
-    if (batch.failures.contains(row.sequence)) continue;
-    Status status = free_slots_.empty() ? InternalError("the prefill cache is full") : OkStatus();
-    if (status.ok())
-      status = prefill_->Append(row.sequence, row.position, {&free_slots_.back(), 1}, batch.step);
-    if (!status.ok()) {
-      batch.failures.emplace(row.sequence, std::move(status));
-      continue;
-    }
-    prefill_slots_[row.sequence].push_back(free_slots_.back());
-    free_slots_.pop_back();
-  }
 }
 
 void RemoteAttention::StartQueries(NodeId taker, int number, int layer, const float* q) {
@@ -279,9 +252,7 @@ bool RemoteAttention::Finish(int number) {
 
 void RemoteAttention::EndStep(int number) {
   Batch& batch = batches_[static_cast<size_t>(number)];
-  for (const AttentionWork& row : batch.rows.subspan(batch.first_prefill)) {
-    if (row.last_chunk || batch.failures.contains(row.sequence)) Release(row.sequence);
-  }
+  prefill_->End(batch.rows.subspan(batch.first_prefill), batch.failures);
   batch.rows = {};
 }
 
@@ -294,14 +265,6 @@ void RemoteAttention::Sleep(std::span<const int> fds, Deadline latest) {
   }
   ladder_->Sleep(fds, fetching ? Deadline::After(kDeviceInterval)
                                : Deadline(std::min(first + options_.peer_timeout, latest.at())));
-}
-
-void RemoteAttention::Release(SequenceId sequence) {
-  prefill_->Release(sequence);
-  const auto found = prefill_slots_.find(sequence);
-  if (found == prefill_slots_.end()) return;
-  free_slots_.insert(free_slots_.end(), found->second.rbegin(), found->second.rend());
-  prefill_slots_.erase(found);
 }
 
 std::vector<LostNode> RemoteAttention::TakeLostNodes() {

@@ -6,13 +6,13 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "base/clock.h"
 #include "compute_node/attention_backend.h"
 #include "compute_node/compute_device.h"
 #include "compute_node/memory_peer.h"
+#include "compute_node/prefill_kv.h"
 #include "splitter/model_share.h"
 #include "transport/ladder.h"
 #include "wire/wire_format.h"
@@ -59,7 +59,7 @@ class RemoteAttention : public AttentionBackend {
   void EndStep(int batch) override;
   void Poll() override { Progress(); }
   void Sleep(std::span<const int> fds, Deadline latest) override;
-  void Release(SequenceId sequence) override;
+  void Release(SequenceId sequence) override { prefill_->Release(sequence); }
   void GiveUp() override;
   const Failures& failures(int batch) const override {
     return batches_[static_cast<size_t>(batch)].failures;
@@ -122,12 +122,11 @@ class RemoteAttention : public AttentionBackend {
   };
 
   RemoteAttention(const RemoteAttentionOptions& options, std::shared_ptr<Ladder> ladder,
-                  std::unique_ptr<LocalKv> prefill, ComputeDevice& device);
+                  std::unique_ptr<PrefillKv> prefill, ComputeDevice& device);
 
   void AddRow(Batch& batch, int row, NodeId node);
   void BeginLayer(Batch& batch, int layer, float* out) const;
   void SendRows(Batch& batch, NodeId taker, const float* q, const float* k, const float* v);
-  void BeginPrefill(Batch& batch);
   // The node's heads in these rows of q or output, and its kv_heads in these rows of k or v.
   RowParts HeadsOf(size_t peer, std::span<const int> rows) const;
   RowParts KvHeadsOf(size_t peer, std::span<const int> rows) const;
@@ -179,10 +178,8 @@ class RemoteAttention : public AttentionBackend {
   const std::shared_ptr<Ladder> ladder_;  // shared with the paths to other compute nodes
   std::vector<Peer> peers_;
   std::vector<Batch> batches_;
-  std::vector<AskedNode> asked_;            // the result of StartFor
-  const std::unique_ptr<LocalKv> prefill_;  // KV of prompts while they are computed
-  std::vector<TokenSlot> free_slots_;       // of prefill_
-  std::unordered_map<SequenceId, std::vector<TokenSlot>> prefill_slots_;
+  std::vector<AskedNode> asked_;  // the result of StartFor
+  const std::unique_ptr<PrefillKv> prefill_;
   std::vector<float> part_;  // scratch: a row's output from one of several nodes
 };
 
