@@ -76,29 +76,27 @@ void RemoveOrphanedLogs() {
   }
 }
 
-// Finds `count` ports that are free now. Their sockets are all closed at the end only, so that no
-// two ports are the same.
-Result<std::vector<int>> FreePorts(size_t count) {
-  std::vector<int> sockets, ports;
-  Status status;
-  while (ports.size() < count && status.ok()) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof(address);
-    auto* generic = reinterpret_cast<sockaddr*>(&address);
-    sockets.push_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    const bool bound = sockets.back() >= 0 && bind(sockets.back(), generic, length) == 0 &&
-                       getsockname(sockets.back(), generic, &length) == 0;
-    if (!bound)
-      status = InternalError(std::string("no free port on 127.0.0.1: ") + std::strerror(errno));
-    ports.push_back(ntohs(address.sin_port));
-  }
-  for (const int fd : sockets) {
-    if (fd >= 0) close(fd);
-  }
-  if (!status.ok()) return status;
-  return ports;
+// A port of 127.0.0.1 that stays free for a daemon as long as the socket lives: the kernel gives it
+// to nobody who does not ask for it by number, and a daemon, whose socket reuses addresses too, can
+// listen on it meanwhile.
+struct ReservedPort {
+  UniqueFd socket;
+  int port = 0;
+};
+
+Result<ReservedPort> ReservePort() {
+  ReservedPort reserved{UniqueFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0))};
+  const int fd = reserved.socket.get(), reuse = 1;
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof(reuse)) != 0 ||
+      bind(fd, generic, length) != 0 || getsockname(fd, generic, &length) != 0)
+    return InternalError(std::string("no free port on 127.0.0.1: ") + std::strerror(errno));
+  reserved.port = ntohs(address.sin_port);
+  return reserved;
 }
 
 }  // namespace
@@ -177,10 +175,11 @@ Status LocalCluster::Start() {
   config_.log_dir = options_.log_dir;
   config_.device_catalog = options_.device_catalog;
   config_.nodes = LocalNodes(options_);
-  LAMINA_ASSIGN_OR_RETURN(const std::vector<int> ports, FreePorts(config_.nodes.size()));
-  for (size_t i = 0; i < ports.size(); ++i) {
-    config_.nodes[i].host = "127.0.0.1";
-    config_.nodes[i].port = ports[i];
+  for (NodeConfig& node : config_.nodes) {
+    LAMINA_ASSIGN_OR_RETURN(ReservedPort reserved, ReservePort());
+    node.host = "127.0.0.1";
+    node.port = reserved.port;
+    ports_.push_back(std::move(reserved.socket));
   }
   for (const NodeConfig& node : config_.nodes) LAMINA_RETURN_IF_ERROR(Spawn(node));
   const Deadline deadline = Deadline::After(options_.start_timeout);

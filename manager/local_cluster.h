@@ -21,6 +21,7 @@
 #include "base/status.h"
 #include "manager/cluster_config.h"
 #include "manager/process.h"
+#include "transport/posix.h"
 
 namespace lamina {
 
@@ -108,6 +109,7 @@ class LocalCluster {
   int log_owner_fd_ = -1;  // holds the lock on a temporary log_dir; -1: it is the caller's folder
   bool keep_logs_ = false;
   ClusterConfig config_;
+  std::vector<UniqueFd> ports_;  // keep the ports of config_.nodes free while no daemon listens
   std::map<std::string, ChildProcess> children_;
   std::map<std::string, bool> expected_end_;  // by node: whether a Kill asked for it
   struct Revival {

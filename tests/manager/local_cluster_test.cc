@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include "api/http_client.h"
@@ -77,6 +79,23 @@ TEST_F(LocalClusterTest, AKilledNodeCanBeStartedAgain) {
   EXPECT_NE((*cluster)->pids().at("m0"), before);
   const NodeConfig& node = (*cluster)->config().nodes[1];
   EXPECT_TRUE(CanConnect(node.host, node.port, std::chrono::seconds(1)));
+}
+
+// Clients of other programs get any port that is free, thousands of them in the time that a daemon
+// takes to start.
+TEST_F(LocalClusterTest, ThePortOfANodeIsKeptForItWhileItDoesNotListen) {
+  Result<std::unique_ptr<LocalCluster>> cluster = LocalCluster::Create(options_);
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  ASSERT_TRUE((*cluster)->Kill("m0", SIGKILL).ok());
+  WaitForEnd(**cluster, "m0");
+  const UniqueFd other(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<uint16_t>((*cluster)->config().nodes[1].port));
+  EXPECT_EQ(bind(other.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), -1);
+  EXPECT_EQ(errno, EADDRINUSE);
+  EXPECT_TRUE((*cluster)->Restart("m0").ok());
 }
 
 TEST_F(LocalClusterTest, AnEndOfItsOwnIsNoticed) {
