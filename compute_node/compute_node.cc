@@ -162,7 +162,7 @@ Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(
   return std::unique_ptr<AttentionBackend>(std::move(remote));
 }
 
-Result<std::unique_ptr<ComputeNode>> ComputeNode::Create(const ComputeNodeOptions& options) {
+Result<std::unique_ptr<ComputeNode>> ComputeNode::Create(const NodeOptions& options) {
   ControlOptions greeting{.hello = "compute node " + options.name};
   LAMINA_ASSIGN_OR_RETURN(greeting.secret, ReadSecretFile(options.secret_file));
   LAMINA_ASSIGN_OR_RETURN(greeting.tls, TlsContext::Load(options.tls));
@@ -172,7 +172,7 @@ Result<std::unique_ptr<ComputeNode>> ComputeNode::Create(const ComputeNodeOption
   return node;
 }
 
-ComputeNode::ComputeNode(const ComputeNodeOptions& options)
+ComputeNode::ComputeNode(const NodeOptions& options)
     : options_(options),
       team_(std::holds_alternative<DeviceSpec>(options.device) ? 1 : options.num_threads,
             options.pin_threads) {}

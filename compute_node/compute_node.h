@@ -14,30 +14,14 @@
 #include "base/backoff.h"
 #include "base/departure.h"
 #include "base/status.h"
-#include "base/tls_files.h"
 #include "base/worker_team.h"
 #include "compute_node/step_runner.h"
-#include "cost/node_device.h"
+#include "node/node_options.h"
 #include "transport/control_server.h"
 #include "transport/ladder.h"
 #include "transport/rare_warning.h"
 
 namespace lamina {
-
-struct ComputeNodeOptions {
-  std::string name = "compute";
-  std::string listen = "127.0.0.1:0";
-  // The cluster's secret (transport/secret_file.h); "" for none. A node that does not listen on the
-  // loopback interface needs a secret or TLS.
-  std::string secret_file;
-  TlsFiles tls;         // empty: no TLS
-  int num_threads = 0;  // 0: one per core
-  // Whether each thread stays on one of the cores that the creating thread may run on.
-  bool pin_threads = false;
-  NodeDevice device;                      // by default the CPU
-  OpenLadder open_ladder = Ladder::Open;  // a test may give another
-  Clock::duration drain_timeout = kNodeDrainTimeout;
-};
 
 // Thread: owner, except Stop and Leave.
 class ComputeNode {
@@ -45,7 +29,7 @@ class ComputeNode {
   // Listens for a manager. kUnimplemented if the device is a GPU and this program was built without
   // CUDA; kNotFound if there is no such GPU. Other errors are those of the secret, of the TLS files
   // and of the address to listen on, and name the file or the address.
-  static Result<std::unique_ptr<ComputeNode>> Create(const ComputeNodeOptions& options);
+  static Result<std::unique_ptr<ComputeNode>> Create(const NodeOptions& options);
 
   const std::string& address() const { return control_->address(); }
 
@@ -78,7 +62,7 @@ class ComputeNode {
     TimePoint used_last{};
   };
 
-  explicit ComputeNode(const ComputeNodeOptions& options);
+  explicit ComputeNode(const NodeOptions& options);
 
   // Runs one slice of a step under way, or sleeps if there is nothing to do.
   void Work(Backoff& backoff);
@@ -96,7 +80,7 @@ class ComputeNode {
   void Send(uint64_t connection, control::MessageType type,
             const google::protobuf::MessageLite& message);
 
-  const ComputeNodeOptions options_;
+  const NodeOptions options_;
   std::unique_ptr<ControlServer> control_;
   WorkerTeam team_;
   std::unique_ptr<ComputeDevice> device_;

@@ -15,11 +15,10 @@
 
 #include "base/departure.h"
 #include "base/status.h"
-#include "base/tls_files.h"
 #include "base/worker_team.h"
-#include "cost/node_device.h"
 #include "kernels/token_slab.h"
 #include "memory_node/attention_service.h"
+#include "node/node_options.h"
 #include "transport/control_server.h"
 #include "transport/ladder.h"
 #include "transport/rare_warning.h"
@@ -27,20 +26,11 @@
 
 namespace lamina {
 
-struct MemoryNodeOptions {
-  std::string name = "memory";
-  std::string listen = "127.0.0.1:0";  // control address; the data path listens on the same host
-  // Of the cluster (transport/secret_file.h); "": none; off the loopback there must be one, or tls.
-  std::string secret_file;
-  TlsFiles tls;                   // empty: no TLS
-  int64_t memory_bytes = 0;       // for the KV cache; on a modelled device it only counts
-  int64_t host_memory_bytes = 0;  // so much of it lies in the host's memory; only on a GPU
-  int num_threads = 0;            // 0: all cores
-  // Each to one of the cores that the thread that creates the node may run on.
-  bool pin_threads = false;
-  NodeDevice device;  // the CPU unless another is named
-  OpenLadder open_ladder = Ladder::Open;
-  Clock::duration drain_timeout = kNodeDrainTimeout;
+struct MemoryNodeOptions : NodeOptions {
+  // For the KV cache; on a modelled device it only counts.
+  int64_t memory_bytes = 0;
+  // So much of it lies in the host's memory; only on a GPU.
+  int64_t host_memory_bytes = 0;
 };
 
 // Thread: owner, except Stop and Leave.

@@ -43,7 +43,7 @@ class ComputeNodeTest : public testing::Test {
   };
 
   void SetUp() override {
-    ComputeNodeOptions options;
+    NodeOptions options;
     options.num_threads = 1;
     auto node = ComputeNode::Create(options);
     ASSERT_TRUE(node.ok()) << node.status();

@@ -72,7 +72,7 @@ Result<std::unique_ptr<FaultyCluster>> FaultyCluster::Create(const FaultyCluster
     cluster->memory_nodes_.push_back(std::move(memory));
   }
   for (int i = 0; i < options.num_compute_nodes; ++i) {
-    ComputeNodeOptions node;
+    NodeOptions node;
     node.name = "c" + std::to_string(i);
     node.num_threads = 1;
     FaultPlan plan = options.of_compute;
