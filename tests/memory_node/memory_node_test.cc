@@ -236,6 +236,28 @@ TEST_P(MemoryNodeTest, AMessageThatIsNotTheAnnouncedOneEndsTheConnection) {
   while (!IsLost(*member.endpoint)) ASSERT_FALSE(deadline.Passed());
 }
 
+// They would be kept until the order comes.
+TEST_P(MemoryNodeTest, WhoPilesUpNotificationsBehindAMessageThatWaitsIsDropped) {
+  const control::Configured ready = Configure(kToken);
+  ASSERT_EQ(ready.status(), 0u) << ready.message();
+  const Path member = Connect(ready.offers(), {kEpoch, 1, kToken});
+  ASSERT_NE(member.endpoint, nullptr);
+  const std::unique_ptr<Buffer> buffer = std::move(*member.fabric->Allocate(sizeof(MessageHeader)));
+  const MessageHeader header =
+      Seal({.kind = MessageKind::kDecode, .epoch = kEpoch, .step = 9, .number = 1}, {}, true);
+  std::memcpy(buffer->bytes().data(), &header, sizeof(header));
+  const WriteOp write{buffer->bytes().first(sizeof(header)), 0};
+  ASSERT_TRUE(
+      member.endpoint->Post({&write, 1}, Notification{MessageKind::kDecode, 0, 1}.Pack(), 0).ok());
+  const uint32_t link = Notification{MessageKind::kLink, 0, 1}.Pack();
+  int num_links = 0;
+  for (const Deadline deadline = Deadline::After(kPatience); !IsLost(*member.endpoint);) {
+    ASSERT_FALSE(deadline.Passed());
+    num_links += member.endpoint->Post({}, link, 0).ok();
+  }
+  EXPECT_GT(num_links, 40) << "as many as there are messages that may wait";
+}
+
 TEST_P(MemoryNodeTest, AManagerWithAnotherSecretOrNoneIsToldNothing) {
   for (const char* secret : {"the secret of another cluster", ""}) {
     const auto stranger = ConnectControl(node_->address(), {.hello = "stranger", .secret = secret},
