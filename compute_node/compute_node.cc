@@ -429,26 +429,28 @@ Result<control::Configured> ComputeNode::Open(uint64_t connection,
       session->ladder->Model({std::chrono::nanoseconds(request.modelled_link().latency_ns()),
                               request.modelled_link().bytes_per_s()});
   }
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<AttentionBackend> attention,
-                          MakeAttentionBackend(request, request.local_kv_tokens(), *device_,
-                                               session->ladder, session->model->slices(),
-                                               // Nor is there a session while it connects.
-                                               &departure_.asked()));
+  Result<std::unique_ptr<AttentionBackend>> attention = MakeAttentionBackend(
+      request, request.local_kv_tokens(), *device_, session->ladder, session->model->slices(),
+      // Nor is there a session while it connects.
+      &departure_.asked());
+  if (!attention.ok())
+    return departure_.asked().load() ? TryAgain("this node was asked to leave")
+                                     : attention.status();
   control::Configured answer;
   if (const LoadedModel& model = *session->model; !model.share.whole()) {
     answer.set_holds(DescribeShare(model.sliced, model.share, model.slices()));
     LAMINA_LOG_INFO("holds {} of {}: {:.1f} MB", answer.holds(), request.model(),
                     static_cast<double>(model.weight_bytes) * 1e-6);
   }
-  AddPaths(attention->paths(), answer);
+  AddPaths((*attention)->paths(), answer);
   if (request.joins_others()) {
     if (session->ladder == nullptr)
       return InvalidArgument("several compute nodes need memory nodes");
     LAMINA_RETURN_IF_ERROR(session->ladder->Listen(control_->host()));
     answer.set_offers(session->ladder->offers());
   }
-  LAMINA_ASSIGN_OR_RETURN(
-      session->runner, StepRunner::Create(*session->model, limits, std::move(attention), *device_));
+  LAMINA_ASSIGN_OR_RETURN(session->runner, StepRunner::Create(*session->model, limits,
+                                                              *std::move(attention), *device_));
   answer.set_capacity_tokens(request.memory_nodes().empty() ? request.local_kv_tokens() : 0);
   answer.set_weight_bytes(session->model->weight_bytes);
   session_ = std::move(session);

@@ -22,11 +22,11 @@ constexpr WireShape kWire{1, 1, kDim, DType::kF32, /*max_rows=*/1};
 
 // Waits for the peer's next message; false: the peer is gone.
 bool Await(Fabric& fabric, Lanes& peer, MessageKind kind) {
-  while (!peer.arrived(kind, 0)) {
-    if (!peer.Poll([](const Notification&) { return true; }).ok()) return false;
-    Sleep(fabric, {}, Deadline::After(std::chrono::milliseconds(1)));
+  while (peer.Poll([](const Notification&) { return true; }).ok()) {
+    if (peer.arrived(kind, 0)) return true;
+    Sleep(fabric, {}, Deadline::After(std::chrono::seconds(1)));
   }
-  return true;
+  return false;
 }
 
 void RunMemoryNode(Fabric& fabric, Listener& listener) {

@@ -25,8 +25,10 @@ namespace {
 // the one does not stop the other.
 constexpr int kEventsPerTurn = 64;
 // More than a compute node can have under way: a message in each area, and a link.
-constexpr size_t kMostNotifications = 3 * kMaxBatches;
-static_assert(kMostNotifications > 2 * kMaxBatches + kPushSlots + 1);
+// The next first part may come before the last one, which was read together with the second, is
+// out of the queue.
+constexpr size_t kMostNotifications = 4 * kMaxBatches;
+static_assert(kMostNotifications > 3 * kMaxBatches + kPushSlots + 1);
 // The longest sleep of the loop in a session.
 constexpr auto kHouseKeeping = std::chrono::seconds(1);
 // How often to look for replies of the device that are to be posted: the device wakes nobody.
@@ -378,6 +380,11 @@ bool MemoryNode::HandleNotification(ComputePeer& peer, const Notification& notif
   } else if (!stale) {
     HandleDecode(peer, *message, slot);
   }
+  // The first part of a message is over with the second, also if it was never announced and nobody
+  // wants the answer.
+  if (session.wire.overlap && kind == MessageKind::kDecode &&
+      peer.lanes->taken(MessageKind::kQueries, slot) != number)
+    peer.lanes->Drop(MessageKind::kQueries, slot);
   return true;
 }
 
@@ -467,10 +474,12 @@ void MemoryNode::BeginDecode(ComputePeer& peer, ComputePeer& taker, const Receiv
 void MemoryNode::EndDecode(ComputePeer& peer, ComputePeer& taker, const ReceivedMessage& message,
                            uint32_t slot) {
   // The notification of q has not come. A peer's posts are written in order, so q is here all the
-  // same; Take checks that it is the one that belongs to this message.
+  // same.
   if (peer.lanes->taken(MessageKind::kQueries, slot) != message.header.number) {
     const Result<ReceivedMessage> queries = peer.lanes->Take(MessageKind::kQueries, slot);
     if (!queries.ok()) return Lose(peer, queries.status());
+    if (queries->header.number != message.header.number)
+      return Lose(peer, Corrupt("k and v of a message other than that of q"));
     BeginDecode(peer, taker, *queries, slot);
   }
   AttentionService::Begun& begun = peer.begun[slot];

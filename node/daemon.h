@@ -2,7 +2,7 @@
 // the process is prepared, and how it runs until it is asked to leave.
 //
 //   int main(int argc, char** argv) {
-//     ComputeNodeOptions options;
+//     NodeOptions options;
 //     Daemon daemon("compute", "lamina-compute-node", "Compute node of ...", options);
 //     daemon.app().add_option(...);  // what only this kind of node has
 //     if (const std::optional<int> status = daemon.Prepare(argc, argv)) return *status;

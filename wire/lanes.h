@@ -98,8 +98,8 @@ class Lanes {
   };
   // Takes what has come, up to 16 events. Calls `see` with each notification: once for a message
   // that has arrived or a push that was acknowledged, always for a signal. It returns whether the
-  // notification means anything to it. kPeerLost, saying why, if the peer is gone or has sent a
-  // notification that means nothing; it must not be used any more then.
+  // notification means anything to it. kPeerLost, saying why, if the peer is gone; kCorrupt if it
+  // has sent a notification that means nothing. The peer must not be used any more then.
   template <typename See>
   Result<Polled> Poll(const See& see);
 
@@ -187,7 +187,7 @@ Result<Lanes::Polled> Lanes::Poll(const See& see) {
     const Note note = notification ? NoteOf(*notification) : Note::kMeansNothing;
     if (note == Note::kStale) CountStale();
     if (note == Note::kMeansNothing || (note == Note::kFresh && !see(*notification)))
-      return PeerLost("sent a notification that means nothing: " + std::to_string(events[i].value));
+      return Corrupt("sent a notification that means nothing: " + std::to_string(events[i].value));
   }
   return polled;
 }

@@ -44,6 +44,7 @@ class ComputeNodeTest : public testing::Test {
 
   void SetUp() override {
     NodeOptions options;
+    options.name = "compute";
     options.num_threads = 1;
     auto node = ComputeNode::Create(options);
     ASSERT_TRUE(node.ok()) << node.status();

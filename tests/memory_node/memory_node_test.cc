@@ -35,6 +35,7 @@ class MemoryNodeTest : public testing::TestWithParam<std::string> {
     WriteFile(folder_ / "secret", kSecret);
     ASSERT_EQ(chmod((folder_ / "secret").c_str(), 0600), 0);
     MemoryNodeOptions options;
+    options.name = "memory";
     if (GetParam() == "verbs") options.listen = FreshAddress("verbs");
     options.secret_file = folder_ / "secret";
     options.memory_bytes = int64_t{1} << 20;

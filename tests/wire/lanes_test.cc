@@ -227,7 +227,7 @@ TEST_P(LanesTest, NotificationsThatMeanNothingLoseThePeer) {
     for (const Deadline deadline = Deadline::After(std::chrono::seconds(5));
          polled.ok() && !deadline.Passed();)
       polled = lanes.Poll([](const Notification&) { return ADD_FAILURE(), true; });
-    EXPECT_EQ(polled.status().code(), StatusCode::kPeerLost);
+    EXPECT_EQ(polled.status().code(), StatusCode::kCorrupt);
     EXPECT_THAT(polled.status().message(), HasSubstr("means nothing: "));
     memory_.lanes.reset();
     ends = {};
