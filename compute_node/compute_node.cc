@@ -431,7 +431,7 @@ Result<control::Configured> ComputeNode::Open(uint64_t connection,
   }
   Result<std::unique_ptr<AttentionBackend>> attention = MakeAttentionBackend(
       request, request.local_kv_tokens(), *device_, session->ladder, session->model->slices(),
-      // Nor is there a session while it connects.
+      // While it connects there is no session that a stop would have to wait for.
       &departure_.asked());
   if (!attention.ok())
     return departure_.asked().load() ? TryAgain("this node was asked to leave")

@@ -24,9 +24,9 @@ namespace {
 // Most events of the control channel that are handled before the data path has its turn: who floods
 // the one does not stop the other.
 constexpr int kEventsPerTurn = 64;
-// More than a compute node can have under way: a message in each area, and a link.
-// The next first part may come before the last one, which was read together with the second, is
-// out of the queue.
+// More notifications than a correct compute node can have waiting: one for each area, one for a
+// link, and one more for each first part of a decode message, since the next may come while the
+// last, which was read together with its second part, is still in the queue.
 constexpr size_t kMostNotifications = 4 * kMaxBatches;
 static_assert(kMostNotifications > 3 * kMaxBatches + kPushSlots + 1);
 // The longest sleep of the loop in a session.

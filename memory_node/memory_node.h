@@ -54,7 +54,7 @@ class MemoryNode {
   struct ComputePeer {
     std::unique_ptr<Lanes> lanes;
     NodeId node;
-    // Of messages that were not handled yet, and links, oldest first: their order may not be here.
+    // Those that were not handled yet, oldest first: a message may have to wait for its order.
     std::deque<Notification> notifications;
     // When Poll showed the last message of each decode area.
     std::array<int64_t, kMaxBatches> noticed_ns{};
@@ -100,7 +100,7 @@ class MemoryNode {
   void EndDecode(ComputePeer& peer, ComputePeer& taker, const ReceivedMessage& message,
                  uint32_t slot);
   static void Lose(ComputePeer& peer, const Status& why);
-  // After an answer was posted.
+  // Loses the peer if `posted` says that an answer could not be sent to it.
   static void LoseUnless(ComputePeer& peer, const Status& posted);
   void EndSession(const std::string& why);
 

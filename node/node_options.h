@@ -21,15 +21,15 @@ struct NodeOptions {
   // The cluster's secret (transport/secret_file.h); "" for none. A node that does not listen on the
   // loopback interface needs a secret or TLS.
   std::string secret_file;
-  // Empty: no TLS.
+  // The files for TLS. Empty: no TLS.
   TlsFiles tls;
-  // Of the kernels. 0: one per core.
+  // The threads of the kernels. 0: one per core.
   int num_threads = 0;
   // Whether each thread stays on one of the cores that the creating thread may run on.
   bool pin_threads = false;
-  // By default the CPU.
+  // What the node computes on, by default the CPU.
   NodeDevice device;
-  // A test may give another.
+  // Opens the fabrics of the data path; tests replace it.
   OpenLadder open_ladder = Ladder::Open;
   // How long a node that was asked to leave goes on with a manager's session.
   Clock::duration drain_timeout = kNodeDrainTimeout;

@@ -29,9 +29,9 @@ namespace lamina {
 struct Lane {
   MessageKind kind{};
   uint32_t slot = 0;
-  // Of the first area, in the receiver's window.
+  // Where the first area begins in the receiver's window.
   uint64_t offset = 0;
-  // Of an area, which has the header and then the payload.
+  // The size of an area, which has the header and then the payload.
   uint64_t area_bytes = 0;
   // How many areas there are, one behind the other: message n lies in area n mod depth. So many
   // messages may be there that were not taken.
@@ -112,12 +112,12 @@ class Lanes {
   uint32_t taken(MessageKind kind, uint32_t slot) const { return incoming(kind, slot).taken; }
   // Reads the oldest message that was not taken, and checks all of it but what it is about.
   // kCorrupt if it is damaged or has another number; then no byte of the peer can be trusted.
-  // The payload is borrowed until the message is taken and the peer sends the lane's next but
-  // `depth`. A message that was not announced yet is read too: the caller knows that it is there.
+  // The payload is borrowed until the message is taken and the peer writes the next one into the
+  // same area. A message that was not announced yet is read too: the caller knows that it is there.
   Result<ReceivedMessage> Peek(MessageKind kind, uint32_t slot) const;
   // Counts that message as taken.
   void Drop(MessageKind kind, uint32_t slot);
-  // Both.
+  // Peek, then Drop.
   Result<ReceivedMessage> Take(MessageKind kind, uint32_t slot);
 
   // How many notifications came twice since the last call. The owner adds signals that it was

@@ -119,6 +119,28 @@ class MemoryNodeTest : public testing::TestWithParam<std::string> {
     return path.ok() ? std::move(*path) : Path();
   }
 
+  // A compute node's end after the node was configured; empty if that failed.
+  Path JoinedMember() {
+    const control::Configured ready = Configure(kToken);
+    EXPECT_EQ(ready.status(), 0u) << ready.message();
+    return Connect(ready.offers(), {kEpoch, 1, kToken});
+  }
+
+  // Writes a message without a payload into the area that `notification` is about, and posts the
+  // notification, whether the header goes with it or not.
+  void Announce(const Path& member, const Notification& notification, MessageHeader header) {
+    Result<std::unique_ptr<Buffer>> buffer = member.fabric->Allocate(sizeof(header));
+    ASSERT_TRUE(buffer.ok()) << buffer.status();
+    header = Seal(header, {}, true);
+    std::memcpy((*buffer)->bytes().data(), &header, sizeof(header));
+    const int slot = static_cast<int>(notification.slot);
+    const WriteOp write{(*buffer)->bytes().first(sizeof(header)),
+                        notification.kind == MessageKind::kPush ? kWire.push_offset(slot)
+                                                                : kWire.decode_offset(slot)};
+    ASSERT_TRUE(member.endpoint->Post({&write, 1}, notification.Pack(), 0).ok());
+    messages_.push_back(std::move(*buffer));
+  }
+
   // Nothing, or that the node closed the connection.
   static bool IsLost(Endpoint& endpoint) {
     std::array<Event, 4> events;
@@ -133,6 +155,7 @@ class MemoryNodeTest : public testing::TestWithParam<std::string> {
   std::thread thread_;
   std::unique_ptr<ControlConnection> manager_;
   std::unique_ptr<Ladder> ladder_ = std::move(*Ladder::Open(std::vector<std::string>{GetParam()}));
+  std::vector<std::unique_ptr<Buffer>> messages_;  // borrowed by posts until they are sent
 };
 
 TEST_P(MemoryNodeTest, OnlyWhoShowsTheSessionsTokenJoinsTheDataPath) {
@@ -165,22 +188,15 @@ TEST_P(MemoryNodeTest, KeepsKvIn8BitsButTakesNoQueriesInThem) {
 }
 
 TEST_P(MemoryNodeTest, MessagesOfAnotherEpochAreDroppedAndCounted) {
-  const control::Configured ready = Configure(kToken);
-  ASSERT_EQ(ready.status(), 0u) << ready.message();
-  const Path member = Connect(ready.offers(), {kEpoch, 1, kToken});
+  const Path member = JoinedMember();
   ASSERT_NE(member.endpoint, nullptr);
-  const std::unique_ptr<Buffer> buffer = std::move(*member.fabric->Allocate(sizeof(MessageHeader)));
   int64_t num_sent = 0;
   uint32_t number = 0;
   for (const uint64_t epoch : {kEpoch - 1, kEpoch + 1, uint64_t{0}}) {
     ++number;
     for (const MessageKind kind : {MessageKind::kDecode, MessageKind::kPush}) {
-      const MessageHeader header = Seal(
-          {.kind = kind, .epoch = epoch, .step = 1, .num_rows = 0, .number = number}, {}, true);
-      std::memcpy(buffer->bytes().data(), &header, sizeof(header));
-      const WriteOp write{buffer->bytes().first(sizeof(header)),
-                          kind == MessageKind::kPush ? kWire.push_offset(0) : 0};
-      ASSERT_TRUE(member.endpoint->Post({&write, 1}, Notification{kind, 0, number}.Pack(), 0).ok());
+      Announce(member, {kind, 0, number},
+               {.kind = kind, .epoch = epoch, .step = 1, .num_rows = 0, .number = number});
       ++num_sent;
       const Deadline deadline = Deadline::After(kPatience);
       while (Stats().stale_messages() < num_sent) {
@@ -194,17 +210,11 @@ TEST_P(MemoryNodeTest, MessagesOfAnotherEpochAreDroppedAndCounted) {
 }
 
 TEST_P(MemoryNodeTest, AMessageAnnouncedTwiceIsHandledOnce) {
-  const control::Configured ready = Configure(kToken);
-  ASSERT_EQ(ready.status(), 0u) << ready.message();
-  const Path member = Connect(ready.offers(), {kEpoch, 1, kToken});
+  const Path member = JoinedMember();
   ASSERT_NE(member.endpoint, nullptr);
-  const std::unique_ptr<Buffer> buffer = std::move(*member.fabric->Allocate(sizeof(MessageHeader)));
-  const MessageHeader header =
-      Seal({.kind = MessageKind::kPush, .epoch = kEpoch, .step = 0, .number = 1}, {}, true);
-  std::memcpy(buffer->bytes().data(), &header, sizeof(header));
-  const WriteOp write{buffer->bytes().first(sizeof(header)), kWire.push_offset(2)};
-  const uint32_t announced = Notification{MessageKind::kPush, 2, 1}.Pack();
-  ASSERT_TRUE(member.endpoint->Post({&write, 1}, announced, 0).ok());
+  const Notification push{MessageKind::kPush, 2, 1};
+  Announce(member, push, {.kind = MessageKind::kPush, .epoch = kEpoch, .step = 0, .number = 1});
+  const uint32_t announced = push.Pack();
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(member.endpoint->Post({}, announced, 0).ok());
   std::vector<uint32_t> answers;
   const Deadline deadline = Deadline::After(kPatience);
@@ -222,34 +232,20 @@ TEST_P(MemoryNodeTest, AMessageAnnouncedTwiceIsHandledOnce) {
 }
 
 TEST_P(MemoryNodeTest, AMessageThatIsNotTheAnnouncedOneEndsTheConnection) {
-  const control::Configured ready = Configure(kToken);
-  ASSERT_EQ(ready.status(), 0u) << ready.message();
-  const Path member = Connect(ready.offers(), {kEpoch, 1, kToken});
+  const Path member = JoinedMember();
   ASSERT_NE(member.endpoint, nullptr);
-  const std::unique_ptr<Buffer> buffer = std::move(*member.fabric->Allocate(sizeof(MessageHeader)));
-  const MessageHeader header =
-      Seal({.kind = MessageKind::kPush, .epoch = kEpoch, .step = 0, .number = 2}, {}, true);
-  std::memcpy(buffer->bytes().data(), &header, sizeof(header));
-  const WriteOp write{buffer->bytes().first(sizeof(header)), kWire.push_offset(0)};
-  ASSERT_TRUE(
-      member.endpoint->Post({&write, 1}, Notification{MessageKind::kPush, 0, 1}.Pack(), 0).ok());
+  Announce(member, {MessageKind::kPush, 0, 1},
+           {.kind = MessageKind::kPush, .epoch = kEpoch, .step = 0, .number = 2});
   const Deadline deadline = Deadline::After(kPatience);
   while (!IsLost(*member.endpoint)) ASSERT_FALSE(deadline.Passed());
 }
 
 // They would be kept until the order comes.
 TEST_P(MemoryNodeTest, WhoPilesUpNotificationsBehindAMessageThatWaitsIsDropped) {
-  const control::Configured ready = Configure(kToken);
-  ASSERT_EQ(ready.status(), 0u) << ready.message();
-  const Path member = Connect(ready.offers(), {kEpoch, 1, kToken});
+  const Path member = JoinedMember();
   ASSERT_NE(member.endpoint, nullptr);
-  const std::unique_ptr<Buffer> buffer = std::move(*member.fabric->Allocate(sizeof(MessageHeader)));
-  const MessageHeader header =
-      Seal({.kind = MessageKind::kDecode, .epoch = kEpoch, .step = 9, .number = 1}, {}, true);
-  std::memcpy(buffer->bytes().data(), &header, sizeof(header));
-  const WriteOp write{buffer->bytes().first(sizeof(header)), 0};
-  ASSERT_TRUE(
-      member.endpoint->Post({&write, 1}, Notification{MessageKind::kDecode, 0, 1}.Pack(), 0).ok());
+  Announce(member, {MessageKind::kDecode, 0, 1},
+           {.kind = MessageKind::kDecode, .epoch = kEpoch, .step = 9, .number = 1});
   const uint32_t link = Notification{MessageKind::kLink, 0, 1}.Pack();
   int num_links = 0;
   for (const Deadline deadline = Deadline::After(kPatience); !IsLost(*member.endpoint);) {
