@@ -8,7 +8,30 @@
 
 namespace lamina {
 
-using Clock = std::chrono::steady_clock;
+// The clock of the process: monotonic, and that of std::chrono::steady_clock unless a test has
+// replaced what it reads.
+struct Clock {
+  using duration = std::chrono::steady_clock::duration;
+  using rep = duration::rep;
+  using period = duration::period;
+  using time_point = std::chrono::steady_clock::time_point;
+  static constexpr bool is_steady = true;
+
+  static time_point now() noexcept {
+    const Source source = source_.load(std::memory_order_relaxed);
+    return source == nullptr ? std::chrono::steady_clock::now() : source();
+  }
+
+  // From now on the clock reads `source`, and the system's clock again if that is null. Waits of
+  // the system (poll, condition variables) go on to take real time, so only code that never waits
+  // can run in virtual time. Thread: while no other one reads the clock.
+  using Source = time_point (*)() noexcept;
+  static void Read(Source source) { source_.store(source); }
+
+ private:
+  static inline std::atomic<Source> source_ = nullptr;
+};
+
 using TimePoint = Clock::time_point;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
