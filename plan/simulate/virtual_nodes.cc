@@ -2,14 +2,11 @@
 
 #include <algorithm>
 
+#include "cost/overlap.h"
 #include "wire/step_times.h"
 
 namespace lamina {
 namespace {
-
-// As in memory_node/attention_service.cc: with overlap one row of four is not begun before k and v
-// are there.
-constexpr int64_t kShareLeft = 4;
 
 constexpr int64_t kHeaderBytes = sizeof(MessageHeader), kTimesBytes = sizeof(ReplyTimes);
 
@@ -111,7 +108,7 @@ void VirtualNodes::CollectRows(const StepPlan& plan, Batch& batch) {
       Asked& asked = batch.asked.emplace_back();
       asked.memory = memory;
       asked.rows = std::ssize(rows);
-      asked.begun = asked.rows - asked.rows / kShareLeft;
+      asked.begun = RowsBegunEarly(asked.rows);
       for (const Row& row : rows) {
         asked.stores += row.stores ? 1 : 0;
         asked.wants_lse |= row.wants_lse;
@@ -134,7 +131,7 @@ VirtualNodes::AttentionTimes VirtualNodes::TimesOf(const MemoryNodeModel& memory
                                                    int64_t window) const {
   AttentionTimes times;
   AttentionLoad whole, first, more, rest;
-  const int64_t begun = std::ssize(rows) - std::ssize(rows) / kShareLeft;
+  const int64_t begun = RowsBegunEarly(std::ssize(rows));
   for (int64_t i = 0; i < std::ssize(rows); ++i) {
     const Row& row = rows[static_cast<size_t>(i)];
     const int64_t tokens = Attended(row.tokens, window);
