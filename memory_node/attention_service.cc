@@ -12,6 +12,7 @@
 #include "cost/overlap.h"
 
 namespace lamina {
+
 AttentionService::AttentionService(const WireShape& wire, const ScoreRules& rules, uint64_t epoch,
                                    std::unique_ptr<KvDevice> store)
     : wire_(wire),
