@@ -129,7 +129,8 @@ Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::ConnectWithout(
 // before that other's connection does. If no connection is lost, it was the node that failed.
 std::map<NodeId, std::string> ClusterExecutor::NewlyLost(const Status& why) {
   std::map<NodeId, std::string> lost;
-  const auto found = [&]() REQUIRES(mutex_) {
+  const auto found = [&] {
+    mutex_.AssertHeld();
     for (const std::unique_ptr<Node>& node : nodes_) {
       const Status& status = heard_[node->id].lost;
       if (!status.ok() && !node->left_out()) lost.emplace(node->id, status.message());
@@ -148,7 +149,8 @@ std::map<NodeId, std::string> ClusterExecutor::NewlyLost(const Status& why) {
 // model.
 bool ClusterExecutor::HasCut() {
   MutexLock lock(mutex_);
-  const auto lives = [this](const std::unique_ptr<Node>& node) REQUIRES(mutex_) {
+  const auto lives = [this](const std::unique_ptr<Node>& node) {
+    mutex_.AssertHeld();
     return heard_[node->id].lost.ok() || node->left_out();
   };
   return config_.shares_model() && failed_ != nullptr && failed_->role == NodeRole::kCompute &&
@@ -193,19 +195,23 @@ std::set<NodeId> ClusterExecutor::Look(const ClusterConfig& config, const ModelC
     MutexLock lock(asking.mutex_);
     for (auto& [id, heard] : asking.heard_) heard.lost = TryAgain("the manager stops");
   });
-  std::set<NodeId> free;
-  Mutex mutex;
+  struct Answers {
+    Mutex mutex;
+    std::set<NodeId> free GUARDED_BY(mutex);
+  } answers;
   std::vector<std::jthread> threads;  // one that hangs must not hold up the others
   for (const auto& [id, why] : lost) {
     threads.emplace_back([&, node = asking.Find(id)] {
       const Status answer = asking.AskIfFree(*node, *control);
       if (!answer.ok())
         return LAMINA_LOG_DEBUG("{} is not back: {}", node->name(), answer.message());
-      MutexLock lock(mutex);
-      free.insert(node->id);
+      MutexLock lock(answers.mutex);
+      answers.free.insert(node->id);
     });
   }
   threads.clear();
+  MutexLock lock(answers.mutex);
+  std::set<NodeId>& free = answers.free;
   for (const std::unique_ptr<Node>& node : asking.nodes_) {
     if (!lost.contains(node->id) || free.contains(node->id)) continue;
     std::erase_if(free, [&](NodeId other) { return asking.KvNodeOf(other) == node->group; });
