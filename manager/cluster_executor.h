@@ -77,14 +77,12 @@ class ClusterExecutor : public StepExecutor {
     Node(const Member& member, const NodeConfig& of_file) : Member(member), config(of_file) {}
     const NodeConfig config;
     std::unique_ptr<ControlConnection> connection;
-    Inbox<ControlFrame> answers;  // until Start
-    control::Configured configured;
+    Inbox<ControlFrame> answers;     // until Start
+    control::Configured configured;  // fixed after Connect
     // Lost before this executor, or it shares tokens with a node that was: has no connection.
     bool left_out() const { return state == MemberState::kLost; }
     std::string address() const { return ClusterConfig::Address(config); }
-    std::string name() const {
-      return std::string(NodeRoleName(config.role)) + " node " + config.name;
-    }
+    std::string name() const { return std::string(NodeRoleName(role)) + " node " + config.name; }
   };
 
   // What the threads of connections have learned of a node.
