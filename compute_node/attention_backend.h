@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "compute_node/step_trace.h"
 #include "kernels/token_slab.h"
+#include "wire/step_messages.h"
 
 namespace lamina {
 
@@ -35,12 +36,6 @@ struct AttentionWork {
 
 // What failed in a step, by sequence; the first reason is kept.
 using Failures = std::map<SequenceId, Status>;
-
-// A memory node, or another compute node, that was found lost.
-struct LostNode {
-  NodeId node;
-  std::string message;
-};
 
 // A memory node that was asked for attention and will reply.
 struct AskedNode {
