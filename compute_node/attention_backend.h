@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "compute_node/step_trace.h"
 #include "kernels/token_slab.h"
+#include "wire/session_messages.h"
 #include "wire/step_messages.h"
 
 namespace lamina {
@@ -151,13 +152,7 @@ class AttentionBackend {
   virtual Traffic traffic(int /*batch*/) const { return {}; }
 
   // How each memory node is reached.
-  struct ChosenPath {
-    NodeId node;
-    std::string fabric;   // "shm"
-    std::string refused;  // better fabrics that could not be used, with reasons; "" if none
-    std::string through;  // Endpoint::through, and whether devices poll for messages
-  };
-  virtual std::vector<ChosenPath> paths() const { return {}; }
+  virtual std::vector<DataPath> paths() const { return {}; }
 
  protected:
   StepTrace* trace_ = nullptr;

@@ -106,16 +106,12 @@ constexpr std::string_view PipelineModeName(PipelineMode mode) {
 inline constexpr SettingWords<PipelineMode> kPipelineModesAutoLast = kPipelineModes.Only(
     {PipelineMode::kNone, PipelineMode::kFixed, PipelineMode::kRotational, PipelineMode::kAuto});
 
-inline constexpr SettingWords<TransportKind> kTransportKinds({{TransportKind::kAuto, "auto"},
-                                                              {TransportKind::kVerbs, "verbs"},
-                                                              {TransportKind::kUcx, "ucx"},
-                                                              {TransportKind::kShm, "shm"},
-                                                              {TransportKind::kTcp, "tcp"}});
-
-// "auto", "verbs", "ucx", "shm" or "tcp".
-constexpr std::string_view TransportKindName(TransportKind kind) {
-  return kTransportKinds.NameOf(kind);
-}
+inline constexpr SettingWords<TransportKind> kTransportKinds(
+    {{TransportKind::kAuto, TransportKindName(TransportKind::kAuto)},
+     {TransportKind::kVerbs, TransportKindName(TransportKind::kVerbs)},
+     {TransportKind::kUcx, TransportKindName(TransportKind::kUcx)},
+     {TransportKind::kShm, TransportKindName(TransportKind::kShm)},
+     {TransportKind::kTcp, TransportKindName(TransportKind::kTcp)}});
 
 inline constexpr SettingWords<Switch> kSwitches({{Switch::kAuto, "auto"},
                                                  {Switch::kOn, "on"},

@@ -1,6 +1,6 @@
 // Control messages as bytes. This alone knows that they are protobufs (control.proto).
 //
-//   connection.Send(static_cast<uint16_t>(MessageType::kStepResult), Encode(result));
+//   connection.Send(FrameType(MessageType::kStepResult), Encode(result));
 //   LAMINA_ASSIGN_OR_RETURN(const StepResult result, Decode<StepResult>(frame.payload));
 //
 // Messages are the structs of step_messages.h and session_messages.h that a MessageType or another

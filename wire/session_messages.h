@@ -39,6 +39,9 @@ enum class MessageType : uint16_t {
   kTraceAnswer = 31,  // compute node -> manager: TraceAnswer
 };
 
+// The type of the frame that a message travels in.
+constexpr uint16_t FrameType(MessageType type) { return static_cast<uint16_t>(type); }
+
 // Shape of the model's attention. All layers have the same shape, except for their windows.
 struct AttentionSpec {
   int32_t num_layers = 0;

@@ -3,6 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
 namespace lamina {
 
@@ -14,6 +18,25 @@ enum class TransportKind : uint8_t {
   kShm,
   kTcp,
 };
+
+// "auto", "verbs", "ucx", "shm" or "tcp".
+constexpr std::string_view TransportKindName(TransportKind kind) {
+  switch (kind) {
+    case TransportKind::kAuto: return "auto";
+    case TransportKind::kVerbs: return "verbs";
+    case TransportKind::kUcx: return "ucx";
+    case TransportKind::kShm: return "shm";
+    case TransportKind::kTcp: return "tcp";
+  }
+  return "";
+}
+
+// The names that Ladder::Open takes (transport/ladder.h).
+inline std::vector<std::string> FabricNames(std::span<const TransportKind> fabrics) {
+  std::vector<std::string> names;
+  for (const TransportKind fabric : fabrics) names.emplace_back(TransportKindName(fabric));
+  return names;
+}
 
 // What is on, off, or decided by the rest of the configuration.
 enum class Switch : uint8_t { kAuto, kOn, kOff };
