@@ -9,7 +9,6 @@
 #include "base/mutex.h"
 #include "compute_node/compute_node.h"
 #include "compute_node/make_compute_device.h"
-#include "wire/codec.h"
 
 namespace lamina {
 
@@ -19,10 +18,8 @@ Result<std::unique_ptr<InProcessExecutor>> InProcessExecutor::Create(
   LAMINA_ASSIGN_OR_RETURN(executor->device_, MakeComputeDevice(options.device, executor->team_));
   LAMINA_ASSIGN_OR_RETURN(executor->model_, executor->device_->Load(options.weights));
   ConfigureCompute request;
-  control::ConfigureCompute spec;
-  *spec.mutable_attention() =
+  request.attention =
       MakeAttentionSpec(executor->model_->config, options.kv_dtype, /*wire_dtype=*/DType::kF32);
-  request.attention = Decode<ConfigureCompute>(spec.SerializeAsString())->attention;
   request.limits = options.limits;
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<AttentionBackend> attention,
                           MakeAttentionBackend(request, options.kv_tokens, *executor->device_));
@@ -42,9 +39,8 @@ void InProcessExecutor::Start(std::function<void(ExecutorEvent)> on_event) {
   thread_ = std::thread([this] { Loop(); });
 }
 
-void InProcessExecutor::Submit(const StepPlan& plan, std::span<const control::NewSequence> added) {
-  orders_.Push(*Decode<ComputeOrder>(
-      MakeComputeOrder(/*epoch=*/0, plan, added, /*local=*/true).SerializeAsString()));
+void InProcessExecutor::Submit(const StepPlan& plan, std::vector<NewSequence> added) {
+  orders_.Push(MakeComputeOrder(/*epoch=*/0, plan, std::move(added), /*local=*/true));
 }
 
 void InProcessExecutor::Loop() {
@@ -60,7 +56,7 @@ void InProcessExecutor::Loop() {
       while (results.empty()) runner_->Advance(results);
       AddTimes(results.front());
       ExecutorEvent event;
-      event.result.ParseFromString(Encode(results.front()));
+      event.result = std::move(results.front());
       on_event_(std::move(event));
     }
   }

@@ -99,10 +99,7 @@ Result<Run> RunOnce(Engine& engine, const Options& options, int64_t vocab_size) 
     request.prompt = SyntheticPrompt(options.input_len, i, vocab_size);
     request.max_new_tokens = options.output_len;
     request.ignore_eos = true;
-    request.sampling.set_temperature(0);
-    request.sampling.set_top_p(1);
-    request.sampling.set_repetition_penalty(1);
-    request.sampling.set_num_logprobs(-1);
+    request.sampling.temperature = 0;
     Result<RequestId> id = engine.Submit(std::move(request), [&, i](const TokenEvent& event) {
       MutexLock lock(mutex);
       TimePoint& previous = last[static_cast<size_t>(i)];

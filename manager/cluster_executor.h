@@ -58,7 +58,7 @@ class ClusterExecutor : public StepExecutor {
   std::vector<KvNode> kv_nodes() const override;
   NodeId KvNodeOf(NodeId node) const override { return nodes_[node.value - 1]->kv_group; }
   void Start(std::function<void(ExecutorEvent)> on_event) override;
-  void Submit(const StepPlan& plan, std::span<const control::NewSequence> added) override;
+  void Submit(const StepPlan& plan, std::vector<NewSequence> added) override;
   void Leave(NodeId node) override;
   std::vector<NodeStatus> nodes() override;
 
@@ -82,9 +82,9 @@ class ClusterExecutor : public StepExecutor {
     bool left_out = false;
     std::unique_ptr<ControlConnection> connection;
     Inbox<ControlFrame> answers;  // until Start
-    control::Configured configured;
+    Configured configured;
     Status lost;                 // guarded by mutex_
-    control::Stats stats;        // guarded by mutex_
+    MemoryStats stats;           // guarded by mutex_
     AttentionSpeed speed;        // guarded by mutex_; of a memory node
     int64_t stale_messages = 0;  // guarded by mutex_; of a compute node
     StepTimes times;             // guarded by mutex_
@@ -106,12 +106,14 @@ class ClusterExecutor : public StepExecutor {
   Status ConnectNode(Node& node, const ControlOptions& options, Deadline deadline,
                      const StartProgress& progress);
   Status AskIfFree(Node& node, const ControlOptions& options);
-  Status ConfigureMemory(Node& node, Deadline deadline, const StartProgress& progress);
-  Result<control::ConfigureCompute> ComputeRequest(const Node& node) const;
-  control::ModelShare ShareOf(const Node& node) const;  // REQUIRES: a compute node
-  Status ConfigureCompute(const StartProgress& progress);
+  Status ConfigureMemoryNode(Node& node, Deadline deadline, const StartProgress& progress);
+  Result<ConfigureCompute> ComputeRequest(const Node& node) const;
+  // What both kinds of nodes are told, for a model whose heads one node has all.
+  Status FillRequest(const Node& node, ConfigureNode& request) const;
+  ModelPart PartOf(const Node& node) const;  // REQUIRES: a compute node
+  Status ConfigureComputeNodes(const StartProgress& progress);
   Status JoinComputeNodes(const StartProgress& progress);
-  Status ConfigureOnceFree(Node& node, control::MessageType type, const std::string& request,
+  Status ConfigureOnceFree(Node& node, MessageType type, const std::string& request,
                            Clock::duration patience, const StartProgress& progress);
   Status AwaitConfigured(Node& node, Clock::duration patience, const StartProgress& progress);
   Deadline Within(Clock::duration patience) const {
@@ -119,21 +121,21 @@ class ClusterExecutor : public StepExecutor {
   }
   void OnFrame(Node& node, ControlFrame frame);
   bool IsIrreplaceable(const Node& node);  // REQUIRES: another node says that it is lost
-  void OnStats(Node& node, const control::Stats& stats);
+  void OnStats(Node& node, const MemoryStats& stats);
   void OnTrace(const Node& node, const ControlFrame& frame);
-  void AddTimes(Node& sender, const control::StepResult& result) REQUIRES(mutex_);
+  void AddTimes(Node& sender, const StepResult& result) REQUIRES(mutex_);
   // Empty until all are known.
   std::vector<NodeSpeed> Speeds() const REQUIRES(mutex_);
   void AskForStats();
   void AskForStatsAgain();  // unless that was just done
   void OnLost(Node& node, const Status& status);
-  bool OrdersFit(const StepPlan& plan, std::span<const control::NewSequence> added) const;
-  void SendOrders(const StepPlan& plan, std::span<const control::NewSequence> added);
-  void SendOrder(Node& node, control::MessageType type, std::string order);
-  void AddLeftOut(control::StepResult& result) REQUIRES(mutex_);
+  bool OrdersFit(const StepPlan& plan, std::span<const NewSequence> added) const;
+  void SendOrders(const StepPlan& plan, std::vector<NewSequence> added);
+  void SendOrder(Node& node, MessageType type, std::string order);
+  void AddLeftOut(StepResult& result) REQUIRES(mutex_);
   bool local() const { return num_memory_nodes_ == 0; }
-  control::Limits limits() const;
-  control::ModelledLink modelled_link() const;
+  SessionLimits limits() const;
+  std::optional<ModelledLink> modelled_link() const;
   Result<ControlOptions> control_options() const;
 
   const ClusterConfig config_;

@@ -53,10 +53,8 @@ GenerateRequest GreedyRequest(std::vector<TokenId> prompt, int64_t max_new_token
   GenerateRequest request;
   request.prompt = std::move(prompt);
   request.max_new_tokens = max_new_tokens;
-  request.sampling.set_temperature(0);
-  request.sampling.set_top_p(1);
-  request.sampling.set_repetition_penalty(1);
-  request.sampling.set_num_logprobs(5);
+  request.sampling.temperature = 0;
+  request.sampling.num_logprobs = 5;
   return request;
 }
 
