@@ -19,6 +19,7 @@
 #include "transport/ladder.h"
 #include "transport/secret_file.h"
 #include "transport/tls_context.h"
+#include "wire/codec.h"
 #include "wire/wire_format.h"
 
 namespace lamina {
@@ -51,7 +52,7 @@ constexpr int kMendTimeouts = 2;
 constexpr auto kLookWait = std::chrono::seconds(1);
 
 // ResolveConfig has set both dtypes; without it, in tests, auto is float32.
-control::AttentionSpec AttentionSpecOf(const ModelConfig& model, const ClusterConfig& config) {
+AttentionSpec AttentionSpecOf(const ModelConfig& model, const ClusterConfig& config) {
   return MakeAttentionSpec(model, config.kv_dtype.value_or(DType::kF32),
                            config.wire_dtype.value_or(DType::kF32));
 }
@@ -225,15 +226,15 @@ Status ClusterExecutor::AskIfFree(Node& node, const ControlOptions& options) {
   LAMINA_RETURN_IF_ERROR(ConnectNode(node, options, Within(kLookWait), {}));
   const Clock::duration patience = std::max<Clock::duration>(config_.peer_timeout, kLookWait);
   if (node.role == NodeRole::kMemory) {
-    control::ConfigureMemory request;
-    request.set_prepare_only(true);
+    ConfigureMemory request;
+    request.prepare_only = true;
     LAMINA_RETURN_IF_ERROR(
-        node.connection->Send(control::CONFIGURE_MEMORY, request.SerializeAsString()));
+        node.connection->Send(FrameType(MessageType::kConfigureMemory), Encode(request)));
   } else {
-    LAMINA_ASSIGN_OR_RETURN(control::ConfigureCompute request, ComputeRequest(node));
-    request.set_prepare_only(true);
+    LAMINA_ASSIGN_OR_RETURN(ConfigureCompute request, ComputeRequest(node));
+    request.prepare_only = true;
     LAMINA_RETURN_IF_ERROR(
-        node.connection->Send(control::CONFIGURE_COMPUTE, request.SerializeAsString()));
+        node.connection->Send(FrameType(MessageType::kConfigureCompute), Encode(request)));
   }
   return AwaitConfigured(node, patience, {});
 }
@@ -253,9 +254,9 @@ Status ClusterExecutor::Open(Clock::duration reach_patience, Clock::duration pat
   for (std::unique_ptr<Node>& node : nodes_) {
     if (node->role != NodeRole::kMemory || node->left_out()) continue;
     failed_ = node.get();
-    LAMINA_RETURN_IF_ERROR(ConfigureMemory(*node, deadline, progress));
+    LAMINA_RETURN_IF_ERROR(ConfigureMemoryNode(*node, deadline, progress));
   }
-  LAMINA_RETURN_IF_ERROR(ConfigureCompute(progress));
+  LAMINA_RETURN_IF_ERROR(ConfigureComputeNodes(progress));
   if (until_.Passed()) until_ = Deadline::After(config_.start_timeout);  // it was for weights
   LAMINA_RETURN_IF_ERROR(JoinComputeNodes(progress));
   failed_ = nullptr;
@@ -285,23 +286,19 @@ ClusterExecutor::Node* ClusterExecutor::Find(NodeId id) const {
   return found != nodes_.end() && (*found)->id == id ? found->get() : nullptr;
 }
 
-control::Limits ClusterExecutor::limits() const {
-  control::Limits limits;
-  limits.set_max_num_seqs(config_.max_num_seqs);
-  limits.set_max_num_batched_tokens(config_.max_num_batched_tokens);
-  limits.set_max_model_len(config_.max_model_len);
-  limits.set_num_batches(config_.num_batches);
-  limits.set_peer_timeout_ms(
-      std::chrono::duration_cast<milliseconds>(config_.peer_timeout).count());
+SessionLimits ClusterExecutor::limits() const {
+  SessionLimits limits;
+  limits.max_num_seqs = config_.max_num_seqs;
+  limits.max_num_batched_tokens = config_.max_num_batched_tokens;
+  limits.max_model_len = config_.max_model_len;
+  limits.num_batches = config_.num_batches;
+  limits.peer_timeout = std::chrono::duration_cast<milliseconds>(config_.peer_timeout);
   return limits;
 }
 
-control::ModelledLink ClusterExecutor::modelled_link() const {
-  control::ModelledLink link;
-  link.set_latency_ns(
-      std::chrono::duration_cast<std::chrono::nanoseconds>(config_.modelled_latency).count());
-  link.set_bytes_per_s(config_.modelled_gb_per_s * 1e9);
-  return link;
+std::optional<ModelledLink> ClusterExecutor::modelled_link() const {
+  if (!config_.models_network()) return std::nullopt;
+  return ModelledLink{config_.modelled_latency, config_.modelled_gb_per_s * 1e9};
 }
 
 Result<ControlOptions> ClusterExecutor::control_options() const {
@@ -345,41 +342,44 @@ Status ClusterExecutor::ConnectNode(Node& node, const ControlOptions& options, D
   return OkStatus();
 }
 
-Status ClusterExecutor::ConfigureMemory(Node& node, Deadline deadline,
-                                        const StartProgress& progress) {
-  control::ConfigureMemory request;
-  request.set_epoch(epoch_);
-  request.set_node_id(node.id.value);
-  request.set_node_name(node.config.name);
-  *request.mutable_attention() = AttentionSpecOf(model_, config_);
-  request.mutable_attention()->set_num_heads(node.num_kv_heads *
-                                             (model_.num_heads / model_.num_kv_heads));
-  request.mutable_attention()->set_num_kv_heads(node.num_kv_heads);
-  *request.mutable_limits() = limits();
+Status ClusterExecutor::FillRequest(const Node& node, ConfigureNode& request) const {
+  request.epoch = epoch_;
+  request.node = node.id;
+  request.node_name = node.config.name;
+  request.attention = AttentionSpecOf(model_, config_);
+  request.limits = limits();
   LAMINA_ASSIGN_OR_RETURN(
       const std::vector<std::string> fabrics,
       LadderKinds(TransportKindName(config_.transport), config_.transport_fallback));
-  request.mutable_fabrics()->Add(fabrics.begin(), fabrics.end());
-  request.set_payload_checksum(std::string(SwitchName(config_.payload_checksum)));
-  if (config_.models_network()) *request.mutable_modelled_link() = modelled_link();
-  request.set_overlap(config_.overlap == Switch::kOn);
-  request.set_polling(
-      std::string(PollingModeName(compute_.size() == 1 ? config_.polling : PollingMode::kHost)));
-  request.set_session_token(session_token_);
+  for (const std::string& fabric : fabrics)
+    request.fabrics.push_back(kTransportKinds.Named(fabric).value_or(TransportKind::kAuto));
+  request.payload_checksum = config_.payload_checksum;
+  request.modelled_link = modelled_link();
+  request.overlap = config_.overlap == Switch::kOn;
+  request.polling = compute_.size() == 1 ? config_.polling : PollingMode::kHost;
+  if (!local()) request.session_token = session_token_;
+  return OkStatus();
+}
+
+Status ClusterExecutor::ConfigureMemoryNode(Node& node, Deadline deadline,
+                                            const StartProgress& progress) {
+  ConfigureMemory request;
+  LAMINA_RETURN_IF_ERROR(FillRequest(node, request));
+  request.attention.num_heads = node.num_kv_heads * (model_.num_heads / model_.num_kv_heads);
+  request.attention.num_kv_heads = node.num_kv_heads;
   const Clock::duration patience = std::max<Clock::duration>(deadline.Remaining(), kQuietWait);
-  return ConfigureOnceFree(node, control::CONFIGURE_MEMORY, request.SerializeAsString(), patience,
+  return ConfigureOnceFree(node, MessageType::kConfigureMemory, Encode(request), patience,
                            progress);
 }
 
 // A node that serves another manager says so at once. That one may be gone without the node having
 // noticed yet, so it is asked again for a while.
-Status ClusterExecutor::ConfigureOnceFree(Node& node, control::MessageType type,
-                                          const std::string& request, Clock::duration patience,
-                                          const StartProgress& progress) {
+Status ClusterExecutor::ConfigureOnceFree(Node& node, MessageType type, const std::string& request,
+                                          Clock::duration patience, const StartProgress& progress) {
   const Deadline deadline = Within(std::min<Clock::duration>(config_.start_timeout, kTakeOverWait));
   bool told = false;
   while (true) {
-    LAMINA_RETURN_IF_ERROR(node.connection->Send(static_cast<uint16_t>(type), request));
+    LAMINA_RETURN_IF_ERROR(node.connection->Send(FrameType(type), request));
     const Status status = AwaitConfigured(node, patience, progress);
     if (status.code() != StatusCode::kTryAgain) return status;
     if (deadline.Passed())
@@ -394,69 +394,49 @@ Status ClusterExecutor::ConfigureOnceFree(Node& node, control::MessageType type,
   }
 }
 
-Result<control::ConfigureCompute> ClusterExecutor::ComputeRequest(const Node& node) const {
-  control::ConfigureCompute request;
-  request.set_epoch(epoch_);
-  request.set_node_id(node.id.value);
-  request.set_node_name(node.config.name);
-  *request.mutable_attention() = AttentionSpecOf(model_, config_);
-  *request.mutable_limits() = limits();
-  LAMINA_ASSIGN_OR_RETURN(
-      const std::vector<std::string> fabrics,
-      LadderKinds(TransportKindName(config_.transport), config_.transport_fallback));
-  request.mutable_fabrics()->Add(fabrics.begin(), fabrics.end());
-  request.set_payload_checksum(std::string(SwitchName(config_.payload_checksum)));
-  if (config_.models_network()) *request.mutable_modelled_link() = modelled_link();
-  request.set_overlap(config_.overlap == Switch::kOn);
-  request.set_polling(
-      std::string(PollingModeName(compute_.size() == 1 ? config_.polling : PollingMode::kHost)));
-  request.set_model(config_.model_path);
-  request.set_load_format(std::string(LoadFormatName(config_.load_format)));
+Result<ConfigureCompute> ClusterExecutor::ComputeRequest(const Node& node) const {
+  ConfigureCompute request;
+  LAMINA_RETURN_IF_ERROR(FillRequest(node, request));
+  request.model = config_.model_path;
+  request.load_format = config_.load_format;
   if (local())
-    request.set_local_kv_tokens(node.config.memory_bytes /
-                                KvBytesPerToken(model_, config_.kv_dtype));
-  if (!local()) request.set_session_token(session_token_);
-  request.set_joins_others(compute_.size() > 1);
-  if (config_.shares_model()) *request.mutable_share() = ShareOf(node);
-  request.mutable_attention()->set_num_heads(model_.num_heads / config_.tensor_parallel_size);
-  request.mutable_attention()->set_num_kv_heads(node.num_kv_heads);
+    request.local_kv_tokens = node.config.memory_bytes / KvBytesPerToken(model_, config_.kv_dtype);
+  request.joins_others = compute_.size() > 1;
+  if (config_.shares_model()) request.part = PartOf(node);
+  request.attention.num_heads = model_.num_heads / config_.tensor_parallel_size;
+  request.attention.num_kv_heads = node.num_kv_heads;
   for (const std::unique_ptr<Node>& memory : nodes_) {
     if (memory->role != NodeRole::kMemory || memory->left_out()) continue;
     if (memory->rank != node.rank) continue;  // it works for another compute node
-    control::MemoryPeer& peer = *request.add_memory_nodes();
-    peer.set_node_id(memory->id.value);
-    peer.set_node_name(memory->config.name);
-    peer.set_offers(memory->configured.offers());
-    peer.set_group_id(memory->group.value);
-    peer.set_first_kv_head(memory->first_kv_head - node.first_kv_head);
-    peer.set_num_kv_heads(memory->num_kv_heads);
+    request.memory_nodes.push_back({memory->id, memory->config.name, memory->configured.offers,
+                                    memory->group, memory->first_kv_head - node.first_kv_head,
+                                    memory->num_kv_heads});
   }
   return request;
 }
 
-control::ModelShare ClusterExecutor::ShareOf(const Node& node) const {
+ModelPart ClusterExecutor::PartOf(const Node& node) const {
   const ModelShare held = view_.ShareOf(node);
-  control::ModelShare share;
-  share.set_num_stages(held.num_stages);
-  share.set_stage(held.stage);
-  share.set_num_ranks(held.num_ranks);
-  share.set_rank(held.rank);
-  return share;
+  return {.num_stages = held.num_stages,
+          .stage = held.stage,
+          .num_ranks = held.num_ranks,
+          .rank = held.rank};
 }
 
 // All load at the same time.
-Status ClusterExecutor::ConfigureCompute(const StartProgress& progress) {
+Status ClusterExecutor::ConfigureComputeNodes(const StartProgress& progress) {
   std::vector<std::string> requests;
   for (Node* node : compute_) {
-    LAMINA_ASSIGN_OR_RETURN(const control::ConfigureCompute request, ComputeRequest(*node));
-    requests.push_back(request.SerializeAsString());
-    LAMINA_RETURN_IF_ERROR(node->connection->Send(control::CONFIGURE_COMPUTE, requests.back()));
+    LAMINA_ASSIGN_OR_RETURN(const ConfigureCompute request, ComputeRequest(*node));
+    requests.push_back(Encode(request));
+    LAMINA_RETURN_IF_ERROR(
+        node->connection->Send(FrameType(MessageType::kConfigureCompute), requests.back()));
   }
   for (size_t i = 0; i < compute_.size(); ++i) {
     failed_ = compute_[i];
     Status status = AwaitConfigured(*compute_[i], kLoadPatience, progress);
     if (status.code() == StatusCode::kTryAgain)
-      status = ConfigureOnceFree(*compute_[i], control::CONFIGURE_COMPUTE, requests[i],
+      status = ConfigureOnceFree(*compute_[i], MessageType::kConfigureCompute, requests[i],
                                  kLoadPatience, progress);
     LAMINA_RETURN_IF_ERROR(status);
   }
@@ -465,22 +445,21 @@ Status ClusterExecutor::ConfigureCompute(const StartProgress& progress) {
 
 Status ClusterExecutor::JoinComputeNodes(const StartProgress& progress) {
   if (compute_.size() == 1) return OkStatus();
-  control::ConnectCompute request;
-  request.set_epoch(epoch_);
+  ConnectCompute request;
+  request.epoch = epoch_;
   for (const Node* node : compute_) {
-    control::ComputePeer& peer = *request.add_nodes();
-    peer.set_node_id(node->id.value);
-    peer.set_node_name(node->config.name);
-    peer.set_offers(node->configured.offers());
+    request.nodes.push_back({node->id, node->config.name, node->configured.offers});
   }
   for (Node* node : compute_)
     LAMINA_RETURN_IF_ERROR(
-        node->connection->Send(control::CONNECT_COMPUTE, request.SerializeAsString()));
+        node->connection->Send(FrameType(MessageType::kConnectCompute), Encode(request)));
   for (Node* node : compute_) {
     failed_ = node;
-    const control::Configured before = node->configured;
+    const Configured before = node->configured;
     LAMINA_RETURN_IF_ERROR(AwaitConfigured(*node, config_.start_timeout, progress));
-    node->configured.MergeFrom(before);
+    std::vector<DataPath> paths = std::move(node->configured.paths);
+    node->configured = before;
+    node->configured.paths.insert(node->configured.paths.begin(), paths.begin(), paths.end());
   }
   return OkStatus();
 }
@@ -498,27 +477,29 @@ Status ClusterExecutor::AwaitConfigured(Node& node, Clock::duration patience,
     }
     // kTryAgain would be the node's answer.
     if (interrupted_ && interrupted_()) return TimedOut("interrupted");
-    const bool counts =
-        frame && (frame->type == control::LOAD_PROGRESS || frame->type == control::CONFIGURED);
+    const bool counts = frame && (frame->type == FrameType(MessageType::kWeightsProgress) ||
+                                  frame->type == FrameType(MessageType::kConfigured));
     if (!counts && deadline.Passed()) break;
     if (!frame) {
       WaitReadable(node.answers.fd(), deadline.NoLaterThan(Clock::now() + milliseconds(100)));
       continue;
     }
-    if (control::LoadProgress loaded;
-        frame->type == control::LOAD_PROGRESS && loaded.ParseFromString(frame->payload)) {
+    if (frame->type == FrameType(MessageType::kWeightsProgress)) {
+      const Result<WeightsProgress> loaded = Decode<WeightsProgress>(frame->payload);
+      if (!loaded.ok()) continue;
       deadline = Deadline::After(patience);
       if (progress) {
         progress(fmt::format("{}: loaded {:.1f} of {:.1f} MB of weights", node.name(),
-                             static_cast<double>(loaded.loaded_bytes()) * 1e-6,
-                             static_cast<double>(loaded.total_bytes()) * 1e-6));
+                             static_cast<double>(loaded->loaded_bytes) * 1e-6,
+                             static_cast<double>(loaded->total_bytes) * 1e-6));
       }
     }
-    if (frame->type != control::CONFIGURED) continue;
-    if (!node.configured.ParseFromString(frame->payload))
-      return Corrupt(node.name() + ": its answer cannot be parsed");
-    if (node.configured.status() == 0) return OkStatus();
-    return {static_cast<StatusCode>(node.configured.status()), node.configured.message()};
+    if (frame->type != FrameType(MessageType::kConfigured)) continue;
+    Result<Configured> answer = Decode<Configured>(frame->payload);
+    if (!answer.ok())
+      return Corrupt(node.name() + ": its answer cannot be parsed: " + answer.status().message());
+    node.configured = *std::move(answer);
+    return node.configured.status;
   }
   return TimedOut(fmt::format("{} at {} did not answer Configure within {:.0f} s", node.name(),
                               node.address(), SecondsSince(start)));

@@ -60,7 +60,7 @@ class ClusterExecutor : public StepExecutor {
   std::vector<KvNode> kv_nodes() const override;
   NodeId KvNodeOf(NodeId node) const override { return Find(node)->group; }
   void Start(std::function<void(ExecutorEvent)> on_event) override;
-  void Submit(const StepPlan& plan, std::span<const control::NewSequence> added) override;
+  void Submit(const StepPlan& plan, std::vector<NewSequence> added) override;
   void Leave(NodeId node) override;
   std::vector<NodeStatus> nodes() override;
 
@@ -77,8 +77,8 @@ class ClusterExecutor : public StepExecutor {
     Node(const Member& member, const NodeConfig& of_file) : Member(member), config(of_file) {}
     const NodeConfig config;
     std::unique_ptr<ControlConnection> connection;
-    Inbox<ControlFrame> answers;     // until Start
-    control::Configured configured;  // fixed after Connect
+    Inbox<ControlFrame> answers;  // until Start
+    Configured configured;        // fixed after Connect
     // Lost before this executor, or it shares tokens with a node that was: has no connection.
     bool left_out() const { return state == MemberState::kLost; }
     std::string address() const { return ClusterConfig::Address(config); }
@@ -88,7 +88,7 @@ class ClusterExecutor : public StepExecutor {
   // What the threads of connections have learned of a node.
   struct Heard {
     Status lost;  // ok while the node is not
-    control::Stats stats;
+    MemoryStats stats;
     AttentionSpeed speed;        // of a memory node
     int64_t stale_messages = 0;  // of a compute node
     StepTimes times;
@@ -109,12 +109,14 @@ class ClusterExecutor : public StepExecutor {
   Status ConnectNode(Node& node, const ControlOptions& options, Deadline deadline,
                      const StartProgress& progress);
   Status AskIfFree(Node& node, const ControlOptions& options);
-  Status ConfigureMemory(Node& node, Deadline deadline, const StartProgress& progress);
-  Result<control::ConfigureCompute> ComputeRequest(const Node& node) const;
-  control::ModelShare ShareOf(const Node& node) const;  // REQUIRES: a compute node
-  Status ConfigureCompute(const StartProgress& progress);
+  Status ConfigureMemoryNode(Node& node, Deadline deadline, const StartProgress& progress);
+  Result<ConfigureCompute> ComputeRequest(const Node& node) const;
+  // What both kinds of nodes are told, for a model whose heads one node has all.
+  Status FillRequest(const Node& node, ConfigureNode& request) const;
+  ModelPart PartOf(const Node& node) const;  // REQUIRES: a compute node
+  Status ConfigureComputeNodes(const StartProgress& progress);
   Status JoinComputeNodes(const StartProgress& progress);
-  Status ConfigureOnceFree(Node& node, control::MessageType type, const std::string& request,
+  Status ConfigureOnceFree(Node& node, MessageType type, const std::string& request,
                            Clock::duration patience, const StartProgress& progress);
   Status AwaitConfigured(Node& node, Clock::duration patience, const StartProgress& progress);
   Deadline Within(Clock::duration patience) const {
@@ -122,21 +124,21 @@ class ClusterExecutor : public StepExecutor {
   }
   void OnFrame(Node& node, ControlFrame frame);
   bool IsIrreplaceable(const Node& node);  // REQUIRES: another node says that it is lost
-  void OnStats(Node& node, const control::Stats& stats);
+  void OnStats(Node& node, const MemoryStats& stats);
   void OnTrace(const Node& node, const ControlFrame& frame);
-  void AddTimes(Node& sender, const control::StepResult& result) REQUIRES(mutex_);
+  void AddTimes(Node& sender, const StepResult& result) REQUIRES(mutex_);
   // Empty until all are known.
   std::vector<NodeSpeed> Speeds() REQUIRES(mutex_);
   void AskForStats();
   void AskForStatsAgain();  // unless that was just done
   void OnLost(Node& node, const Status& status);
-  bool OrdersFit(const StepPlan& plan, std::span<const control::NewSequence> added) const;
-  void SendOrders(const StepPlan& plan, std::span<const control::NewSequence> added);
-  void SendOrder(Node& node, control::MessageType type, std::string order);
-  void AddLeftOut(control::StepResult& result) REQUIRES(mutex_);
+  bool OrdersFit(const StepPlan& plan, std::span<const NewSequence> added) const;
+  void SendOrders(const StepPlan& plan, std::vector<NewSequence> added);
+  void SendOrder(Node& node, MessageType type, std::string order);
+  void AddLeftOut(StepResult& result) REQUIRES(mutex_);
   bool local() const { return num_memory_nodes_ == 0; }
-  control::Limits limits() const;
-  control::ModelledLink modelled_link() const;
+  SessionLimits limits() const;
+  std::optional<ModelledLink> modelled_link() const;
   Result<ControlOptions> control_options() const;
 
   const ClusterConfig config_;

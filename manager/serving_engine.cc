@@ -20,22 +20,21 @@ constexpr auto kLongestTurn = std::chrono::seconds(1);
 double Seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 // Of about one step: what the nodes timed since the result before.
-StepCost CostOf(const control::StepResult& result) {
+StepCost CostOf(const StepResult& result) {
   StepCost cost;
   // By memory node: several compute nodes may each tell a part.
-  std::map<uint32_t, double> attention, wires;
-  for (const control::NodeTimes& node : result.times()) {
+  std::map<NodeId, double> attention, wires;
+  for (const NodeTimes& node : result.times) {
     const auto seconds = [&](StepWork work) {
-      const int i = static_cast<int>(work);
-      return i < node.ns_size() ? static_cast<double>(node.ns(i)) * 1e-9 : 0.0;
+      return static_cast<double>(node.times.of(work)) * 1e-9;
     };
     for (const StepWork work :
          {StepWork::kSlice, StepWork::kPost, StepWork::kTake, StepWork::kSample})
       cost.slices += seconds(work);
-    attention[node.node_id()] += seconds(StepWork::kAttention);
-    wires[node.node_id()] += seconds(StepWork::kQWire) + seconds(StepWork::kOutputWire);
+    attention[node.node] += seconds(StepWork::kAttention);
+    wires[node.node] += seconds(StepWork::kQWire) + seconds(StepWork::kOutputWire);
   }
-  const auto most = [](const std::map<uint32_t, double>& by_node) {
+  const auto most = [](const std::map<NodeId, double>& by_node) {
     double longest = 0;
     for (const auto& [node, seconds] : by_node) longest = std::max(longest, seconds);
     return longest;
@@ -144,7 +143,7 @@ Status ServingEngine::Check(const GenerateRequest& request) const {
     return InvalidArgument(
         "every token of the vocabulary is in 'stop_token_ids' or ends the text, so none is left "
         "for the first " +
-        std::to_string(request.sampling.min_tokens()) + ", as many as 'min_tokens' asks for");
+        std::to_string(request.sampling.min_tokens) + ", as many as 'min_tokens' asks for");
   }
   return OkStatus();
 }
@@ -152,7 +151,7 @@ Status ServingEngine::Check(const GenerateRequest& request) const {
 // Nothing could be sampled, which looks like an error of the nodes.
 bool ServingEngine::BansEveryToken(const GenerateRequest& request) const {
   const auto num_named = std::ssize(request.stop_tokens) + std::ssize(options_.eos_tokens);
-  if (request.sampling.min_tokens() == 0 || num_named < options_.vocab_size) return false;
+  if (request.sampling.min_tokens == 0 || num_named < options_.vocab_size) return false;
   std::set<TokenId> banned(request.stop_tokens.begin(), request.stop_tokens.end());
   if (!request.ignore_eos) banned.insert(options_.eos_tokens.begin(), options_.eos_tokens.end());
   const auto in_vocabulary = [&](TokenId token) {
@@ -166,15 +165,15 @@ Result<RequestId> ServingEngine::Submit(GenerateRequest request, Sink sink) {
   LAMINA_RETURN_IF_ERROR(Check(request));
   const RequestId id{++last_request_};
   for (const TokenId eos : options_.eos_tokens) {
-    if (!request.ignore_eos) request.sampling.add_banned_until_min(eos);
+    if (!request.ignore_eos) request.sampling.banned.push_back(eos);
   }
-  for (const TokenId stop : request.stop_tokens) request.sampling.add_banned_until_min(stop);
+  for (const TokenId stop : request.stop_tokens) request.sampling.banned.push_back(stop);
   Request entry{std::move(request), std::move(sink), {}, 0};
   for (int i = 0; i < entry.spec.n; ++i) {
     const SequenceId sequence{++last_sequence_};
     const uint64_t group =
         entry.spec.prefix_group == 0 && entry.spec.n > 1 ? id.value : entry.spec.prefix_group;
-    const auto told_bytes = static_cast<int64_t>(entry.spec.sampling.ByteSizeLong());
+    const auto told_bytes = static_cast<int64_t>(MaxOrderBytes(entry.spec.sampling));
     if (Status status = scheduler_.Add(
             {sequence, entry.spec.prompt, entry.spec.max_new_tokens, group, told_bytes});
         !status.ok()) {
@@ -319,7 +318,7 @@ bool ServingEngine::SubmitNextStep(size_t batch) {
   StepPlan plan = scheduler_.NextStep(static_cast<int>(batch));
   if (plan.work.empty()) cycle_.NothingToPlan(batch);
   if (plan.empty()) return false;
-  std::vector<control::NewSequence> added;
+  std::vector<NewSequence> added;
   for (const Work& work : plan.work) {
     if (!work.first) continue;
     added.push_back(Announce(work.sequence));
@@ -328,22 +327,22 @@ bool ServingEngine::SubmitNextStep(size_t batch) {
     continuation.started = Clock::now();
     continuation.num_cached = work.first_position;
   }
-  executor_->Submit(plan, added);
+  executor_->Submit(plan, std::move(added));
   in_flight_[batch] = {std::move(plan), Deadline::After(options_.step_timeout)};
   return true;
 }
 
-control::NewSequence ServingEngine::Announce(SequenceId sequence) const {
+NewSequence ServingEngine::Announce(SequenceId sequence) const {
   const Continuation& continuation = continuations_.at(sequence);
   const GenerateRequest& spec = requests_.at(continuation.request).spec;
   const std::span<const TokenId> tokens = scheduler_.Tokens(sequence);
-  control::NewSequence announced;
-  announced.set_sequence(sequence.value);
-  *announced.mutable_sampling() = spec.sampling;
-  announced.mutable_sampling()->set_seed(ChoiceSeed(spec.sampling.seed(), spec.prompt_index,
-                                                    static_cast<uint64_t>(continuation.index)));
-  announced.mutable_tokens()->Add(tokens.begin(), tokens.end());
-  announced.set_num_prompt_tokens(static_cast<int32_t>(spec.prompt.size()));
+  NewSequence announced;
+  announced.sequence = sequence;
+  announced.sampling = spec.sampling;
+  announced.sampling.seed =
+      ChoiceSeed(spec.sampling.seed, spec.prompt_index, static_cast<uint64_t>(continuation.index));
+  announced.tokens.assign(tokens.begin(), tokens.end());
+  announced.num_prompt_tokens = static_cast<int32_t>(spec.prompt.size());
   return announced;
 }
 
@@ -361,45 +360,42 @@ void ServingEngine::HandleEvent(const ExecutorEvent& event, Deliveries& out) {
   }
 }
 
-void ServingEngine::ObserveStep(const StepPlan& plan, const control::StepResult& result) {
+void ServingEngine::ObserveStep(const StepPlan& plan, const StepResult& result) {
   if (options_.observer == nullptr || plan.work.empty()) return;
   EngineObserver::Step step;
   for (const Work& work : plan.work) {
     (IsPrefill(work) ? step.num_prefill_tokens : step.num_decode) += std::ssize(work.tokens);
   }
-  step.total = static_cast<double>(result.total_us()) * 1e-6;
-  step.attention_wait = static_cast<double>(result.attention_wait_us()) * 1e-6;
-  step.bytes_to_memory = result.bytes_to_memory();
-  step.bytes_from_memory = result.bytes_from_memory();
+  step.total = static_cast<double>(result.total_us) * 1e-6;
+  step.attention_wait = static_cast<double>(result.attention_wait_us) * 1e-6;
+  step.bytes_to_memory = result.bytes_to_memory;
+  step.bytes_from_memory = result.bytes_from_memory;
   options_.observer->OnStep(step);
 }
 
-void ServingEngine::CompleteStep(const control::StepResult& result, Deliveries& out) {
+void ServingEngine::CompleteStep(const StepResult& result, Deliveries& out) {
   const auto step = std::find_if(
       in_flight_.begin(), in_flight_.end(),
-      [&](const std::optional<InFlight>& s) { return s && s->plan.step.value == result.step(); });
+      [&](const std::optional<InFlight>& s) { return s && s->plan.step == result.step; });
   if (step == in_flight_.end()) return;
   ObserveStep((*step)->plan, result);
   if (options_.chooses_pipeline) ChoosePipeline((*step)->plan, result);
   std::vector<Scheduler::Sampled> sampled;
-  for (const control::SampledToken& token : result.sampled())
-    sampled.push_back({SequenceId{token.sequence()}, token.token()});
+  for (const NewToken& token : result.sampled)
+    sampled.push_back({token.sequence, token.chosen.token});
   scheduler_.CompleteStep(sampled, (*step)->plan.batch);
   step->reset();
-  for (const control::SampledToken& token : result.sampled()) DeliverToken(token, out);
-  for (const control::FailedSequence& failed : result.failed()) {
-    FailSequence(SequenceId{failed.sequence()},
-                 {static_cast<StatusCode>(failed.status()), failed.message()}, out);
-  }
+  for (const NewToken& token : result.sampled) DeliverToken(token, out);
+  for (const FailedSequence& failed : result.failed) FailSequence(failed.sequence, failed.why, out);
 }
 
-void ServingEngine::ChoosePipeline(const StepPlan& plan, const control::StepResult& result) {
+void ServingEngine::ChoosePipeline(const StepPlan& plan, const StepResult& result) {
   if (plan.work.empty()) return;
   const auto prefills = [](const StepPlan& p) { return std::ranges::any_of(p.work, IsPrefill); };
   const bool any_prefills = std::ranges::any_of(
       in_flight_, [&](const std::optional<InFlight>& s) { return s && prefills(s->plan); });
   std::optional<StepCost> cost;
-  if (result.times_size() > 0) {
+  if (!result.times.empty()) {
     cost = CostOf(result);
     cost->rows = static_cast<double>(plan.work.size());
     cost->slices /= options_.tensor_parallel_size;  // which so many nodes run at the same time
@@ -415,19 +411,18 @@ void ServingEngine::ChoosePipeline(const StepPlan& plan, const control::StepResu
   scheduler_.SetPipeline(*next);
 }
 
-void ServingEngine::DeliverToken(const control::SampledToken& sampled, Deliveries& out) {
-  const SequenceId sequence{sampled.sequence()};
+void ServingEngine::DeliverToken(const NewToken& sampled, Deliveries& out) {
+  const SequenceId sequence = sampled.sequence;
   const auto found = continuations_.find(sequence);
   if (found == continuations_.end()) return;  // finished while the step ran
   Continuation& continuation = found->second;
   const Request& request = requests_.at(continuation.request);
   const TimePoint now = Clock::now();
   TokenEvent event;
-  event.token = sampled.token();
-  event.logprob = sampled.logprob();
-  event.rank = sampled.rank();
-  for (const control::TokenLogprob& top : sampled.top())
-    event.top.push_back({top.token(), top.logprob()});
+  event.token = sampled.chosen.token;
+  event.logprob = sampled.chosen.logprob;
+  event.rank = sampled.chosen.rank;
+  event.top = sampled.chosen.top;
   event.first = continuation.num_generated++ == 0;
   if (event.first) {
     continuation.first_token = now;
@@ -442,11 +437,11 @@ void ServingEngine::DeliverToken(const control::SampledToken& sampled, Deliverie
   }
   continuation.last_token = now;
   const auto is = [&](const std::vector<TokenId>& tokens) {
-    return std::find(tokens.begin(), tokens.end(), sampled.token()) != tokens.end();
+    return std::find(tokens.begin(), tokens.end(), sampled.chosen.token) != tokens.end();
   };
   if ((!request.spec.ignore_eos && is(options_.eos_tokens)) || is(request.spec.stop_tokens)) {
     event.finish = FinishReason::kStop;
-    event.stop_token = sampled.token();
+    event.stop_token = sampled.chosen.token;
   } else if (continuation.num_generated >= request.spec.max_new_tokens) {
     event.finish = FinishReason::kLength;
   }

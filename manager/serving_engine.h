@@ -112,10 +112,10 @@ class ServingEngine : public Engine {
 
   void Loop();
   void HandleEvent(const ExecutorEvent& event, Deliveries& out) REQUIRES(mutex_);
-  void CompleteStep(const control::StepResult& result, Deliveries& out) REQUIRES(mutex_);
-  void ObserveStep(const StepPlan& plan, const control::StepResult& result) REQUIRES(mutex_);
-  void ChoosePipeline(const StepPlan& plan, const control::StepResult& result) REQUIRES(mutex_);
-  void DeliverToken(const control::SampledToken& sampled, Deliveries& out) REQUIRES(mutex_);
+  void CompleteStep(const StepResult& result, Deliveries& out) REQUIRES(mutex_);
+  void ObserveStep(const StepPlan& plan, const StepResult& result) REQUIRES(mutex_);
+  void ChoosePipeline(const StepPlan& plan, const StepResult& result) REQUIRES(mutex_);
+  void DeliverToken(const NewToken& sampled, Deliveries& out) REQUIRES(mutex_);
   void SubmitSteps() REQUIRES(mutex_);
   bool SubmitNextStep(size_t batch) REQUIRES(mutex_);
   TimePoint CheckDeadlines(Deliveries& out) REQUIRES(mutex_);  // returns the next one
@@ -143,7 +143,7 @@ class ServingEngine : public Engine {
   Status WithPause(const Status& loss) const REQUIRES(mutex_);
   Status WhyNotServing() const REQUIRES(mutex_);
   void StartExecutor(std::shared_ptr<StepExecutor> executor) REQUIRES(mutex_);
-  control::NewSequence Announce(SequenceId sequence) const REQUIRES(mutex_);
+  NewSequence Announce(SequenceId sequence) const REQUIRES(mutex_);
   Status Check(const GenerateRequest& request) const REQUIRES(mutex_);
   bool BansEveryToken(const GenerateRequest& request) const;  // until it has min_tokens
   void Observe(const Continuation& continuation, FinishReason reason, const Request& request);

@@ -29,7 +29,7 @@ class FakeExecutor : public StepExecutor {
     std::condition_variable changed;
     std::function<void(ExecutorEvent)> on_event;
     std::deque<StepPlan> submitted;
-    std::vector<control::NewSequence> announced;
+    std::vector<NewSequence> announced;
     bool answer_at_once = true;
     std::vector<KvNode> kv_nodes = {{kNode, 1000}};
     std::map<NodeId, std::string> lost;       // as nodes() says
@@ -49,7 +49,7 @@ class FakeExecutor : public StepExecutor {
     shared_->left.push_back(node);
   }
 
-  void Submit(const StepPlan& plan, std::span<const control::NewSequence> added) override {
+  void Submit(const StepPlan& plan, std::vector<NewSequence> added) override {
     std::lock_guard lock(shared_->mutex);
     shared_->announced.insert(shared_->announced.end(), added.begin(), added.end());
     if (shared_->answer_at_once) {
@@ -86,17 +86,16 @@ class FakeExecutor : public StepExecutor {
 
   static ExecutorEvent Answer(const StepPlan& plan) {
     ExecutorEvent event;
-    event.result.set_step(plan.step.value);
+    event.result.step = plan.step;
     for (const Work& work : plan.work) {
       if (!work.sample) continue;
-      control::SampledToken& sampled = *event.result.add_sampled();
-      sampled.set_sequence(work.sequence.value);
-      sampled.set_token(static_cast<int32_t>(
-          10 * (work.first_position + static_cast<int64_t>(work.tokens.size()))));
+      const auto token = static_cast<TokenId>(
+          10 * (work.first_position + static_cast<int64_t>(work.tokens.size())));
+      event.result.sampled.push_back({work.sequence, {.token = token}});
     }
     // Nodes that hardly take any time: one batch is best.
-    control::NodeTimes& times = *event.result.add_times();
-    times.mutable_ns()->Resize(kNumStepWorks, 1);
+    NodeTimes& times = event.result.times.emplace_back();
+    times.times.ns.fill(1);
     return event;
   }
 
@@ -189,7 +188,7 @@ TEST_F(ServingEngineTest, AnnouncesContinuationsWithTheirOwnSeedsAndTheTokensBan
   GenerateRequest request = GreedyRequest({1, 2}, 1);
   request.n = 3;
   request.prompt_index = 4;
-  request.sampling.set_seed(500);
+  request.sampling.seed = 500;
   request.stop_tokens = {8};
   const Collector collector(3);
   ASSERT_TRUE(engine_->Submit(request, collector.sink()).ok());
@@ -197,10 +196,10 @@ TEST_F(ServingEngineTest, AnnouncesContinuationsWithTheirOwnSeedsAndTheTokensBan
   std::lock_guard lock(shared_->mutex);
   ASSERT_EQ(shared_->announced.size(), 3u);
   for (size_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(shared_->announced[i].sampling().seed(), ChoiceSeed(500, 4, i));
-    EXPECT_THAT(shared_->announced[i].sampling().banned_until_min(), ElementsAre(70, 8));
-    EXPECT_THAT(shared_->announced[i].tokens(), ElementsAre(1, 2));
-    EXPECT_EQ(shared_->announced[i].num_prompt_tokens(), 2);
+    EXPECT_EQ(shared_->announced[i].sampling.seed, ChoiceSeed(500, 4, i));
+    EXPECT_THAT(shared_->announced[i].sampling.banned, ElementsAre(70, 8));
+    EXPECT_THAT(shared_->announced[i].tokens, ElementsAre(1, 2));
+    EXPECT_EQ(shared_->announced[i].num_prompt_tokens, 2);
   }
 }
 
@@ -231,12 +230,9 @@ TEST_F(ServingEngineTest, WhatASequenceThatFailedLeftIsNotShared) {
   ASSERT_EQ(plan.work.size(), 2u);
   EXPECT_EQ(plan.work.back().first_position, 5) << "it shares what was proven";
   ExecutorEvent event = FakeExecutor::Answer(plan);
-  event.result.clear_sampled();
+  event.result.sampled.clear();
   for (const Work& work : plan.work) {
-    control::FailedSequence& failed = *event.result.add_failed();
-    failed.set_sequence(work.sequence.value);
-    failed.set_status(static_cast<uint32_t>(StatusCode::kInternal));
-    failed.set_message("logits that are no numbers");
+    event.result.failed.push_back({work.sequence, InternalError("logits that are no numbers")});
   }
   shared_->on_event(event);
   for (const size_t which : {0, 1})
@@ -303,7 +299,7 @@ TEST_F(ServingEngineTest, RefusesToBanEveryToken) {
     if (token != 70) request.stop_tokens.push_back(token);  // which ends the text
   }
   EXPECT_EQ(code(request), StatusCode::kOk);
-  request.sampling.set_min_tokens(2);
+  request.sampling.min_tokens = 2;
   EXPECT_EQ(code(request), StatusCode::kInvalidArgument);
   request.ignore_eos = true;
   EXPECT_EQ(code(request), StatusCode::kOk);
@@ -440,8 +436,8 @@ TEST_F(ReconnectTest, WhatRanStartsAgainWithItsTokens) {
   EXPECT_EQ(engine_->status().scheduler.num_running, 0);
   std::lock_guard lock(after_->mutex);
   ASSERT_FALSE(after_->announced.empty());
-  EXPECT_THAT(after_->announced[0].tokens(), ElementsAre(1, 2, 20));
-  EXPECT_EQ(after_->announced[0].num_prompt_tokens(), 2);
+  EXPECT_THAT(after_->announced[0].tokens, ElementsAre(1, 2, 20));
+  EXPECT_EQ(after_->announced[0].num_prompt_tokens, 2);
 }
 
 // Compute nodes that live do not hear each other.
