@@ -12,18 +12,14 @@ void DecodeByDevices::Send() {
       PackedParts{step_.layer.q, rows_.Heads(rows_.decode()), wire.wire_dtype},
       PackedParts{step_.layer.k, stored, wire.kv_dtype},
       PackedParts{step_.layer.v, stored, wire.kv_dtype}};
-  peer_.link()->Post(static_cast<int>(step_.batch),
-                     AboutMessage(step_.id.value, rows_.decode().size(), rows_.stored().size()),
-                     qkv);
+  lane_.Post(AboutMessage(step_.id.value, rows_.decode().size(), rows_.stored().size()), qkv);
   state_ = State::kPosted;
   for (const PackedParts& part : qkv)
     step_.traffic.sent_bytes +=
         part.parts.num_elements() * static_cast<int64_t>(ElementSize(part.dtype));
 }
 
-bool DecodeByDevices::missing() const {
-  return !peer_.lost() && peer_.link()->carries(static_cast<int>(step_.batch));
-}
+bool DecodeByDevices::missing() const { return !peer_.lost() && lane_.carries(); }
 
 // The next slice may be queued behind this wait, before the reply is there, unless this host has a
 // part in what follows. It has one where partials are merged, at the end of a step, when it checks
@@ -32,14 +28,12 @@ bool DecodeByDevices::missing() const {
 // slices of another.
 bool DecodeByDevices::Await() {
   if (state_ != State::kPosted || peer_.lost()) return false;
-  DeviceLink& link = *peer_.link();
-  const int batch = static_cast<int>(step_.batch);
   ahead_ = RunsAhead();
-  link.Await(batch, ahead_);
+  lane_.Await(ahead_);
   state_ = State::kAwaited;
   if (ahead_) UnpackWhole();
   fetches_ = !ahead_ || rows_.wants_lse() || step_.layer.layer == session_.options.num_layers - 1;
-  if (fetches_) link.Fetch(batch, rows_.wants_lse() ? rows_.OutputBytes() : 0);
+  if (fetches_) lane_.Fetch(rows_.wants_lse() ? rows_.OutputBytes() : 0);
   return false;
 }
 
@@ -49,14 +43,12 @@ bool DecodeByDevices::RunsAhead() const {
 
 void DecodeByDevices::UnpackWhole() {
   rows_.ForEachWhole([&](size_t offset, const RowParts& whole) {
-    peer_.link()->Unpack(static_cast<int>(step_.batch), offset, peer_.wire().wire_dtype, whole,
-                         step_.layer.out);
+    lane_.Unpack(offset, peer_.wire().wire_dtype, whole, step_.layer.out);
   });
 }
 
 bool DecodeByDevices::fetching() const {
-  return state_ == State::kAwaited && fetches_ && !peer_.lost() &&
-         !peer_.link()->fetched(static_cast<int>(step_.batch));
+  return state_ == State::kAwaited && fetches_ && !peer_.lost() && !lane_.fetched();
 }
 
 void DecodeByDevices::Take() {
@@ -64,13 +56,11 @@ void DecodeByDevices::Take() {
 }
 
 void DecodeByDevices::TakeOutcome() {
-  DeviceLink& link = *peer_.link();
-  const int batch = static_cast<int>(step_.batch);
   step_.traffic.received_bytes +=
       static_cast<int64_t>(rows_.decode().size() * peer_.wire().q_row_bytes());
   if (!fetches_) return;
   step_.traffic.wait_us += peer_.TakeDeviceWaitUs();
-  const Status outcome = link.outcome(batch);
+  const Status outcome = lane_.outcome();
   if (outcome.code() == StatusCode::kTimeout) {
     session_.peers.LoseLate(peer_, step_.Traced(rows_.decode().size()), "the attention output");
   } else if (!outcome.ok()) {
@@ -79,7 +69,7 @@ void DecodeByDevices::TakeOutcome() {
   }
   if (!outcome.ok()) return;
   if (!ahead_) UnpackWhole();
-  if (rows_.wants_lse()) rows_.MergeOthers(link.payload(batch), step_.partials);
+  if (rows_.wants_lse()) rows_.MergeOthers(lane_.payload(), step_.partials);
 }
 
 }  // namespace lamina

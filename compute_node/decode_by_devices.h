@@ -6,6 +6,8 @@
 #include <cstdint>
 
 #include "compute_node/decode_path.h"
+#include "compute_node/peer_rows.h"
+#include "compute_node/remote_session.h"
 
 namespace lamina {
 
@@ -15,7 +17,11 @@ class DecodeByDevices final : public DecodePath {
   // REQUIRES: peer.link() is not null.
   DecodeByDevices(RemoteSession& session, MemoryPeer& peer, RemoteStepState& step,
                   const PeerRows& rows)
-      : session_(session), peer_(peer), step_(step), rows_(rows) {}
+      : session_(session),
+        peer_(peer),
+        lane_(peer.link()->lane(step.batch)),
+        step_(step),
+        rows_(rows) {}
 
   void Begin() override { state_ = State::kIdle; }
   void Send() override;
@@ -36,6 +42,7 @@ class DecodeByDevices final : public DecodePath {
 
   RemoteSession& session_;
   MemoryPeer& peer_;
+  DeviceLane& lane_;
   RemoteStepState& step_;
   const PeerRows& rows_;
   State state_ = State::kIdle;

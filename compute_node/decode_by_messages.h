@@ -8,6 +8,8 @@
 #include <span>
 
 #include "compute_node/decode_path.h"
+#include "compute_node/peer_rows.h"
+#include "compute_node/remote_session.h"
 
 namespace lamina {
 

@@ -1,50 +1,19 @@
 // How decode rows of a step get their attention from one memory node. There are two ways: by
 // messages that the two hosts exchange (decode_by_messages.h), and by messages that the two devices
-// exchange themselves (decode_by_devices.h). Here is what both of them know of the step.
+// exchange themselves (decode_by_devices.h).
 #pragma once
 
 #include <cstddef>
-#include <memory>
-#include <optional>
+#include <cstdint>
 #include <span>
-#include <vector>
 
 #include "base/ids.h"
 #include "compute_node/attention_strategy.h"
-#include "compute_node/compute_device.h"
-#include "compute_node/memory_peers.h"
 #include "compute_node/partial_outputs.h"
-#include "compute_node/prefill_kv.h"
-#include "splitter/model_share.h"
+#include "compute_node/step_trace.h"
 #include "wire/wire_format.h"
 
 namespace lamina {
-
-struct RemoteAttentionOptions {
-  uint64_t epoch = 0;
-  std::string session_token;              // to show to the memory nodes
-  std::string payload_checksum = "auto";  // see NeedsPayloadChecksum
-  std::string polling = "host";           // see control::ConfigureCompute
-  NodeId self;
-  AttentionShape attention;
-  std::vector<int64_t> windows = {};  // control::AttentionSpec.windows
-  WireShape wire;                     // of a memory node that holds all heads
-  int num_layers = 0;                 // of the model
-  SliceRange own_layers = {};         // layers with q, k and v computed here; empty: all
-  // Token slots for KV of prompts while they are computed, of all batches.
-  int64_t prefill_cache_tokens = 0;
-  Clock::duration peer_timeout = std::chrono::seconds(10);
-};
-
-// What the steps of a session share.
-struct RemoteSession {
-  const RemoteAttentionOptions options;
-  ComputeDevice& device;
-  MemoryPeers peers;
-  const std::unique_ptr<PrefillKv> prefill;
-  StepTrace* trace = nullptr;  // null: nothing is timed
-  int num_steps = 0;           // under way, not counting those without rows
-};
 
 // A step with the layer that is computed, as far as its memory nodes are concerned.
 struct RemoteStepState {
@@ -69,46 +38,6 @@ struct RemoteStepState {
             .first_row = static_cast<uint32_t>(first_row),
             .num_rows = static_cast<uint32_t>(num_rows)};
   }
-};
-
-// The rows of a step with KV on one memory node, in the order of the manager's order. Row numbers
-// in messages are indices into `decode` and `prefill`; these have indices into the step's rows.
-class PeerRows {
- public:
-  // Borrows both.
-  PeerRows(const MemoryPeer& peer, const AttentionShape& shape) : peer_(peer), shape_(shape) {}
-
-  // A step begins: there are no rows.
-  void Clear();
-  // Adds row `row` of the step, which is `work`.
-  void Add(int row, const AttentionWork& work);
-
-  const std::vector<int>& decode() const { return decode_; }
-  const std::vector<int>& stored() const { return stored_; }  // decode rows with K and V to store
-  const std::vector<int>& prefill() const { return prefill_; }
-  // Whether other nodes have tokens of some decode rows, so that log-sum-exps are needed.
-  bool wants_lse() const { return wants_lse_; }
-
-  // The node's heads in these rows of q or output, and its kv_heads in these rows of k or v.
-  RowParts Heads(std::span<const int> rows) const;
-  RowParts KvHeads(std::span<const int> rows) const;
-
-  // Bytes of the outputs and log-sum-exps of the decode rows.
-  size_t OutputBytes() const;
-
-  // Calls take(offset, rows) for each run of consecutive decode rows for which this memory node
-  // alone attends. `offset` is that of the run's output in a reply's payload, in bytes.
-  template <typename Take>
-  void ForEachWhole(Take take) const;
-  // Merges the outputs of the other decode rows. The payload has OutputBytes().
-  void MergeOthers(std::span<const std::byte> payload, PartialOutputs& partials) const;
-
- private:
-  const MemoryPeer& peer_;
-  const AttentionShape& shape_;
-  std::vector<int> decode_, stored_, prefill_;
-  std::vector<bool> whole_;  // [decode_], whether no other node has tokens of the sequence
-  bool wants_lse_ = false;
 };
 
 // For each layer: Send, Await as soon as nothing is missing, Take as soon as the reply is not being
@@ -140,16 +69,5 @@ class DecodePath {
   // failures. Does nothing if no reply was expected, or the node is lost. REQUIRES: !fetching().
   virtual void Take() = 0;
 };
-
-template <typename Take>
-void PeerRows::ForEachWhole(Take take) const {
-  for (size_t i = 0; i < decode_.size(); ++i) {
-    if (!whole_[i]) continue;
-    size_t end = i + 1;
-    while (end < decode_.size() && whole_[end]) ++end;
-    take(i * peer_.wire().q_row_bytes(), Heads(std::span(decode_).subspan(i, end - i)));
-    i = end;  // row `end`, if there is one, is not whole and can be skipped
-  }
-}
 
 }  // namespace lamina

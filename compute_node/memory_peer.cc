@@ -93,13 +93,6 @@ void MemoryPeer::Lose(const std::string& why) {
   why_ = why;
 }
 
-bool MemoryPeer::carries() const {
-  for (int batch = 0; link() != nullptr && !lost_ && batch < wire_.num_batches; ++batch) {
-    if (link_->carries(batch)) return true;
-  }
-  return false;
-}
-
 int64_t MemoryPeer::TakeDeviceWaitUs() {
   const int64_t waited_us = link_->waited_us();
   return waited_us - std::exchange(device_waited_us_, waited_us);

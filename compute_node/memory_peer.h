@@ -63,7 +63,7 @@ class MemoryPeer {
 
   // Whether a device has written messages that this host has still to post. False if the node is
   // lost.
-  bool carries() const;
+  bool carries() const { return is_linked_ && !lost_ && link_->carries(); }
   // How long the node's replies have been waited for by this node's device since the last call.
   // REQUIRES: link() is not null.
   int64_t TakeDeviceWaitUs();

@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "compute_node/attention_strategy.h"
-#include "compute_node/decode_path.h"
+#include "compute_node/remote_session.h"
 #include "compute_node/remote_step.h"
 #include "transport/ladder.h"
 

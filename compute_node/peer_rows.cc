@@ -1,4 +1,4 @@
-#include "compute_node/decode_path.h"
+#include "compute_node/peer_rows.h"
 
 namespace lamina {
 
