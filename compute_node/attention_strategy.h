@@ -14,11 +14,9 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "compute_node/step_trace.h"
-#include "kernels/token_slab.h"
+#include "kernels/kv_cache.h"
 
 namespace lamina {
-
-class LocalKv;
 
 // One row of a step as attention sees it: the token at `position` of `sequence`.
 struct AttentionWork {
@@ -143,7 +141,7 @@ class AttentionStrategy {
     // Whether AttentionStep::StartQueries may be called.
     bool queries_first = false;
     // The cache of this node in which all KV is kept, borrowed; null if memory nodes hold the KV.
-    LocalKv* own_kv = nullptr;
+    KvCache* own_kv = nullptr;
   };
   virtual Capabilities capabilities() const = 0;
 

@@ -505,7 +505,7 @@ StepRunner::Rows StepRunner::Collect(const control::ComputeOrder& order, Failure
 }
 
 Status StepRunner::AppendDummy(const control::ComputeWork& work, StepId step) const {
-  LocalKv* const kv = attention_->capabilities().own_kv;
+  KvCache* const kv = attention_->capabilities().own_kv;
   if (kv == nullptr) return OkStatus();
   int64_t position = work.first_position();
   for (const control::KvPart& part : work.route()) {
@@ -523,7 +523,7 @@ Status StepRunner::Share(const control::ComputeWork& work, StepId step) const {
     if (part.shared_size() == 0) continue;
     if (part.shared_size() != work.first_position())
       return InternalError("the order's shared slots are not those of the tokens before");
-    LocalKv* const kv = attention_->capabilities().own_kv;
+    KvCache* const kv = attention_->capabilities().own_kv;
     if (kv == nullptr) continue;
     LAMINA_RETURN_IF_ERROR(
         kv->Share(SequenceId{work.sequence()},
