@@ -50,7 +50,7 @@ class LocalAttention final : public AttentionStrategy {
   void WhileWaiting(Clock::duration /*interval*/, std::function<void()> /*work*/) override {}
   void GiveUp() override {}
   std::vector<LostNode> TakeLostNodes() override { return {}; }
-  std::vector<ChosenPath> paths() const override { return {}; }
+  std::vector<DataPath> paths() const override { return {}; }
 
  private:
   class Step final : public AttentionStep {

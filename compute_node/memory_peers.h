@@ -26,7 +26,7 @@ class MemoryPeers {
       : ladder_(std::move(ladder)), peer_timeout_(peer_timeout) {}
 
   // Connects to one more memory node. Arguments and errors are those of MemoryPeer::Connect.
-  Status Connect(const MemoryPeerAddress& address, const WireShape& wire,
+  Status Connect(const MemoryNodeAddress& address, const WireShape& wire,
                  const DataPathOptions& options, Result<std::unique_ptr<DeviceLink>> link,
                  Deadline deadline);
 
@@ -65,7 +65,7 @@ class MemoryPeers {
   std::vector<LostNode> TakeLost();
   // The number of notifications that came twice since the last call.
   int64_t TakeStale();
-  std::vector<ChosenPath> paths() const;
+  std::vector<DataPath> paths() const;
 
  private:
   // How long a wait polls before it sleeps.
