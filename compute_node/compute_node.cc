@@ -83,12 +83,12 @@ ModelShare ShareOf(const ModelPart& part) {
 
 }  // namespace
 
-Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(const ConfigureCompute& request,
-                                                               int64_t kv_capacity_tokens,
-                                                               ComputeDevice& device,
-                                                               std::shared_ptr<Ladder> ladder,
-                                                               std::optional<SliceRange> slices,
-                                                               const std::atomic<bool>* cancelled) {
+Result<std::unique_ptr<AttentionStrategy>> MakeAttention(const ConfigureCompute& request,
+                                                         int64_t kv_capacity_tokens,
+                                                         ComputeDevice& device,
+                                                         std::shared_ptr<Ladder> ladder,
+                                                         std::optional<SliceRange> slices,
+                                                         const std::atomic<bool>* cancelled) {
   const AttentionSpec& spec = request.attention;
   const AttentionShape shape{spec.num_heads, spec.num_kv_heads, spec.head_dim, spec.scale,
                              spec.soft_cap};
@@ -97,7 +97,7 @@ Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(const ConfigureCo
     const KvShape kv{spec.num_layers, spec.num_kv_heads, spec.head_dim, spec.kv_dtype};
     LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LocalKv> store,
                             device.MakeKv(shape, kv, spec.windows, kv_capacity_tokens));
-    return std::unique_ptr<AttentionBackend>(
+    return std::unique_ptr<AttentionStrategy>(
         std::make_unique<LocalAttention>(std::move(store), num_batches));
   }
   if (request.session_token.size() != kSessionTokenBytes) {
@@ -131,7 +131,7 @@ Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(const ConfigureCo
   LAMINA_ASSIGN_OR_RETURN(
       std::unique_ptr<RemoteAttention> remote,
       RemoteAttention::Create(options, std::move(ladder), request.memory_nodes, device, deadline));
-  return std::unique_ptr<AttentionBackend>(std::move(remote));
+  return std::unique_ptr<AttentionStrategy>(std::move(remote));
 }
 
 Result<std::unique_ptr<ComputeNode>> ComputeNode::Create(const NodeOptions& options) {
@@ -388,7 +388,7 @@ Result<Configured> ComputeNode::Open(uint64_t connection, const ConfigureCompute
     LAMINA_ASSIGN_OR_RETURN(session->ladder, options_.open_ladder(FabricNames(request.fabrics)));
     if (request.modelled_link) session->ladder->Model(*request.modelled_link);
   }
-  Result<std::unique_ptr<AttentionBackend>> attention = MakeAttentionBackend(
+  Result<std::unique_ptr<AttentionStrategy>> attention = MakeAttention(
       request, request.local_kv_tokens, *device_, session->ladder, session->model->slices(),
       // While it connects there is no session that a stop would have to wait for.
       &departure_.asked());

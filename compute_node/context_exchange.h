@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/status.h"
-#include "compute_node/attention_backend.h"
+#include "compute_node/attention_strategy.h"
 #include "transport/ladder.h"
 #include "wire/lanes.h"
 
