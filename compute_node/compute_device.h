@@ -12,7 +12,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "base/worker_team.h"
-#include "compute_node/attention_backend.h"
+#include "compute_node/attention_strategy.h"
 #include "compute_node/device_link.h"
 #include "compute_node/weights.h"
 #include "kernels/attention.h"
@@ -118,12 +118,10 @@ class LocalKv {
   virtual Status Share(SequenceId sequence, std::span<const TokenSlot> slots, StepId step) = 0;
   virtual void Release(SequenceId sequence) = 0;
 
-  // Stores k and v of `rows` and computes their attention. Row i of q, k, v and out belongs to
-  // rows[i]. Rows of sequences in `failures` are skipped, and new failures are added to it. q, out:
-  // [rows, num_heads, head_dim], k, v: [rows, num_kv_heads, head_dim]; fp32, in the device's
-  // memory.
-  virtual void Attend(int layer, StepId step, std::span<const AttentionWork> rows, const float* q,
-                      const float* k, const float* v, float* out, Failures& failures) = 0;
+  // Stores k and v of `rows` and computes their attention. Row i of the values belongs to rows[i].
+  // Rows of sequences in `failures` are skipped, and new failures are added to it.
+  virtual void Attend(const AttentionValues& values, StepId step,
+                      std::span<const AttentionWork> rows, Failures& failures) = 0;
 };
 
 // A part of each of some rows of a value: elements [first, first + width) of each of `rows`. In a

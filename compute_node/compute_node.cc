@@ -90,8 +90,8 @@ ModelShare FromProto(const control::ModelShare& proto) {
           proto.rank()};
 }
 
-void AddPaths(const std::vector<AttentionBackend::ChosenPath>& paths, control::Configured& answer) {
-  for (const AttentionBackend::ChosenPath& path : paths) {
+void AddPaths(const std::vector<ChosenPath>& paths, control::Configured& answer) {
+  for (const ChosenPath& path : paths) {
     control::DataPath& told = *answer.add_paths();
     told.set_node_id(path.node.value);
     told.set_fabric(path.fabric);
@@ -102,10 +102,12 @@ void AddPaths(const std::vector<AttentionBackend::ChosenPath>& paths, control::C
 
 }  // namespace
 
-Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(
-    const control::ConfigureCompute& request, int64_t kv_capacity_tokens, ComputeDevice& device,
-    std::shared_ptr<Ladder> ladder, std::optional<SliceRange> slices,
-    const std::atomic<bool>* cancelled) {
+Result<std::unique_ptr<AttentionStrategy>> MakeAttention(const control::ConfigureCompute& request,
+                                                         int64_t kv_capacity_tokens,
+                                                         ComputeDevice& device,
+                                                         std::shared_ptr<Ladder> ladder,
+                                                         std::optional<SliceRange> slices,
+                                                         const std::atomic<bool>* cancelled) {
   const control::AttentionSpec& spec = request.attention();
   const AttentionShape shape{spec.num_heads(), spec.num_kv_heads(), spec.head_dim(), spec.scale(),
                              spec.soft_cap()};
@@ -116,7 +118,7 @@ Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(
     const KvShape kv{spec.num_layers(), spec.num_kv_heads(), spec.head_dim(), dtype};
     LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LocalKv> store,
                             device.MakeKv(shape, kv, windows, kv_capacity_tokens));
-    return std::unique_ptr<AttentionBackend>(
+    return std::unique_ptr<AttentionStrategy>(
         std::make_unique<LocalAttention>(std::move(store), num_batches));
   }
   if (request.session_token().size() != kSessionTokenBytes) {
@@ -159,7 +161,7 @@ Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(
   LAMINA_ASSIGN_OR_RETURN(
       std::unique_ptr<RemoteAttention> remote,
       RemoteAttention::Create(options, std::move(ladder), peers, device, deadline));
-  return std::unique_ptr<AttentionBackend>(std::move(remote));
+  return std::unique_ptr<AttentionStrategy>(std::move(remote));
 }
 
 Result<std::unique_ptr<ComputeNode>> ComputeNode::Create(const NodeOptions& options) {
@@ -429,7 +431,7 @@ Result<control::Configured> ComputeNode::Open(uint64_t connection,
       session->ladder->Model({std::chrono::nanoseconds(request.modelled_link().latency_ns()),
                               request.modelled_link().bytes_per_s()});
   }
-  Result<std::unique_ptr<AttentionBackend>> attention = MakeAttentionBackend(
+  Result<std::unique_ptr<AttentionStrategy>> attention = MakeAttention(
       request, request.local_kv_tokens(), *device_, session->ladder, session->model->slices(),
       // While it connects there is no session that a stop would have to wait for.
       &departure_.asked());

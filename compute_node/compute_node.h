@@ -92,12 +92,12 @@ class ComputeNode {
   Departure departure_{options_.drain_timeout};
 };
 
-// Makes the attention backend that a configuration asks for: with memory nodes that of
+// Makes the attention that a configuration asks for: with memory nodes that of
 // remote_attention.h, which uses `ladder` and keeps prefill KV for the layers of `slices`, the ones
 // that run here (nullopt: all); without memory nodes that of local_attention.h, with
 // `kv_capacity_tokens` token slots. Connecting to memory nodes ends soon after `cancelled`, if
 // there is one, becomes true.
-Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(
+Result<std::unique_ptr<AttentionStrategy>> MakeAttention(
     const control::ConfigureCompute& request, int64_t kv_capacity_tokens, ComputeDevice& device,
     std::shared_ptr<Ladder> ladder = nullptr, std::optional<SliceRange> slices = std::nullopt,
     const std::atomic<bool>* cancelled = nullptr);

@@ -202,8 +202,8 @@ int64_t ContextExchange::TakeStale() {
   return num_stale;
 }
 
-std::vector<AttentionBackend::ChosenPath> ContextExchange::paths() const {
-  std::vector<AttentionBackend::ChosenPath> paths;
+std::vector<ChosenPath> ContextExchange::paths() const {
+  std::vector<ChosenPath> paths;
   for (int i = 0; i < self_; ++i) paths.push_back(peers_[static_cast<size_t>(i)].path);
   return paths;
 }

@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/status.h"
-#include "compute_node/attention_backend.h"
+#include "compute_node/attention_strategy.h"
 #include "transport/ladder.h"
 #include "wire/lanes.h"
 
@@ -96,7 +96,7 @@ class ContextExchange {
   int64_t TakeStale();
 
   // How the nodes before this one in the list are reached.
-  std::vector<AttentionBackend::ChosenPath> paths() const;
+  std::vector<ChosenPath> paths() const;
 
  private:
   // Several, so that some may be late on a busy machine.
@@ -106,7 +106,7 @@ class ContextExchange {
     ContextPeerAddress address;
     // Null for this node itself, and for a node that has not connected yet.
     std::unique_ptr<Lanes> lanes;
-    AttentionBackend::ChosenPath path;
+    ChosenPath path;
     TimePoint heard{};      // when something came last
     TimePoint next_sign{};  // when it needs a sign of life from this node
   };

@@ -1,7 +1,6 @@
 #include "compute_node/memory_peer.h"
 
-#include <algorithm>
-#include <tuple>
+#include <utility>
 
 #include "base/host_memory.h"
 #include "base/log.h"
@@ -29,7 +28,7 @@ Result<std::unique_ptr<MemoryPeer>> MemoryPeer::Connect(const MemoryPeerAddress&
       static_cast<int64_t>(wire.memory_window_bytes() + wire.compute_window_bytes()),
       "messages of " + std::to_string(wire.max_rows) + " sequences in " +
           std::to_string(wire.num_batches) + " batches"));
-  std::unique_ptr<MemoryPeer> peer(new MemoryPeer(address, wire, options.hello.epoch));
+  std::unique_ptr<MemoryPeer> peer(new MemoryPeer(address, wire));
   EndpointOptions offered{wire.compute_window_bytes(), options.hello.Encode()};
   const bool asked_for = options.polling == "device";
   if (link.ok()) {
@@ -94,30 +93,14 @@ void MemoryPeer::Lose(const std::string& why) {
   why_ = why;
 }
 
-Status MemoryPeer::Post(MessageKind kind, int slot, const MessageHeader& header,
-                        size_t payload_bytes) {
-  LAMINA_RETURN_IF_ERROR(lanes_->Post(kind, static_cast<uint32_t>(slot), header, payload_bytes));
-  if (kind == MessageKind::kDecode) asked_[static_cast<size_t>(slot)] = header.reply_to == 0;
-  return OkStatus();
+int64_t MemoryPeer::TakeDeviceWaitUs() {
+  const int64_t waited_us = link_->waited_us();
+  return waited_us - std::exchange(device_waited_us_, waited_us);
 }
 
-Result<ReceivedMessage> MemoryPeer::TakeReply(int batch, StepId step, int layer) {
-  Forget(batch);
-  LAMINA_ASSIGN_OR_RETURN(const ReceivedMessage message,
-                          lanes_->Take(MessageKind::kReply, static_cast<uint32_t>(batch)));
-  const MessageHeader& header = message.header;
-  if (std::tuple(header.epoch, header.step, header.layer) !=
-      std::tuple(epoch_, step.value, static_cast<uint32_t>(layer))) {
-    return Corrupt("answered step " + std::to_string(header.step) + " layer " +
-                   std::to_string(header.layer) + " when step " + std::to_string(step.value) +
-                   " layer " + std::to_string(layer) + " was asked");
-  }
-  return message;
-}
-
-std::optional<int> MemoryPeer::FreePushSlot() const {
-  for (int slot = 0; slot < kPushSlots; ++slot) {
-    if (!lanes_->pushing(static_cast<uint32_t>(slot))) return slot;
+std::optional<uint32_t> MemoryPeer::FreePushSlot() const {
+  for (uint32_t slot = 0; slot < kPushSlots; ++slot) {
+    if (!lanes_->pushing(slot)) return slot;
   }
   return std::nullopt;
 }

@@ -1,9 +1,7 @@
-// A compute node's connection to one memory node: the lanes between the two, from whom a reply is
-// expected, how the two devices exchange messages themselves where they can, and, once the node is
-// lost, why.
+// A compute node's connection to one memory node: the lanes between the two, how the two devices
+// exchange messages themselves where they can, and, once the node is lost, why.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -11,7 +9,7 @@
 #include <string>
 
 #include "base/ids.h"
-#include "compute_node/attention_backend.h"
+#include "compute_node/attention_strategy.h"
 #include "compute_node/device_link.h"
 #include "transport/ladder.h"
 #include "wire/lanes.h"
@@ -51,7 +49,7 @@ class MemoryPeer {
   const MemoryPeerAddress& address() const { return address_; }
   const std::string& name() const { return address_.name; }
   const WireShape& wire() const { return wire_; }
-  const AttentionBackend::ChosenPath& path() const { return path_; }
+  const ChosenPath& path() const { return path_; }
   const std::string& peer_name() const { return lanes_->peer_name(); }
 
   bool lost() const { return lost_; }
@@ -60,37 +58,24 @@ class MemoryPeer {
   void Lose(const std::string& why);
 
   // The link by which the two devices exchange decode messages themselves; nullptr if decode
-  // messages go through the calls below.
+  // messages go over lanes().
   DeviceLink* link() const { return is_linked_ ? link_.get() : nullptr; }
 
-  // A message to the node: the caller fills the payload, then posts it. The slot is a batch, or for
-  // kPush one that FreePushSlot returned. With WireShape::overlap a decode message has two parts:
-  // kQueries, which is posted first, and kDecode. Returns kTryAgain if there is no room now; the
-  // caller polls and then posts again. Other errors mean that the node is lost. The reply to
-  // kDecode will come here, or to the compute node that header.reply_to names. REQUIRES: for decode
-  // messages, not asked(batch).
-  std::span<std::byte> payload(MessageKind kind, int slot) {
-    return lanes_->payload(kind, static_cast<uint32_t>(slot));
-  }
-  Status Post(MessageKind kind, int slot, const MessageHeader& header, size_t payload_bytes);
+  // Whether a device has written messages that this host has still to post. False if the node is
+  // lost.
+  bool carries() const { return is_linked_ && !lost_ && link_->carries(); }
+  // How long the node's replies have been waited for by this node's device since the last call.
+  // REQUIRES: link() is not null.
+  int64_t TakeDeviceWaitUs();
 
-  // Expects the reply to a message that another compute node has posted.
-  void ExpectReply(int batch) { asked_[static_cast<size_t>(batch)] = true; }
-  // Whether a reply is expected that was not taken yet.
-  bool asked(int batch) const { return asked_[static_cast<size_t>(batch)]; }
-  // Whether a reply is in the window that was not taken yet.
-  bool replied(int batch) const {
-    return lanes_->arrived(MessageKind::kReply, static_cast<uint32_t>(batch));
-  }
-  // Takes the reply, which is then no longer asked(). Borrowed until the node is asked for the
-  // batch again, by whichever compute node. kCorrupt if the message is damaged or does not answer
-  // that of `step` and `layer`. REQUIRES: replied(batch).
-  Result<ReceivedMessage> TakeReply(int batch, StepId step, int layer);
-  // No reply is expected any more.
-  void Forget(int batch) { asked_[static_cast<size_t>(batch)] = false; }
+  // The lanes to and from the node. A slot is a batch, or for kPush one that FreePushSlot returned.
+  // With WireShape::overlap a decode message has two parts: kQueries, which is posted first, and
+  // kDecode. The reply to kDecode comes here, or to the compute node that header.reply_to names.
+  // REQUIRES: a decode message is posted only when the reply to the slot's last one was taken.
+  Lanes& lanes() { return *lanes_; }
 
   // A slot whose last push is stored.
-  std::optional<int> FreePushSlot() const;
+  std::optional<uint32_t> FreePushSlot() const;
   bool pushing() const;  // whether a push is not stored yet
 
   // Takes what has come and lets the link post its messages; returns whether anything happened.
@@ -99,8 +84,8 @@ class MemoryPeer {
   int64_t TakeStale() { return lanes_->TakeStale(); }
 
  private:
-  MemoryPeer(const MemoryPeerAddress& address, const WireShape& wire, uint64_t epoch)
-      : address_(address), wire_(wire), epoch_(epoch) {}
+  MemoryPeer(const MemoryPeerAddress& address, const WireShape& wire)
+      : address_(address), wire_(wire) {}
   // Takes a notification; false if a memory node has no reason to send it.
   bool Understands(const Notification& notification);
   // Joins the link with the memory node's device. kUnimplemented says why it is not used.
@@ -109,14 +94,13 @@ class MemoryPeer {
 
   const MemoryPeerAddress address_;
   const WireShape wire_;
-  const uint64_t epoch_;
   std::unique_ptr<DeviceLink> link_;
   // Declared after the link, whose memory its connection uses, so that it is destroyed first.
   std::unique_ptr<Lanes> lanes_;
   std::optional<bool> link_answer_;  // of the memory node to kLink
   bool is_linked_ = false;
-  AttentionBackend::ChosenPath path_;
-  std::array<bool, kMaxBatches> asked_{};
+  int64_t device_waited_us_ = 0;  // the part of the link's waited_us that was taken
+  ChosenPath path_;
   bool lost_ = false;
   std::string why_;
 };

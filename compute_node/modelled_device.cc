@@ -159,9 +159,9 @@ class ModelledKv final : public LocalKv {
   Status Share(SequenceId, std::span<const TokenSlot>, StepId) override { return OkStatus(); }
   void Release(SequenceId) override {}
 
-  void Attend(int layer, StepId, std::span<const AttentionWork> rows, const float*, const float*,
-              const float*, float*, Failures& failures) override {
-    const int64_t window = windows_.empty() ? 0 : windows_[static_cast<size_t>(layer)];
+  void Attend(const AttentionValues& values, StepId, std::span<const AttentionWork> rows,
+              Failures& failures) override {
+    const int64_t window = windows_.empty() ? 0 : windows_[static_cast<size_t>(values.layer)];
     AttentionLoad load;
     for (size_t i = 0; i < rows.size();) {
       size_t end = i + 1;  // rows [i, end) are one sequence's, in order of position

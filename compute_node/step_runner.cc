@@ -45,7 +45,7 @@ void AddLostPeer(const LostNode& lost, control::StepResult& result) {
 
 Result<std::unique_ptr<StepRunner>> StepRunner::Create(const LoadedModel& model,
                                                        const control::Limits& limits,
-                                                       std::unique_ptr<AttentionBackend> attention,
+                                                       std::unique_ptr<AttentionStrategy> attention,
                                                        ComputeDevice& device) {
   std::unique_ptr<StepRunner> runner(new StepRunner(model, limits, std::move(attention), device));
   for (Batch& batch : runner->batches_) {
@@ -56,13 +56,13 @@ Result<std::unique_ptr<StepRunner>> StepRunner::Create(const LoadedModel& model,
 }
 
 StepRunner::StepRunner(const LoadedModel& model, const control::Limits& limits,
-                       std::unique_ptr<AttentionBackend> attention, ComputeDevice& device)
+                       std::unique_ptr<AttentionStrategy> attention, ComputeDevice& device)
     : model_(model),
       limits_(limits),
       attention_(std::move(attention)),
       device_(device),
       batches_(static_cast<size_t>(std::max(limits.num_batches(), 1))) {
-  attention_->TraceTo(&trace_);
+  attention_->TraceTo(trace_);
 }
 
 // A rank that waits for a lost memory node is late itself, but not lost. It may wait for each of
@@ -106,7 +106,7 @@ Status StepRunner::Begin(const control::ComputeOrder& order) {
   const std::vector<AttentionWork>& rows = batch.rows.attention;
   batch.first_prefill =
       static_cast<size_t>(std::ranges::find_if(rows, &AttentionWork::prefill) - rows.begin());
-  attention_->BeginStep(number, StepId{order.step()}, rows);
+  batch.attention = &attention_->Begin({order.batch(), StepId{order.step()}, rows});
   batch.slices->Begin(batch.rows.tokens, batch.rows.positions);
   batch.has_context = batch.sent_queries = false;
   if (sums_ != nullptr) sums_->Forget(number);
@@ -174,7 +174,7 @@ bool StepRunner::Ready(int number) {
     }
     batch.has_context = true;
   }
-  return attention_->Finish(number);
+  return batch.attention->Finish();
 }
 
 Status StepRunner::TakeContext(int number) {
@@ -198,7 +198,8 @@ Status StepRunner::TakeContext(int number) {
   for (int i = 0; i < state->asked_size() && i < state->posted_ns_size(); ++i)
     asked.push_back({NodeId{state->asked(i)}, state->posted_ns(i), state->clock() == ClockId()});
   const Op& attention = AttentionBefore(k);
-  attention_->Expect(number, attention.layer, batch.slices->value(attention.output), asked);
+  batch.attention->transfer()->Expect(attention.layer, batch.slices->value(attention.output),
+                                      asked);
   trace_.Ran(StepWork::kTake, Traced(number, attention.layer), start_ns);
   return OkStatus();
 }
@@ -206,6 +207,12 @@ Status StepRunner::TakeContext(int number) {
 const Op& StepRunner::AttentionBefore(int slice) const {
   return model_.sliced.attentions[static_cast<size_t>(
       model_.sliced.slices[static_cast<size_t>(slice - 1)].attention)];
+}
+
+AttentionValues StepRunner::ValuesOf(const Batch& batch, const Slice& slice, const Op& attention) {
+  SliceRunner& slices = *batch.slices;
+  return {attention.layer, slices.value(slice.q), slices.value(slice.k), slices.value(slice.v),
+          slices.value(attention.output)};
 }
 
 bool StepRunner::RunSlice(int number) {
@@ -244,13 +251,13 @@ void StepRunner::RunToAttention(int number) {
   const int k = batch.next_slice;
   const Slice& slice = model_.sliced.slices[static_cast<size_t>(k)];
   const Op& attention = AttentionBefore(k + 1);
-  if (attention_->takes_queries_first() && !batch.sent_queries) {
+  if (attention_->capabilities().queries_first && !batch.sent_queries) {
     const int64_t start_ns = trace_.Now();
     const Op* const sum = batch.slices->RunToQueries(k);
     const int64_t has_q_ns = trace_.Ran(StepWork::kSlice, Traced(number, k), start_ns);
     if (sum != nullptr) return Reduce(number, *sum);
     const NodeId taker = RunsHere(number, k + 1) ? NodeId{} : others_->node(NodeOf(number, k + 1));
-    attention_->StartQueries(taker, number, attention.layer, batch.slices->value(slice.q));
+    batch.attention->StartQueries(attention.layer, batch.slices->value(slice.q), taker);
     trace_.Ran(StepWork::kPost, Traced(number, attention.layer), has_q_ns);
     batch.sent_queries = true;
   }
@@ -259,9 +266,7 @@ void StepRunner::RunToAttention(int number) {
   batch.sent_queries = false;
   ++batch.next_slice;
   if (!RunsHere(number, k + 1)) return PassOn(number, k, ran_ns);
-  attention_->Start(number, attention.layer, batch.slices->value(slice.q),
-                    batch.slices->value(slice.k), batch.slices->value(slice.v),
-                    batch.slices->value(attention.output));
+  batch.attention->Start(ValuesOf(batch, slice, attention));
   trace_.Ran(StepWork::kPost, Traced(number, attention.layer), ran_ns);
 }
 
@@ -276,7 +281,7 @@ void StepRunner::Reduce(int number, const Op& op) {
     trace_.Ran(StepWork::kPost, Traced(number, batch.next_slice), start_ns);
     return;
   }
-  attention_->AwaitPushes(number);
+  batch.attention->transfer()->AwaitPushes();
   Account(number);
   TellTimes(number);
   control::StepResult so_far = batch.result;
@@ -319,9 +324,7 @@ void StepRunner::PassOn(int number, int k, int64_t ran_ns) {
   const Op& attention = AttentionBefore(k + 1);
   const int to = NodeOf(number, k + 1);
   const std::span<const AskedNode> asked =
-      attention_->StartFor(others_->node(to), number, attention.layer, batch.slices->value(slice.q),
-                           batch.slices->value(slice.k), batch.slices->value(slice.v),
-                           batch.slices->value(attention.output));
+      batch.attention->transfer()->StartFor(others_->node(to), ValuesOf(batch, slice, attention));
   control::StepState state;
   state.set_clock(ClockId());
   for (const AskedNode& node : asked) {
@@ -352,7 +355,7 @@ void StepRunner::PassOn(int number, int k, int64_t ran_ns) {
 
 void StepRunner::Leave(int number) {
   Batch& batch = batches_[static_cast<size_t>(number)];
-  attention_->EndStep(number);
+  batch.attention->End();
   batch.under_way = false;
   --num_under_way_;
 }
@@ -372,10 +375,11 @@ void StepRunner::TellTimes(int number) {
 void StepRunner::Account(int number) {
   Batch& batch = batches_[static_cast<size_t>(number)];
   control::StepResult& result = batch.result;
-  batch.failures.insert(attention_->failures(number).begin(), attention_->failures(number).end());
+  const Failures& failures = batch.attention->failures();
+  batch.failures.insert(failures.begin(), failures.end());
   for (const LostNode& lost : attention_->TakeLostNodes()) AddLostPeer(lost, result);
-  const AttentionBackend::Traffic now = attention_->traffic(number),
-                                  before = std::exchange(batch.counted, now);
+  const AttentionTraffic now = batch.attention->traffic(),
+                         before = std::exchange(batch.counted, now);
   result.set_attention_wait_us(result.attention_wait_us() + now.wait_us - before.wait_us);
   result.set_bytes_to_memory(result.bytes_to_memory() + now.sent_bytes - before.sent_bytes);
   result.set_bytes_from_memory(result.bytes_from_memory() + now.received_bytes -
@@ -387,7 +391,7 @@ void StepRunner::Account(int number) {
 
 control::StepResult StepRunner::End(int number) {
   Batch& batch = batches_[static_cast<size_t>(number)];
-  if (others_ != nullptr) attention_->AwaitPushes(number);
+  if (others_ != nullptr) batch.attention->transfer()->AwaitPushes();
   Account(number);
   for (const int row : batch.rows.sampled) {
     const SequenceId sequence = batch.rows.attention[static_cast<size_t>(row)].sequence;
@@ -501,11 +505,13 @@ StepRunner::Rows StepRunner::Collect(const control::ComputeOrder& order, Failure
 }
 
 Status StepRunner::AppendDummy(const control::ComputeWork& work, StepId step) const {
+  LocalKv* const kv = attention_->capabilities().own_kv;
+  if (kv == nullptr) return OkStatus();
   int64_t position = work.first_position();
   for (const control::KvPart& part : work.route()) {
-    LAMINA_RETURN_IF_ERROR(attention_->AppendDummy(
-        SequenceId{work.sequence()}, position,
-        {part.slots().data(), static_cast<size_t>(part.slots_size())}, step));
+    LAMINA_RETURN_IF_ERROR(
+        kv->AppendDummy(SequenceId{work.sequence()}, position,
+                        {part.slots().data(), static_cast<size_t>(part.slots_size())}, step));
     position += part.slots_size();
   }
   return OkStatus();
@@ -517,9 +523,11 @@ Status StepRunner::Share(const control::ComputeWork& work, StepId step) const {
     if (part.shared_size() == 0) continue;
     if (part.shared_size() != work.first_position())
       return InternalError("the order's shared slots are not those of the tokens before");
+    LocalKv* const kv = attention_->capabilities().own_kv;
+    if (kv == nullptr) continue;
     LAMINA_RETURN_IF_ERROR(
-        attention_->Share(SequenceId{work.sequence()},
-                          {part.shared().data(), static_cast<size_t>(part.shared_size())}, step));
+        kv->Share(SequenceId{work.sequence()},
+                  {part.shared().data(), static_cast<size_t>(part.shared_size())}, step));
   }
   return OkStatus();
 }

@@ -19,7 +19,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "compute_node/all_reduce.h"
-#include "compute_node/attention_backend.h"
+#include "compute_node/attention_strategy.h"
 #include "compute_node/compute_device.h"
 #include "compute_node/context_exchange.h"
 #include "compute_node/step_trace.h"
@@ -35,7 +35,7 @@ class StepRunner {
   // device's memory; kUnimplemented if the device cannot run an operator of the model.
   static Result<std::unique_ptr<StepRunner>> Create(const LoadedModel& model,
                                                     const control::Limits& limits,
-                                                    std::unique_ptr<AttentionBackend> attention,
+                                                    std::unique_ptr<AttentionStrategy> attention,
                                                     ComputeDevice& device);
 
   // Makes devices end their waits for memory nodes early: freeing memory of a device waits for what
@@ -49,7 +49,7 @@ class StepRunner {
   Status Begin(const control::ComputeOrder& order);
 
   // Makes this one of several compute nodes. Contexts and partial sums travel in `wire_dtype`.
-  // REQUIRES: no step was begun.
+  // REQUIRES: no step was begun, and memory nodes hold the KV.
   void JoinOthers(std::unique_ptr<ContextExchange> others, DType wire_dtype);
 
   bool idle() const { return num_under_way_ == 0; }
@@ -72,7 +72,7 @@ class StepRunner {
 
  private:
   StepRunner(const LoadedModel& model, const control::Limits& limits,
-             std::unique_ptr<AttentionBackend> attention, ComputeDevice& device);
+             std::unique_ptr<AttentionStrategy> attention, ComputeDevice& device);
 
   struct Sequence {
     std::vector<TokenId> tokens;  // prompt, then what was generated
@@ -87,15 +87,16 @@ class StepRunner {
   };
   struct Batch {
     std::unique_ptr<SliceRunner> slices;
+    AttentionStep* attention = nullptr;  // of the step under way
     bool under_way = false;
     bool rotates = false;
-    bool has_context = false;           // for next_slice, if the slice before it ran elsewhere
-    TimePoint waits_since{};            // when waiting for that context began
-    int next_slice = 0;                 // the next one that runs here, or the one that is run
-    bool sent_queries = false;          // q of next_slice has been sent, k and v have not
-    size_t num_rows = 0;                // of next_slice; fewer in the last slice
-    size_t first_prefill = 0;           // rows[first_prefill..] are prefill
-    AttentionBackend::Traffic counted;  // the part of the traffic that is in `result` already
+    bool has_context = false;   // for next_slice, if the slice before it ran elsewhere
+    TimePoint waits_since{};    // when waiting for that context began
+    int next_slice = 0;         // the next one that runs here, or the one that is run
+    bool sent_queries = false;  // q of next_slice has been sent, k and v have not
+    size_t num_rows = 0;        // of next_slice; fewer in the last slice
+    size_t first_prefill = 0;   // rows[first_prefill..] are prefill
+    AttentionTraffic counted;   // the part of the traffic that is in `result` already
     Rows rows;
     Failures failures;
     control::StepResult result;
@@ -108,7 +109,8 @@ class StepRunner {
   void UpdateSequences(const control::ComputeOrder& order);
   Rows Collect(const control::ComputeOrder& order, Failures& failures) const;
   Status Check(const control::ComputeWork& work) const;
-  // Takes the place of AddRows for work with made-up K and V.
+  // Takes the place of AddRows for work with made-up K and V. Like Share, it does nothing if memory
+  // nodes hold the KV.
   Status AppendDummy(const control::ComputeWork& work, StepId step) const;
   Status Share(const control::ComputeWork& work, StepId step) const;
   static void AddRows(const control::ComputeWork& work, Rows& rows);
@@ -119,6 +121,8 @@ class StepRunner {
     return others_ == nullptr || NodeOf(number, slice) == others_->self();
   }
   const Op& AttentionBefore(int slice) const;
+  // The values of the attention behind a slice that has run.
+  static AttentionValues ValuesOf(const Batch& batch, const Slice& slice, const Op& attention);
   // The batch that is to run next; -1 if none is ready.
   int NextReady();
   // Whether everything that the batch's next slice needs is here. Takes what has come for it.
@@ -153,7 +157,7 @@ class StepRunner {
   const LoadedModel& model_;
   const control::Limits limits_;
   StepTrace trace_;
-  std::unique_ptr<AttentionBackend> attention_;
+  std::unique_ptr<AttentionStrategy> attention_;
   ComputeDevice& device_;
   DType wire_dtype_ = DType::kF32;           // of contexts and partial sums
   std::unique_ptr<ContextExchange> others_;  // null: this is the only compute node

@@ -28,12 +28,12 @@ class CudaKv final : public LocalKv {
     return cache_->Share(sequence, slots, step);
   }
   void Release(SequenceId sequence) override { cache_->Release(sequence); }
-  void Attend(int layer, StepId step, std::span<const AttentionWork> rows, const float* q,
-              const float* k, const float* v, float* out, Failures& failures) override;
+  void Attend(const AttentionValues& values, StepId step, std::span<const AttentionWork> rows,
+              Failures& failures) override;
 
  private:
-  void Write(int layer, StepId step, std::span<const AttentionWork> rows, const float* k,
-             const float* v, Failures& failures);
+  void Write(const AttentionValues& values, StepId step, std::span<const AttentionWork> rows,
+             Failures& failures);
 
   const AttentionShape shape_;
   const std::vector<int64_t> windows_;  // by layer; see ComputeDevice::MakeKv

@@ -116,10 +116,12 @@ class CudaAheadAttentionTest : public ::testing::TestWithParam<bool> {
     return buffer;
   }
 
+  DeviceLane& Lane(int batch) { return link_->lane(static_cast<uint32_t>(batch)); }
+
   void AwaitFetched(int batch) {
     const Deadline deadline = Deadline::After(seconds(60));
-    while (!link_->fetched(batch) && !deadline.Passed()) CarryOn();
-    ASSERT_TRUE(link_->fetched(batch));
+    while (!Lane(batch).fetched() && !deadline.Passed()) CarryOn();
+    ASSERT_TRUE(Lane(batch).fetched());
   }
 
   // What one batch asks for in a step: rows of sequences, each with a new token.
@@ -171,20 +173,20 @@ class CudaAheadAttentionTest : public ::testing::TestWithParam<bool> {
         PackedParts{step.device_q[i].as<float>(), q, wire_.wire_dtype},
         PackedParts{step.device_k[i].as<float>(), kv, wire_.kv_dtype},
         PackedParts{step.device_v[i].as<float>(), kv, wire_.kv_dtype}};
-    link_->Post(step.batch, AboutMessage(step.id, step.sequences.size(), step.sequences.size()),
-                message);
+    Lane(step.batch)
+        .Post(AboutMessage(step.id, step.sequences.size(), step.sequences.size()), message);
   }
   void Take(Step& step, int layer) {
     const auto i = static_cast<size_t>(layer);
-    while (link_->carries(step.batch)) CarryOn();
-    link_->Await(step.batch, ahead_of_replies_);
-    if (!ahead_of_replies_ || layer == kLayers - 1) link_->Fetch(step.batch, 0);
+    while (Lane(step.batch).carries()) CarryOn();
+    Lane(step.batch).Await(ahead_of_replies_);
+    if (!ahead_of_replies_ || layer == kLayers - 1) Lane(step.batch).Fetch(0);
     if (!ahead_of_replies_) AwaitFetched(step.batch);
-    link_->Unpack(step.batch, 0, wire_.wire_dtype, {step.rows, kQ, 0, kQ}, step.out[i].as<float>());
+    Lane(step.batch).Unpack(0, wire_.wire_dtype, {step.rows, kQ, 0, kQ}, step.out[i].as<float>());
   }
   void Check(const Step& step) {
     AwaitFetched(step.batch);
-    ASSERT_TRUE(link_->outcome(step.batch).ok()) << link_->outcome(step.batch);
+    ASSERT_TRUE(Lane(step.batch).outcome().ok()) << Lane(step.batch).outcome();
     for (int layer = 0; layer < kLayers; ++layer) {
       const auto i = static_cast<size_t>(layer);
       std::vector<float> expected(step.sequences.size() * kQ), got(expected.size());
@@ -291,8 +293,8 @@ TEST_P(CudaAheadAttentionTest, ARefusedStepIsAnsweredWithItsReason) {
   step.batch = 1;
   for (int layer = 0; layer < kLayers; ++layer) Ask(step, layer);
   AwaitFetched(1);
-  EXPECT_EQ(link_->outcome(1).code(), StatusCode::kCorrupt);
-  EXPECT_EQ(link_->outcome(1).message(), "sequence 5 has other tokens");
+  EXPECT_EQ(Lane(1).outcome().code(), StatusCode::kCorrupt);
+  EXPECT_EQ(Lane(1).outcome().message(), "sequence 5 has other tokens");
   step.batch = 0;
   for (int layer = 0; layer < kLayers; ++layer) Ask(step, layer);
   Check(step);
@@ -303,12 +305,12 @@ TEST_P(CudaAheadAttentionTest, AMessageAboutAnotherStepIsNotAnswered) {
   Step step = Begin(0, {1});
   ++step.id;
   Ask(step, 0);
-  link_->Fetch(0, 0);
+  Lane(0).Fetch(0);
   const Deadline deadline = Deadline::After(seconds(20));
   while (!ahead_->gave_up() && !deadline.Passed()) CarryOn();
   EXPECT_TRUE(ahead_->gave_up());
   AwaitFetched(0);
-  EXPECT_EQ(link_->outcome(0).code(), StatusCode::kTimeout);
+  EXPECT_EQ(Lane(0).outcome().code(), StatusCode::kTimeout);
 }
 
 TEST_P(CudaAheadAttentionTest, AMemoryNodeThatIsGoneIsNotWaitedForLongerThanTheLimit) {
@@ -321,7 +323,7 @@ TEST_P(CudaAheadAttentionTest, AMemoryNodeThatIsGoneIsNotWaitedForLongerThanTheL
   const TimePoint start = Clock::now();
   for (int layer = 0; layer < kLayers; ++layer) Ask(step, layer);
   AwaitFetched(0);
-  EXPECT_EQ(link_->outcome(0).code(), StatusCode::kTimeout);
+  EXPECT_EQ(Lane(0).outcome().code(), StatusCode::kTimeout);
   EXPECT_LT(Clock::now() - start, seconds(10));
   lengths_.clear();
   memory_->Release(SequenceId{1});
