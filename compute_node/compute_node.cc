@@ -9,12 +9,14 @@
 #include <filesystem>
 #include <limits>
 
+#include "base/backoff.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "compute_node/local_attention.h"
 #include "compute_node/make_compute_device.h"
 #include "compute_node/remote_attention.h"
 #include "compute_node/step_context.h"
+#include "transport/posix.h"
 #include "transport/secret_file.h"
 #include "transport/tls_context.h"
 
@@ -24,6 +26,8 @@ namespace {
 // Of the control channel; then slices have their turn, whoever floods the other.
 constexpr int kEventsPerTurn = 64;
 constexpr auto kConnectTimeout = std::chrono::seconds(20);
+// The longest sleep of the loop.
+constexpr auto kHouseKeeping = std::chrono::seconds(1);
 constexpr auto kProgressInterval = milliseconds(200);
 constexpr auto kLinger = std::chrono::seconds(1);
 constexpr auto kKeepModel = std::chrono::seconds(60);
@@ -100,27 +104,22 @@ void AddPaths(const std::vector<ChosenPath>& paths, control::Configured& answer)
   }
 }
 
-}  // namespace
+AttentionShape ShapeOf(const control::AttentionSpec& spec) {
+  return {spec.num_heads(), spec.num_kv_heads(), spec.head_dim(), spec.scale(), spec.soft_cap()};
+}
 
-Result<std::unique_ptr<AttentionStrategy>> MakeAttention(const control::ConfigureCompute& request,
-                                                         int64_t kv_capacity_tokens,
-                                                         ComputeDevice& device,
-                                                         std::shared_ptr<Ladder> ladder,
-                                                         std::optional<SliceRange> slices,
-                                                         const std::atomic<bool>* cancelled) {
+std::vector<int64_t> WindowsOf(const control::AttentionSpec& spec) {
+  return {spec.windows().begin(), spec.windows().end()};
+}
+
+// Begins to connect to the memory nodes that a configuration names. Prefill KV is kept for the
+// layers of `slices`, those that run here.
+Result<ConnectingAttention> StartRemoteAttention(const control::ConfigureCompute& request,
+                                                 ComputeDevice& device,
+                                                 std::shared_ptr<Ladder> ladder,
+                                                 SliceRange slices) {
   const control::AttentionSpec& spec = request.attention();
-  const AttentionShape shape{spec.num_heads(), spec.num_kv_heads(), spec.head_dim(), spec.scale(),
-                             spec.soft_cap()};
-  const std::vector<int64_t> windows(spec.windows().begin(), spec.windows().end());
-  const DType dtype = FromProto(spec.kv_dtype());
   const int num_batches = std::max(request.limits().num_batches(), 1);
-  if (request.memory_nodes().empty()) {
-    const KvShape kv{spec.num_layers(), spec.num_kv_heads(), spec.head_dim(), dtype};
-    LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LocalKv> store,
-                            device.MakeKv(shape, kv, windows, kv_capacity_tokens));
-    return std::unique_ptr<AttentionStrategy>(
-        std::make_unique<LocalAttention>(std::move(store), num_batches));
-  }
   if (request.session_token().size() != kSessionTokenBytes) {
     return InvalidArgument("session token of " + std::to_string(request.session_token().size()) +
                            " bytes, expected " + std::to_string(kSessionTokenBytes));
@@ -131,18 +130,18 @@ Result<std::unique_ptr<AttentionStrategy>> MakeAttention(const control::Configur
   options.payload_checksum = request.payload_checksum();
   if (!request.polling().empty()) options.polling = request.polling();
   options.self = NodeId{request.node_id()};
-  options.attention = shape;
+  options.attention = ShapeOf(spec);
   options.wire = {spec.num_heads(),
                   spec.num_kv_heads(),
                   spec.head_dim(),
-                  dtype,
+                  FromProto(spec.kv_dtype()),
                   request.limits().max_num_seqs(),
                   num_batches,
                   FromProto(spec.wire_dtype()),
                   request.overlap()};
   options.num_layers = spec.num_layers();
-  options.windows = windows;
-  if (slices) options.own_layers = {slices->first, std::min(slices->end, spec.num_layers())};
+  options.windows = WindowsOf(spec);
+  options.own_layers = {slices.first, std::min(slices.end, spec.num_layers())};
   options.prefill_cache_tokens =
       num_batches * (request.limits().max_model_len() + request.limits().max_num_batched_tokens());
   options.peer_timeout = milliseconds(request.limits().peer_timeout_ms());
@@ -156,12 +155,21 @@ Result<std::unique_ptr<AttentionStrategy>> MakeAttention(const control::Configur
     peers.push_back({NodeId{peer.node_id()}, peer.node_name(), peer.offers(),
                      NodeId{peer.group_id()}, peer.first_kv_head(), peer.num_kv_heads()});
   }
-  Deadline deadline = Deadline::After(kConnectTimeout);
-  if (cancelled != nullptr) deadline = deadline.Unless(*cancelled);
-  LAMINA_ASSIGN_OR_RETURN(
-      std::unique_ptr<RemoteAttention> remote,
-      RemoteAttention::Create(options, std::move(ladder), peers, device, deadline));
-  return std::unique_ptr<AttentionStrategy>(std::move(remote));
+  return RemoteAttention::StartConnect(options, std::move(ladder), peers, device,
+                                       Deadline::After(kConnectTimeout));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<AttentionStrategy>> MakeLocalAttention(
+    const control::ConfigureCompute& request, int64_t kv_capacity_tokens, ComputeDevice& device) {
+  const control::AttentionSpec& spec = request.attention();
+  const KvShape kv{spec.num_layers(), spec.num_kv_heads(), spec.head_dim(),
+                   FromProto(spec.kv_dtype())};
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LocalKv> store,
+                          device.MakeKv(ShapeOf(spec), kv, WindowsOf(spec), kv_capacity_tokens));
+  return std::unique_ptr<AttentionStrategy>(std::make_unique<LocalAttention>(
+      std::move(store), std::max(request.limits().num_batches(), 1)));
 }
 
 Result<std::unique_ptr<ComputeNode>> ComputeNode::Create(const NodeOptions& options) {
@@ -170,7 +178,7 @@ Result<std::unique_ptr<ComputeNode>> ComputeNode::Create(const NodeOptions& opti
   LAMINA_ASSIGN_OR_RETURN(greeting.tls, TlsContext::Load(options.tls));
   std::unique_ptr<ComputeNode> node(new ComputeNode(options));
   LAMINA_ASSIGN_OR_RETURN(node->device_, MakeComputeDevice(options.device, node->team_));
-  LAMINA_ASSIGN_OR_RETURN(node->control_, ControlServer::Create(options.listen, greeting));
+  LAMINA_ASSIGN_OR_RETURN(node->control_, options.open_control(options.listen, greeting));
   return node;
 }
 
@@ -188,58 +196,94 @@ void ComputeNode::Leave() {
   if (departure_.Ask()) stop_wake_.Signal();
 }
 
-// Runs slices of the steps that are under way; sleeps if there is nothing to do. What was posted
-// last to another compute node may need polls to go out.
-void ComputeNode::Work(Backoff& backoff) {
-  const bool under_way = session_ != nullptr && !session_->runner->idle();
-  if (under_way) last_under_way_ = Clock::now();
-  if (!under_way && (session_ == nullptr || !session_->runner->among_several() ||
-                     Clock::now() > last_under_way_ + kLinger)) {
-    std::array<pollfd, 2> polls = {pollfd{control_->fd(), POLLIN, 0},
-                                   pollfd{stop_wake_.fd(), POLLIN, 0}};
-    poll(polls.data(), polls.size(), 1000);
-    if (session_ == nullptr && model_.loaded != nullptr &&
-        Clock::now() > model_.used_last + kKeepModel)
-      model_ = {};
-    return;
-  }
-  std::vector<control::StepResult> results;
-  if (session_->runner->Advance(results)) {
-    backoff.Reset();
-    for (const control::StepResult& result : results)
-      Send(session_->connection, control::STEP_RESULT, result);
-  } else if (backoff.Idle()) {
-    session_->runner->Sleep(std::array{control_->fd(), stop_wake_.fd()});
-  }
-}
-
 bool ComputeNode::Run() {
   team_.PinOwner();
   Backoff backoff(PollingPatience(options_.device));
-  for (int events = 0; !departure_.IsDue(session_ != nullptr, stop_wake_);) {
-    std::optional<ControlEvent> event;
-    if (events < kEventsPerTurn) event = control_->TryPop();
-    events = event ? events + 1 : 0;
-    if (!event) {
-      Work(backoff);
-      continue;
-    }
+  while (!departure_.IsDue(session_ != nullptr, stop_wake_)) {
+    const TimePoint now = Clock::now();
+    if (Turn(now))
+      backoff.Reset();
+    else if (!RunsSteps(now) || backoff.Idle())
+      Sleep(now);
+  }
+  // While it connects there is no session that a stop would have to wait for.
+  if (opening_ != nullptr) EndOpening(TryAgain("this node was asked to leave"));
+  return session_ == nullptr;
+}
+
+bool ComputeNode::Turn(TimePoint now) {
+  bool busy = HandleControl();
+  if (opening_ != nullptr) busy |= ContinueOpening();
+  if (session_ != nullptr && session_->joining) busy |= ContinueJoining();
+  if (session_ != nullptr && !session_->runner->idle()) last_under_way_ = now;
+  if (RunsSteps(now)) busy |= Advance();
+  if (session_ == nullptr && opening_ == nullptr && model_.loaded != nullptr &&
+      now > model_.used_last + kKeepModel)
+    model_ = {};
+  return busy;
+}
+
+// What was posted last to another compute node may need polls to go out.
+bool ComputeNode::RunsSteps(TimePoint now) const {
+  if (session_ == nullptr) return false;
+  return !session_->runner->idle() ||
+         (session_->runner->among_several() && now <= last_under_way_ + kLinger);
+}
+
+bool ComputeNode::Advance() {
+  std::vector<control::StepResult> results;
+  if (!session_->runner->Advance(results)) return false;
+  for (const control::StepResult& result : results)
+    Send(session_->connection, control::STEP_RESULT, result);
+  return true;
+}
+
+TimePoint ComputeNode::wake_at(TimePoint now) const {
+  const TimePoint latest = now + kHouseKeeping;
+  if (opening_ != nullptr) return std::min(latest, opening_->attention->wake_at());
+  if (session_ != nullptr && session_->joining)
+    return std::min(latest, session_->joining->wake_at());
+  return latest;
+}
+
+void ComputeNode::Sleep(TimePoint now) {
+  const std::array<int, 2> fds = {control_->fd(), stop_wake_.fd()};
+  const Deadline latest(wake_at(now));
+  if (opening_ != nullptr) return opening_->session->ladder->Sleep(fds, latest);
+  if (session_ != nullptr && session_->joining) return session_->ladder->Sleep(fds, latest);
+  if (RunsSteps(now)) return session_->runner->Sleep(fds);
+  std::array<pollfd, 2> polls = {pollfd{fds[0], POLLIN, 0}, pollfd{fds[1], POLLIN, 0}};
+  WaitForAnyFd(polls, latest);
+}
+
+bool ComputeNode::HandleControl() {
+  bool any = false;
+  for (int i = 0; i < kEventsPerTurn; ++i) {
+    const std::optional<ControlEvent> event = control_->TryPop();
+    if (!event) break;
+    any = true;
     switch (event->kind) {
       case ControlEvent::Kind::kConnected:
         if (const auto rest = connected_lines_.Admit())
           LAMINA_LOG_INFO("{} connected{}", control_->PeerName(event->connection), *rest);
         break;
       case ControlEvent::Kind::kFrame: HandleFrame(event->connection, event->frame); break;
-      case ControlEvent::Kind::kLost:
-        if (session_ != nullptr && session_->connection == event->connection) {
-          LAMINA_LOG_INFO("session over: {}", event->status.message());
-          EndSession();
-        }
-        control_->Close(event->connection);
-        break;
+      case ControlEvent::Kind::kLost: HandleLoss(event->connection, event->status); break;
     }
   }
-  return session_ == nullptr;
+  return any;
+}
+
+void ComputeNode::HandleLoss(uint64_t connection, const Status& why) {
+  if (session_ != nullptr && session_->connection == connection) {
+    LAMINA_LOG_INFO("session over: {}", why.message());
+    EndSession();
+  }
+  if (opening_ != nullptr && opening_->session->connection == connection) {
+    LAMINA_LOG_INFO("session over before it began: {}", why.message());
+    opening_.reset();
+  }
+  control_->Close(connection);
 }
 
 void ComputeNode::HandleFrame(uint64_t connection, const ControlFrame& frame) {
@@ -285,21 +329,16 @@ void ComputeNode::TellRecords(uint64_t connection, const control::TraceRequest& 
 
 void ComputeNode::Configure(uint64_t connection, const std::string& payload) {
   control::ConfigureCompute request;
-  if (session_ != nullptr)  // before it is parsed, which takes memory
+  const Session* const served = opening_ != nullptr ? opening_->session.get() : session_.get();
+  if (served != nullptr)  // before it is parsed, which takes memory
     return SendConfigured(
-        connection, TryAgain("it serves " + control_->PeerName(session_->connection) + " already"));
+        connection, TryAgain("it serves " + control_->PeerName(served->connection) + " already"));
   if (!request.ParseFromString(payload))
     return SendConfigured(connection, InvalidArgument("the Configure message cannot be parsed"));
   control_->Keep(connection);  // while weights load others may connect, however many
-  const Result<control::Configured> outcome =
-      request.prepare_only() ? Prepare(connection, request) : Open(connection, request);
-  if (session_ != nullptr) {
-    control_->Serve(connection);
-    LAMINA_LOG_INFO("ready for {}: {} with {} memory nodes", control_->PeerName(connection),
-                    request.model(), request.memory_nodes_size());
-  } else {
-    control_->Keep(0);
-  }
+  if (!request.prepare_only()) return Open(connection, request);
+  const Result<control::Configured> outcome = Prepare(connection, request);
+  control_->Keep(0);
   SendConfigured(connection, outcome);
 }
 
@@ -312,14 +351,14 @@ Result<control::Configured> ComputeNode::Prepare(uint64_t connection,
 void ComputeNode::JoinOthers(const std::string& payload) {
   control::ConnectCompute request;
   const bool expected = request.ParseFromString(payload) && request.epoch() == session_->epoch &&
-                        session_->runner->idle();
-  SendConfigured(session_->connection,
-                 expected
-                     ? Join(request)
-                     : InvalidArgument("an order to join other compute nodes that was not due"));
+                        session_->runner->idle() && !session_->joining;
+  const Status begun =
+      expected ? BeginJoining(request)
+               : InvalidArgument("an order to join other compute nodes that was not due");
+  if (!begun.ok()) SendConfigured(session_->connection, begun);
 }
 
-Result<control::Configured> ComputeNode::Join(const control::ConnectCompute& request) {
+Status ComputeNode::BeginJoining(const control::ConnectCompute& request) {
   if (session_->ladder == nullptr || session_->ladder->offers().empty())
     return InvalidArgument("this compute node offers no data path");
   std::vector<ContextPeerAddress> nodes;
@@ -346,12 +385,24 @@ Result<control::Configured> ComputeNode::Join(const control::ConnectCompute& req
   // All wait for a way that may be cut: no longer than for a node that serves.
   const Clock::duration patience = std::min<Clock::duration>(kConnectTimeout, options.peer_timeout);
   LAMINA_ASSIGN_OR_RETURN(
-      std::unique_ptr<ContextExchange> others,
-      ContextExchange::Join(options, session_->ladder, nodes, Deadline::After(patience)));
+      session_->joining,
+      ContextExchange::StartJoin(options, session_->ladder, nodes, Deadline::After(patience)));
+  return OkStatus();
+}
+
+bool ComputeNode::ContinueJoining() {
+  Result<std::unique_ptr<ContextExchange>> others = session_->joining->Poll();
+  if (others.status().code() == StatusCode::kTryAgain) return false;
+  session_->joining.reset();
+  if (!others.ok()) {
+    SendConfigured(session_->connection, others.status());
+    return true;
+  }
   control::Configured answer;
-  AddPaths(others->paths(), answer);
-  session_->runner->JoinOthers(std::move(others), session_->wire_dtype);
-  return answer;
+  AddPaths((*others)->paths(), answer);
+  session_->runner->JoinOthers(*std::move(others), session_->wire_dtype);
+  SendConfigured(session_->connection, answer);
+  return true;
 }
 
 void ComputeNode::SendConfigured(uint64_t connection, const Result<control::Configured>& outcome) {
@@ -399,8 +450,19 @@ void ComputeNode::EndSession() {
   model_.used_last = Clock::now();
 }
 
-Result<control::Configured> ComputeNode::Open(uint64_t connection,
-                                              const control::ConfigureCompute& request) {
+void ComputeNode::Open(uint64_t connection, const control::ConfigureCompute& request) {
+  if (const Status begun = BeginOpening(connection, request); !begun.ok()) {
+    opening_.reset();
+    control_->Keep(0);
+    return SendConfigured(connection, begun);
+  }
+  if (opening_->attention) return;  // the turns go on with it
+  Result<std::unique_ptr<AttentionStrategy>> attention =
+      MakeLocalAttention(request, request.local_kv_tokens(), *device_);
+  EndOpening(attention.ok() ? OpenWith(*std::move(attention)) : attention.status());
+}
+
+Status ComputeNode::BeginOpening(uint64_t connection, const control::ConfigureCompute& request) {
   const control::Limits& limits = request.limits();
   if (limits.max_num_seqs() < 1 || limits.max_num_batched_tokens() < limits.max_num_seqs() ||
       limits.max_model_len() < 1 || limits.max_model_len() > kMaxModelLen ||
@@ -424,38 +486,62 @@ Result<control::Configured> ComputeNode::Open(uint64_t connection,
   LAMINA_RETURN_IF_ERROR(LoadModel(connection, request));
   session->model = model_.loaded.get();
   LAMINA_RETURN_IF_ERROR(CheckAttention(request.attention(), *session->model));
-  if (!request.memory_nodes().empty()) {
-    const std::vector<std::string> fabrics(request.fabrics().begin(), request.fabrics().end());
-    LAMINA_ASSIGN_OR_RETURN(session->ladder, options_.open_ladder(fabrics));
-    if (request.has_modelled_link())
-      session->ladder->Model({std::chrono::nanoseconds(request.modelled_link().latency_ns()),
-                              request.modelled_link().bytes_per_s()});
+  opening_ = std::make_unique<Opening>(Opening{request, std::move(session), std::nullopt});
+  if (request.memory_nodes().empty()) return OkStatus();
+  std::shared_ptr<Ladder>& ladder = opening_->session->ladder;
+  const std::vector<std::string> fabrics(request.fabrics().begin(), request.fabrics().end());
+  LAMINA_ASSIGN_OR_RETURN(ladder, options_.open_ladder(fabrics));
+  if (request.has_modelled_link())
+    ladder->Model({std::chrono::nanoseconds(request.modelled_link().latency_ns()),
+                   request.modelled_link().bytes_per_s()});
+  LAMINA_ASSIGN_OR_RETURN(
+      opening_->attention,
+      StartRemoteAttention(request, *device_, ladder, opening_->session->model->slices()));
+  return OkStatus();
+}
+
+bool ComputeNode::ContinueOpening() {
+  Result<std::unique_ptr<RemoteAttention>> attention = opening_->attention->Poll();
+  if (attention.status().code() == StatusCode::kTryAgain) return false;
+  EndOpening(attention.ok() ? OpenWith(*std::move(attention)) : attention.status());
+  return true;
+}
+
+void ComputeNode::EndOpening(const Result<control::Configured>& outcome) {
+  const std::unique_ptr<Opening> opening = std::move(opening_);
+  const uint64_t connection = opening->session->connection;
+  if (outcome.ok()) {
+    session_ = std::move(opening->session);
+    control_->Serve(connection);
+    LAMINA_LOG_INFO("ready for {}: {} with {} memory nodes", control_->PeerName(connection),
+                    opening->request.model(), opening->request.memory_nodes_size());
+  } else {
+    control_->Keep(0);
   }
-  Result<std::unique_ptr<AttentionStrategy>> attention = MakeAttention(
-      request, request.local_kv_tokens(), *device_, session->ladder, session->model->slices(),
-      // While it connects there is no session that a stop would have to wait for.
-      &departure_.asked());
-  if (!attention.ok())
-    return departure_.asked().load() ? TryAgain("this node was asked to leave")
-                                     : attention.status();
+  SendConfigured(connection, outcome);
+}
+
+// The last step of opening: from here on nothing is waited for.
+Result<control::Configured> ComputeNode::OpenWith(std::unique_ptr<AttentionStrategy> attention) {
+  const control::ConfigureCompute& request = opening_->request;
+  Session* const session = opening_->session.get();
   control::Configured answer;
   if (const LoadedModel& model = *session->model; !model.share.whole()) {
     answer.set_holds(DescribeShare(model.sliced, model.share, model.slices()));
     LAMINA_LOG_INFO("holds {} of {}: {:.1f} MB", answer.holds(), request.model(),
                     static_cast<double>(model.weight_bytes) * 1e-6);
   }
-  AddPaths((*attention)->paths(), answer);
+  AddPaths(attention->paths(), answer);
   if (request.joins_others()) {
     if (session->ladder == nullptr)
       return InvalidArgument("several compute nodes need memory nodes");
     LAMINA_RETURN_IF_ERROR(session->ladder->Listen(control_->host()));
     answer.set_offers(session->ladder->offers());
   }
-  LAMINA_ASSIGN_OR_RETURN(session->runner, StepRunner::Create(*session->model, limits,
-                                                              *std::move(attention), *device_));
+  LAMINA_ASSIGN_OR_RETURN(session->runner, StepRunner::Create(*session->model, session->limits,
+                                                              std::move(attention), *device_));
   answer.set_capacity_tokens(request.memory_nodes().empty() ? request.local_kv_tokens() : 0);
   answer.set_weight_bytes(session->model->weight_bytes);
-  session_ = std::move(session);
   return answer;
 }
 
