@@ -9,6 +9,7 @@
 #include "base/mutex.h"
 #include "compute_node/compute_node.h"
 #include "compute_node/make_compute_device.h"
+#include "wire/codec.h"
 
 namespace lamina {
 
@@ -17,10 +18,12 @@ Result<std::unique_ptr<InProcessExecutor>> InProcessExecutor::Create(
   std::unique_ptr<InProcessExecutor> executor(new InProcessExecutor(options));
   LAMINA_ASSIGN_OR_RETURN(executor->device_, MakeComputeDevice(options.device, executor->team_));
   LAMINA_ASSIGN_OR_RETURN(executor->model_, executor->device_->Load(options.weights));
-  control::ConfigureCompute request;
-  *request.mutable_attention() =
+  ConfigureCompute request;
+  control::ConfigureCompute spec;
+  *spec.mutable_attention() =
       MakeAttentionSpec(executor->model_->config, options.kv_dtype, /*wire_dtype=*/DType::kF32);
-  *request.mutable_limits() = options.limits;
+  request.attention = Decode<ConfigureCompute>(spec.SerializeAsString())->attention;
+  request.limits = options.limits;
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<AttentionStrategy> attention,
                           MakeLocalAttention(request, options.kv_tokens, *executor->device_));
   LAMINA_ASSIGN_OR_RETURN(
@@ -40,7 +43,8 @@ void InProcessExecutor::Start(std::function<void(ExecutorEvent)> on_event) {
 }
 
 void InProcessExecutor::Submit(const StepPlan& plan, std::span<const control::NewSequence> added) {
-  orders_.Push(MakeComputeOrder(/*epoch=*/0, plan, added, /*local=*/true));
+  orders_.Push(*Decode<ComputeOrder>(
+      MakeComputeOrder(/*epoch=*/0, plan, added, /*local=*/true).SerializeAsString()));
 }
 
 void InProcessExecutor::Loop() {
@@ -48,26 +52,23 @@ void InProcessExecutor::Loop() {
     std::array<pollfd, 2> polls = {pollfd{orders_.fd(), POLLIN, 0}, pollfd{stop_.fd(), POLLIN, 0}};
     poll(polls.data(), polls.size(), -1);
     if (polls[1].revents != 0) return;
-    while (std::optional<control::ComputeOrder> order = orders_.TryPop()) {
-      std::vector<control::StepResult> results;
+    while (std::optional<ComputeOrder> order = orders_.TryPop()) {
+      std::vector<StepResult> results;
       // Orders come from this process, so one that is refused is a bug.
-      const Status begun = runner_->Begin(*order);
+      const Status begun = runner_->Begin(*std::move(order));
       LAMINA_CHECK(begun.ok(), "the order of a step was refused: {}", begun.ToString());
       while (results.empty()) runner_->Advance(results);
       AddTimes(results.front());
       ExecutorEvent event;
-      event.result = std::move(results.front());
+      event.result.ParseFromString(Encode(results.front()));
       on_event_(std::move(event));
     }
   }
 }
 
-void InProcessExecutor::AddTimes(const control::StepResult& result) {
+void InProcessExecutor::AddTimes(const StepResult& result) {
   MutexLock lock(mutex_);
-  for (const control::NodeTimes& told : result.times()) {
-    for (int i = 0; i < std::min<int>(told.ns_size(), kNumStepWorks); ++i)
-      times_.Add(static_cast<StepWork>(i), told.ns(i));
-  }
+  for (const NodeTimes& told : result.times) times_.Add(told.times);
 }
 
 std::vector<NodeStatus> InProcessExecutor::nodes() {

@@ -14,11 +14,11 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "compute_node/step_trace.h"
-#include "kernels/token_slab.h"
+#include "kernels/kv_cache.h"
+#include "wire/session_messages.h"
+#include "wire/step_messages.h"
 
 namespace lamina {
-
-class LocalKv;
 
 // One row of a step as attention sees it: the token at `position` of `sequence`.
 struct AttentionWork {
@@ -52,12 +52,6 @@ struct AttentionValues {
 // What failed in a step, by sequence; the first reason is kept.
 using Failures = std::map<SequenceId, Status>;
 
-// A memory node, or another compute node, that was found lost.
-struct LostNode {
-  NodeId node;
-  std::string message;
-};
-
 // A memory node that was asked for attention and will reply.
 struct AskedNode {
   NodeId node;
@@ -72,14 +66,6 @@ struct AttentionTraffic {
   int64_t wait_us = 0;
   int64_t sent_bytes = 0, received_bytes = 0;
   int64_t stale_messages = 0;  // dropped notifications
-};
-
-// How another node is reached.
-struct ChosenPath {
-  NodeId node;
-  std::string fabric;   // "shm"
-  std::string refused;  // better fabrics that could not be used, with reasons; "" if none
-  std::string through;  // Endpoint::through, and whether devices poll for messages
 };
 
 // What lets a step go on at another compute node. The node that runs a slice calls StartFor, and
@@ -143,7 +129,7 @@ class AttentionStrategy {
     // Whether AttentionStep::StartQueries may be called.
     bool queries_first = false;
     // The cache of this node in which all KV is kept, borrowed; null if memory nodes hold the KV.
-    LocalKv* own_kv = nullptr;
+    KvCache* own_kv = nullptr;
   };
   virtual Capabilities capabilities() const = 0;
 
@@ -176,7 +162,7 @@ class AttentionStrategy {
   virtual std::vector<LostNode> TakeLostNodes() = 0;
 
   // How each memory node is reached.
-  virtual std::vector<ChosenPath> paths() const = 0;
+  virtual std::vector<DataPath> paths() const = 0;
 };
 
 }  // namespace lamina

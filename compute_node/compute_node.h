@@ -56,9 +56,9 @@ class ComputeNode {
     uint64_t connection = 0;
     uint64_t epoch = 0;
     std::string token;
-    std::string payload_checksum;  // the manager's setting
+    Switch payload_checksum = Switch::kAuto;  // the manager's setting
     NodeId self;
-    control::Limits limits;
+    SessionLimits limits;
     DType wire_dtype = DType::kF32;
     std::shared_ptr<Ladder> ladder;  // null if there are no memory nodes
     const LoadedModel* model = nullptr;
@@ -67,7 +67,7 @@ class ComputeNode {
   };
   // A session that begins: its memory nodes are being connected.
   struct Opening {
-    control::ConfigureCompute request;
+    ConfigureCompute request;
     std::unique_ptr<Session> session;
     std::optional<ConnectingAttention> attention;  // last: it uses the session's ladder
   };
@@ -87,26 +87,24 @@ class ComputeNode {
   bool HandleControl();
   void HandleLoss(uint64_t connection, const Status& why);
   void HandleFrame(uint64_t connection, const ControlFrame& frame);
-  void TellRecords(uint64_t connection, const control::TraceRequest& request);
+  void TellRecords(uint64_t connection, const TraceQuery& query);
   void Configure(uint64_t connection, const std::string& payload);
-  Result<control::Configured> Prepare(uint64_t connection,
-                                      const control::ConfigureCompute& request);
+  Result<Configured> Prepare(uint64_t connection, const ConfigureCompute& request);
   // Open begins a session, ContinueOpening goes on with it, and OpenWith ends that. The manager is
   // answered when it is over. ContinueOpening returns whether it is.
-  void Open(uint64_t connection, const control::ConfigureCompute& request);
-  Status BeginOpening(uint64_t connection, const control::ConfigureCompute& request);
+  void Open(uint64_t connection, const ConfigureCompute& request);
+  Status BeginOpening(uint64_t connection, const ConfigureCompute& request);
   bool ContinueOpening();
-  Result<control::Configured> OpenWith(std::unique_ptr<AttentionStrategy> attention);
-  void EndOpening(const Result<control::Configured>& outcome);
+  Result<Configured> OpenWith(std::unique_ptr<AttentionStrategy> attention);
+  void EndOpening(const Result<Configured>& outcome);
   // The same for joining other compute nodes.
   void JoinOthers(const std::string& payload);
-  Status BeginJoining(const control::ConnectCompute& request);
+  Status BeginJoining(const ConnectCompute& request);
   bool ContinueJoining();
-  void SendConfigured(uint64_t connection, const Result<control::Configured>& outcome);
-  Status LoadModel(uint64_t connection, const control::ConfigureCompute& request);
+  void SendConfigured(uint64_t connection, const Result<Configured>& outcome);
+  Status LoadModel(uint64_t connection, const ConfigureCompute& request);
   void EndSession();
-  void Send(uint64_t connection, control::MessageType type,
-            const google::protobuf::MessageLite& message);
+  void Send(uint64_t connection, MessageType type, std::string message);
 
   const NodeOptions options_;
   std::unique_ptr<ControlPort> control_;
@@ -123,7 +121,8 @@ class ComputeNode {
 
 // Makes the attention of a cluster without memory nodes (local_attention.h), with
 // `kv_capacity_tokens` token slots. kOutOfSpace if the device has no room for them.
-Result<std::unique_ptr<AttentionStrategy>> MakeLocalAttention(
-    const control::ConfigureCompute& request, int64_t kv_capacity_tokens, ComputeDevice& device);
+Result<std::unique_ptr<AttentionStrategy>> MakeLocalAttention(const ConfigureCompute& request,
+                                                              int64_t kv_capacity_tokens,
+                                                              ComputeDevice& device);
 
 }  // namespace lamina

@@ -24,10 +24,10 @@ std::string ThingOf(MessageKind kind) { return kind == MessageKind::kContext ? "
 // Of each pair of nodes the later one connects.
 Result<JoiningExchange> ContextExchange::StartJoin(const ContextExchangeOptions& options,
                                                    std::shared_ptr<Ladder> ladder,
-                                                   std::span<const ContextPeerAddress> nodes,
+                                                   std::span<const ComputeNodeAddress> nodes,
                                                    Deadline deadline) {
   std::unique_ptr<ContextExchange> exchange(new ContextExchange(options, std::move(ladder)));
-  for (const ContextPeerAddress& address : nodes) {
+  for (const ComputeNodeAddress& address : nodes) {
     if (address.node == options.self) exchange->self_ = exchange->num_nodes();
     exchange->peers_.emplace_back().address = address;
   }
@@ -36,7 +36,7 @@ Result<JoiningExchange> ContextExchange::StartJoin(const ContextExchangeOptions&
   const DataHello hello{options.epoch, options.self.value, options.session_token};
   const EndpointOptions offered{WindowBytes(exchange->lanes_), hello.Encode()};
   JoiningExchange joining(std::move(exchange), deadline);
-  for (const ContextPeerAddress& address : nodes) {
+  for (const ComputeNodeAddress& address : nodes) {
     if (address.node == options.self) break;
     Result<std::unique_ptr<ConnectingPath>> connecting =
         joining.exchange_->ladder_->StartConnect(address.offers, offered, deadline);
@@ -234,8 +234,8 @@ int64_t ContextExchange::TakeStale() {
   return num_stale;
 }
 
-std::vector<ChosenPath> ContextExchange::paths() const {
-  std::vector<ChosenPath> paths;
+std::vector<DataPath> ContextExchange::paths() const {
+  std::vector<DataPath> paths;
   for (int i = 0; i < self_; ++i) paths.push_back(peers_[static_cast<size_t>(i)].path);
   return paths;
 }

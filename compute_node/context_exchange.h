@@ -20,16 +20,10 @@
 
 namespace lamina {
 
-struct ContextPeerAddress {
-  NodeId node;
-  std::string name;
-  std::string offers;  // Ladder::offers of the node
-};
-
 struct ContextExchangeOptions {
   uint64_t epoch = 0;
-  std::string session_token;              // to show to the other nodes, and to demand of them
-  std::string payload_checksum = "auto";  // see NeedsPayloadChecksum
+  std::string session_token;                // to show to the other nodes, and to demand of them
+  Switch payload_checksum = Switch::kAuto;  // see NeedsPayloadChecksum
   NodeId self;
   int num_batches = 1;
   // Payload of the largest context and of the largest partial sum (0 if there are none). The areas
@@ -50,7 +44,7 @@ class ContextExchange {
   // read; other errors come from JoiningExchange::Poll. REQUIRES: the ladder listens.
   static Result<JoiningExchange> StartJoin(const ContextExchangeOptions& options,
                                            std::shared_ptr<Ladder> ladder,
-                                           std::span<const ContextPeerAddress> nodes,
+                                           std::span<const ComputeNodeAddress> nodes,
                                            Deadline deadline);
 
   int num_nodes() const { return static_cast<int>(peers_.size()); }
@@ -98,17 +92,17 @@ class ContextExchange {
   int64_t TakeStale();
 
   // How the nodes before this one in the list are reached.
-  std::vector<ChosenPath> paths() const;
+  std::vector<DataPath> paths() const;
 
  private:
   // Several, so that some may be late on a busy machine.
   static constexpr int kSignsPerTimeout = 5;
 
   struct Peer {
-    ContextPeerAddress address;
+    ComputeNodeAddress address;
     // Null for this node itself, and for a node that is not connected yet.
     std::unique_ptr<Lanes> lanes;
-    ChosenPath path;
+    DataPath path;
     TimePoint heard{};      // when something came last
     TimePoint next_sign{};  // when it needs a sign of life from this node
   };

@@ -48,7 +48,7 @@ void LocalAttention::Step::Begin(const AttentionRows& rows) {
   failures_.clear();
   for (const AttentionWork& row : rows.rows) {
     if (failures_.contains(row.sequence)) continue;
-    Status status = kv_->Append(row.sequence, row.position, {&row.slot, 1}, rows.step);
+    Status status = kv_->cache().Append(row.sequence, row.position, {&row.slot, 1}, rows.step);
     if (!status.ok()) failures_.emplace(row.sequence, std::move(status));
   }
 }

@@ -20,18 +20,7 @@ class CpuKv final : public LocalKv {
   CpuKv(const AttentionShape& shape, const std::vector<int64_t>& windows,
         std::unique_ptr<KvStore> store, WorkerTeam& team);
 
-  Status Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots,
-                StepId step) override {
-    return store_->Append(sequence, position, slots, step);
-  }
-  Status AppendDummy(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots,
-                     StepId step) override {
-    return store_->AppendDummy(sequence, position, slots, step);
-  }
-  Status Share(SequenceId sequence, std::span<const TokenSlot> slots, StepId step) override {
-    return store_->Share(sequence, slots, step);
-  }
-  void Release(SequenceId sequence) override { store_->Release(sequence); }
+  KvCache& cache() override { return *store_; }
   void Attend(const AttentionValues& values, StepId step, std::span<const AttentionWork> rows,
               Failures& failures) override;
 
@@ -51,9 +40,9 @@ class LocalAttention final : public AttentionStrategy {
   LocalAttention(std::unique_ptr<LocalKv> kv, int num_batches)
       : kv_(std::move(kv)), steps_(static_cast<size_t>(num_batches), Step(*kv_)) {}
 
-  Capabilities capabilities() const override { return {.own_kv = kv_.get()}; }
+  Capabilities capabilities() const override { return {.own_kv = &kv_->cache()}; }
   AttentionStep& Begin(const AttentionRows& rows) override;
-  void Release(SequenceId sequence) override { kv_->Release(sequence); }
+  void Release(SequenceId sequence) override { kv_->cache().Release(sequence); }
   // Nothing comes from elsewhere, so nothing is waited for.
   void Poll() override {}
   void Sleep(std::span<const int> /*fds*/, Deadline /*latest*/) override {}
@@ -61,7 +50,7 @@ class LocalAttention final : public AttentionStrategy {
   void WhileWaiting(Clock::duration /*interval*/, std::function<void()> /*work*/) override {}
   void GiveUp() override {}
   std::vector<LostNode> TakeLostNodes() override { return {}; }
-  std::vector<ChosenPath> paths() const override { return {}; }
+  std::vector<DataPath> paths() const override { return {}; }
 
  private:
   class Step final : public AttentionStep {

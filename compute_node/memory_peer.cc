@@ -16,7 +16,7 @@ std::string WhoPolls(const Status& linked, const DeviceLink* link) {
 }  // namespace
 
 Result<std::unique_ptr<ConnectingPeer>> MemoryPeer::StartConnect(
-    const MemoryPeerAddress& address, const WireShape& wire, const DataPathOptions& options,
+    const MemoryNodeAddress& address, const WireShape& wire, const DataPathOptions& options,
     Result<std::unique_ptr<DeviceLink>> link, Ladder& ladder, Deadline deadline) {
   LAMINA_RETURN_IF_ERROR(CheckHostMemory(
       static_cast<int64_t>(wire.memory_window_bytes() + wire.compute_window_bytes()),
@@ -28,7 +28,7 @@ Result<std::unique_ptr<ConnectingPeer>> MemoryPeer::StartConnect(
   if (link.ok()) {
     peer->link_ = std::move(*link);
     offered.device_window = peer->link_->window();
-    if (options.polling != "device") offered.device_window.data = nullptr;
+    if (options.polling != PollingMode::kDevice) offered.device_window.data = nullptr;
   }
   Result<std::unique_ptr<ConnectingPath>> path =
       ladder.StartConnect(address.offers, offered, deadline);
@@ -39,8 +39,8 @@ Result<std::unique_ptr<ConnectingPeer>> MemoryPeer::StartConnect(
 
 Result<std::unique_ptr<MemoryPeer>> ConnectingPeer::Poll() {
   if (path_ != nullptr) LAMINA_RETURN_IF_ERROR(TakePath());
-  if (options_.polling != "host") LAMINA_RETURN_IF_ERROR(AwaitLink());
-  const ChosenPath& path = peer_->path_;
+  if (options_.polling != PollingMode::kHost) LAMINA_RETURN_IF_ERROR(AwaitLink());
+  const DataPath& path = peer_->path_;
   LAMINA_LOG_INFO("data path to memory node {}: {}{}{}", peer_->name(), path.fabric,
                   path.through.empty() ? "" : " through " + path.through,
                   path.refused.empty() ? "" : "; not used: " + path.refused);
@@ -60,8 +60,8 @@ Status ConnectingPeer::TakePath() {
                     ReplyLanes(peer_->wire()), {options_.hello.epoch, options_.payload_checksum});
   if (!lanes.ok()) return lanes.status().WithContext("memory node " + name);
   peer_->lanes_ = *std::move(lanes);
-  if (options_.polling != "host" && linked_.ok())
-    linked_ = peer_->OfferLink(/*asked_for=*/options_.polling == "device");
+  if (options_.polling != PollingMode::kHost && linked_.ok())
+    linked_ = peer_->OfferLink(/*asked_for=*/options_.polling == PollingMode::kDevice);
   return OkStatus();
 }
 

@@ -16,20 +16,11 @@
 
 namespace lamina {
 
-struct MemoryPeerAddress {
-  NodeId node;
-  std::string name;
-  std::string offers;  // Ladder::offers of the node
-  NodeId group;        // the node's group in routes: its first node that holds the same tokens
-  int first_kv_head = 0;
-  int num_kv_heads = 0;
-};
-
 // What a connection needs besides the node's address; the same for all memory nodes.
 struct DataPathOptions {
   DataHello hello;
-  std::string payload_checksum = "auto";  // see NeedsPayloadChecksum
-  std::string polling = "host";           // see control::ConfigureCompute
+  Switch payload_checksum = Switch::kAuto;   // see NeedsPayloadChecksum
+  PollingMode polling = PollingMode::kHost;  // who waits for messages
 };
 
 class ConnectingPeer;
@@ -42,13 +33,13 @@ class MemoryPeer {
   // node's device takes part. kOutOfSpace if the host has no room for the messages;
   // kInvalidArgument if the offers cannot be read; other errors come from ConnectingPeer::Poll.
   static Result<std::unique_ptr<ConnectingPeer>> StartConnect(
-      const MemoryPeerAddress& address, const WireShape& wire, const DataPathOptions& options,
+      const MemoryNodeAddress& address, const WireShape& wire, const DataPathOptions& options,
       Result<std::unique_ptr<DeviceLink>> link, Ladder& ladder, Deadline deadline);
 
-  const MemoryPeerAddress& address() const { return address_; }
+  const MemoryNodeAddress& address() const { return address_; }
   const std::string& name() const { return address_.name; }
   const WireShape& wire() const { return wire_; }
-  const ChosenPath& path() const { return path_; }
+  const DataPath& path() const { return path_; }
   const std::string& peer_name() const { return lanes_->peer_name(); }
 
   bool lost() const { return lost_; }
@@ -83,7 +74,7 @@ class MemoryPeer {
   int64_t TakeStale() { return lanes_->TakeStale(); }
 
  private:
-  MemoryPeer(const MemoryPeerAddress& address, const WireShape& wire)
+  MemoryPeer(const MemoryNodeAddress& address, const WireShape& wire)
       : address_(address), wire_(wire) {}
   // Takes a notification; false if a memory node has no reason to send it.
   bool Understands(const Notification& notification);
@@ -95,7 +86,7 @@ class MemoryPeer {
   Status UseLink();
 
   friend class ConnectingPeer;
-  const MemoryPeerAddress address_;
+  const MemoryNodeAddress address_;
   const WireShape wire_;
   std::unique_ptr<DeviceLink> link_;
   // Declared after the link, whose memory its connection uses, so that it is destroyed first.
@@ -104,7 +95,7 @@ class MemoryPeer {
   std::optional<bool> link_answer_;  // of the memory node to kLink
   bool is_linked_ = false;
   int64_t device_waited_us_ = 0;  // the part of the link's waited_us that was taken
-  ChosenPath path_;
+  DataPath path_;
   bool lost_ = false;
   std::string why_;
 };

@@ -10,7 +10,7 @@ constexpr auto kDeviceInterval = microseconds(100);
 
 }  // namespace
 
-Status MemoryPeers::StartConnect(const MemoryPeerAddress& address, const WireShape& wire,
+Status MemoryPeers::StartConnect(const MemoryNodeAddress& address, const WireShape& wire,
                                  const DataPathOptions& options,
                                  Result<std::unique_ptr<DeviceLink>> link, Deadline deadline) {
   LAMINA_ASSIGN_OR_RETURN(
@@ -99,8 +99,8 @@ int64_t MemoryPeers::TakeStale() {
   return num_stale;
 }
 
-std::vector<ChosenPath> MemoryPeers::paths() const {
-  std::vector<ChosenPath> paths;
+std::vector<DataPath> MemoryPeers::paths() const {
+  std::vector<DataPath> paths;
   for (const Peer& peer : peers_) paths.push_back(peer.connection->path());
   return paths;
 }

@@ -27,7 +27,7 @@ class MemoryPeers {
 
   // Begins to connect to one more memory node. Arguments and errors are those of
   // MemoryPeer::StartConnect.
-  Status StartConnect(const MemoryPeerAddress& address, const WireShape& wire,
+  Status StartConnect(const MemoryNodeAddress& address, const WireShape& wire,
                       const DataPathOptions& options, Result<std::unique_ptr<DeviceLink>> link,
                       Deadline deadline);
 
@@ -72,7 +72,7 @@ class MemoryPeers {
   std::vector<LostNode> TakeLost();
   // The number of notifications that came twice since the last call.
   int64_t TakeStale();
-  std::vector<ChosenPath> paths() const;
+  std::vector<DataPath> paths() const;
 
  private:
   // How long a wait polls before it sleeps.

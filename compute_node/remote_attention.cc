@@ -23,7 +23,7 @@ Result<std::unique_ptr<PrefillKv>> MakePrefillKv(const RemoteAttentionOptions& o
 
 Result<ConnectingAttention> RemoteAttention::StartConnect(
     const RemoteAttentionOptions& options, std::shared_ptr<Ladder> ladder,
-    const std::vector<MemoryPeerAddress>& addresses, ComputeDevice& device, Deadline deadline) {
+    const std::vector<MemoryNodeAddress>& addresses, ComputeDevice& device, Deadline deadline) {
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<PrefillKv> prefill, MakePrefillKv(options, device));
   std::unique_ptr<RemoteAttention> attention(
       new RemoteAttention(options, std::move(ladder), std::move(prefill), device));
@@ -38,7 +38,7 @@ Result<std::unique_ptr<RemoteAttention>> ConnectingAttention::Poll() {
 
 Result<std::unique_ptr<RemoteAttention>> RemoteAttention::Create(
     const RemoteAttentionOptions& options, std::shared_ptr<Ladder> ladder,
-    const std::vector<MemoryPeerAddress>& addresses, ComputeDevice& device, Deadline deadline) {
+    const std::vector<MemoryNodeAddress>& addresses, ComputeDevice& device, Deadline deadline) {
   Ladder* const path = ladder.get();
   LAMINA_ASSIGN_OR_RETURN(ConnectingAttention connecting,
                           StartConnect(options, std::move(ladder), addresses, device, deadline));
@@ -49,17 +49,19 @@ Result<std::unique_ptr<RemoteAttention>> RemoteAttention::Create(
   }
 }
 
-Status RemoteAttention::StartPeers(const std::vector<MemoryPeerAddress>& addresses, Deadline deadline) {
+Status RemoteAttention::StartPeers(const std::vector<MemoryNodeAddress>& addresses,
+                                   Deadline deadline) {
   const RemoteAttentionOptions& options = session_.options;
   const DataPathOptions path{{options.epoch, options.self.value, options.session_token},
                              options.payload_checksum,
                              options.polling};
-  for (const MemoryPeerAddress& address : addresses) {
+  for (const MemoryNodeAddress& address : addresses) {
     WireShape wire = options.wire;
     wire.num_kv_heads = address.num_kv_heads;
     wire.num_heads = address.num_kv_heads * options.attention.group();
     Result<std::unique_ptr<DeviceLink>> link = Unimplemented("so they were told");
-    if (options.polling != "host") link = session_.device.MakeLink(wire, options.peer_timeout);
+    if (options.polling != PollingMode::kHost)
+      link = session_.device.MakeLink(wire, options.peer_timeout);
     LAMINA_RETURN_IF_ERROR(
         session_.peers.StartConnect(address, wire, path, std::move(link), deadline));
   }

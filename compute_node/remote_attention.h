@@ -26,14 +26,14 @@ class RemoteAttention final : public AttentionStrategy {
   // is shared with the paths to other compute nodes.
   static Result<ConnectingAttention> StartConnect(const RemoteAttentionOptions& options,
                                                   std::shared_ptr<Ladder> ladder,
-                                                  const std::vector<MemoryPeerAddress>& addresses,
+                                                  const std::vector<MemoryNodeAddress>& addresses,
                                                   ComputeDevice& device, Deadline deadline);
 
   // StartConnect, and Poll until all are connected or `deadline`, whose errors it returns. Blocks;
   // for callers with nothing else to look after.
   static Result<std::unique_ptr<RemoteAttention>> Create(
       const RemoteAttentionOptions& options, std::shared_ptr<Ladder> ladder,
-      const std::vector<MemoryPeerAddress>& addresses, ComputeDevice& device, Deadline deadline);
+      const std::vector<MemoryNodeAddress>& addresses, ComputeDevice& device, Deadline deadline);
 
   Capabilities capabilities() const override {
     return {.queries_first = session_.options.wire.overlap};
@@ -48,14 +48,14 @@ class RemoteAttention final : public AttentionStrategy {
   }
   void GiveUp() override { session_.peers.GiveUp(); }
   std::vector<LostNode> TakeLostNodes() override { return session_.peers.TakeLost(); }
-  std::vector<ChosenPath> paths() const override { return session_.peers.paths(); }
+  std::vector<DataPath> paths() const override { return session_.peers.paths(); }
 
  private:
   RemoteAttention(const RemoteAttentionOptions& options, std::shared_ptr<Ladder> ladder,
                   std::unique_ptr<PrefillKv> prefill, ComputeDevice& device)
       : session_{options, device, MemoryPeers(std::move(ladder), options.peer_timeout),
                  std::move(prefill)} {}
-  Status StartPeers(const std::vector<MemoryPeerAddress>& addresses, Deadline deadline);
+  Status StartPeers(const std::vector<MemoryNodeAddress>& addresses, Deadline deadline);
 
   friend class ConnectingAttention;
   RemoteSession session_;

@@ -18,12 +18,12 @@ namespace lamina {
 
 struct RemoteAttentionOptions {
   uint64_t epoch = 0;
-  std::string session_token;              // to show to the memory nodes
-  std::string payload_checksum = "auto";  // see NeedsPayloadChecksum
-  std::string polling = "host";           // see control::ConfigureCompute
+  std::string session_token;                 // to show to the memory nodes
+  Switch payload_checksum = Switch::kAuto;   // see NeedsPayloadChecksum
+  PollingMode polling = PollingMode::kHost;  // who waits for messages
   NodeId self;
   AttentionShape attention;
-  std::vector<int64_t> windows = {};  // control::AttentionSpec.windows
+  std::vector<int64_t> windows = {};  // AttentionSpec::windows
   WireShape wire;                     // of a memory node that holds all heads
   int num_layers = 0;                 // of the model
   SliceRange own_layers = {};         // layers with q, k and v computed here; empty: all

@@ -9,83 +9,71 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "cost/overlap.h"
 
 namespace lamina {
-namespace {
-
-// With overlap one row in four is left until k and v are there: while it is computed, the outputs
-// of the other rows travel already.
-constexpr size_t kShareLeft = 4;
-
-}  // namespace
 
 AttentionService::AttentionService(const WireShape& wire, const ScoreRules& rules, uint64_t epoch,
-                                   std::unique_ptr<KvDevice> store)
+                                   std::unique_ptr<KvDevice> device)
     : wire_(wire),
       attention_{wire.num_heads, wire.num_kv_heads, wire.head_dim, rules.scale, rules.soft_cap},
       windows_(rules.windows),
       epoch_(epoch),
-      store_(std::move(store)) {}
+      device_(std::move(device)),
+      cache_(device_->cache()) {}
 
 void AttentionService::Append(const NewTokens& tokens, StepId step) {
   const auto& [sequence, num_stored, slots, first_position, kv] = tokens;
-  Status status = kv == NewTokens::Kv::kShared ? store_->Share(sequence, slots, step)
+  Status status = kv == NewTokens::Kv::kShared ? cache_.Share(sequence, slots, step)
                   : kv == NewTokens::Kv::kMadeUp
-                      ? store_->AppendDummy(sequence, num_stored, slots, step)
-                      : store_->Append(sequence, num_stored, slots, step);
+                      ? cache_.AppendDummy(sequence, num_stored, slots, step)
+                      : cache_.Append(sequence, num_stored, slots, step);
   if (status.ok() && first_position < 0)
     status = Corrupt("a token at position " + std::to_string(first_position));
   if (!status.ok()) {
     LAMINA_LOG_ERROR("step {}: {}", step.value, status.ToString());
     // Every later message about the sequence then gets kNotFound, and no attention is computed over
     // a table with a gap.
-    store_->Release(sequence);
+    cache_.Release(sequence);
     positions_.Release(sequence);
   } else if (!windows_.empty()) {
     positions_.Append(sequence, num_stored, first_position);
   }
 }
 
-void AttentionService::Apply(const control::MemoryOrder& order) {
-  const StepId step{order.step()};
-  if (static_cast<int>(order.batch()) >= wire_.num_batches ||
-      order.decode_size() > wire_.max_rows) {
+void AttentionService::Apply(const MemoryOrder& order) {
+  const StepId step = order.step;
+  if (order.batch >= static_cast<uint32_t>(wire_.num_batches) ||
+      std::ssize(order.decode) > wire_.max_rows) {
     LAMINA_LOG_ERROR("step {}: an order of {} rows for batch {}, where there are {} of {}",
-                     step.value, order.decode_size(), order.batch(), wire_.num_batches,
+                     step.value, order.decode.size(), order.batch, wire_.num_batches,
                      wire_.max_rows);
     return;
   }
   // Releases take effect before the rows: a sequence that was preempted begins anew at position 0.
-  for (const uint64_t released : order.released()) {
-    store_->Release(SequenceId{released});
-    positions_.Release(SequenceId{released});
+  for (const SequenceId released : order.released) {
+    cache_.Release(released);
+    positions_.Release(released);
   }
   StepRows rows;
-  rows.batch = order.batch();
-  for (const control::SharedPrefix& shared : order.shared()) {
-    const std::span<const TokenSlot> slots(shared.slots().data(),
-                                           static_cast<size_t>(shared.slots_size()));
-    Append({SequenceId{shared.sequence()}, 0, slots, 0, NewTokens::Kv::kShared}, step);
-  }
-  for (const control::DecodeRow& row : order.decode()) {
-    const SequenceId sequence{row.sequence()};
-    const TokenSlot slot = row.slot();
-    if (row.has_slot()) Append({sequence, row.num_stored(), {&slot, 1}, row.position()}, step);
+  rows.batch = order.batch;
+  for (const SharedPrefix& shared : order.shared)
+    Append({shared.sequence, 0, shared.slots, 0, NewTokens::Kv::kShared}, step);
+  for (const DecodeRow& row : order.decode) {
+    if (row.slot) Append({row.sequence, row.num_stored, {&*row.slot, 1}, row.position}, step);
     // Several consecutive rows of one sequence are the rest of a prompt behind a shared prefix. All
     // of them are new in this step, so num_before is what the first of them says.
-    const bool goes_on = !rows.decode.empty() && rows.decode.back().sequence == sequence;
-    const int64_t num_before = goes_on ? rows.decode.back().num_before : row.num_stored();
-    rows.decode.push_back({sequence, row.num_stored(), num_before, row.has_slot(), row.position()});
+    const bool goes_on = !rows.decode.empty() && rows.decode.back().sequence == row.sequence;
+    const int64_t num_before = goes_on ? rows.decode.back().num_before : row.num_stored;
+    rows.decode.push_back(
+        {row.sequence, row.num_stored, num_before, row.slot.has_value(), row.position});
   }
-  for (const control::PrefillChunk& chunk : order.prefill()) {
-    const SequenceId sequence{chunk.sequence()};
-    const std::span<const TokenSlot> slots(chunk.slots().data(),
-                                           static_cast<size_t>(chunk.slots_size()));
-    const auto kv = order.dummy_prefill() ? NewTokens::Kv::kMadeUp : NewTokens::Kv::kComes;
-    Append({sequence, chunk.num_stored(), slots, chunk.first_position(), kv}, step);
-    for (int i = 0; i < chunk.slots_size() && !order.dummy_prefill(); ++i)
+  for (const PrefillChunk& chunk : order.prefill) {
+    const auto kv = order.dummy_prefill ? NewTokens::Kv::kMadeUp : NewTokens::Kv::kComes;
+    Append({chunk.sequence, chunk.num_stored, chunk.slots, chunk.first_position, kv}, step);
+    for (int64_t i = 0; i < std::ssize(chunk.slots) && !order.dummy_prefill; ++i)
       rows.prefill.push_back(
-          {sequence, chunk.num_stored() + i, chunk.num_stored(), true, chunk.first_position() + i});
+          {chunk.sequence, chunk.num_stored + i, chunk.num_stored, true, chunk.first_position + i});
   }
   // An order for the same step again replaces the first, which must not count as under way forever.
   if (const auto twice = steps_.find(step); twice != steps_.end()) EndStep(twice->second);
@@ -156,7 +144,7 @@ Result<AheadStep> AttentionService::CollectAhead(const StepRows& step, StepId id
   ahead.tables.resize(kinds.size());
   for (const Row& row : step.decode) {
     LAMINA_ASSIGN_OR_RETURN(std::span<const TokenSlot> slots,
-                            store_->Readable(num_layers - 1, row.sequence, row.num_stored));
+                            cache_.Readable(num_layers - 1, row.sequence, row.num_stored));
     if (row.stores) {
       LAMINA_ASSIGN_OR_RETURN(slots, ahead_->Claim(row.sequence, row.num_stored + 1, id));
     }
@@ -210,8 +198,8 @@ Result<std::span<const TokenSlot>> AttentionService::Store(const MessageHeader& 
                                                            const Row& row, const std::byte* k,
                                                            const std::byte* v) {
   if (!row.stores) return Attended(header, row, row.num_stored);
-  LAMINA_RETURN_IF_ERROR(store_->WriteRaw(static_cast<int>(header.layer), row.sequence,
-                                          row.num_stored, k, v, StepId{header.step}));
+  LAMINA_RETURN_IF_ERROR(cache_.WriteRaw(static_cast<int>(header.layer), row.sequence,
+                                         row.num_stored, k, v, StepId{header.step}));
   return Attended(header, row, row.num_stored + 1);
 }
 
@@ -251,7 +239,7 @@ Status AttentionService::Attend(const ReceivedMessage& message, std::span<const 
     float* const lse = wants_lse ? Lse(message.header, i, out) : nullptr;
     queries_.push_back({q + i * q_bytes, *slots, out + i * q_bytes, lse});
   }
-  store_->Attend(attention_, layer, wire_.wire_dtype, queries_);
+  device_->Attend(attention_, layer, wire_.wire_dtype, queries_);
   return OkStatus();
 }
 
@@ -260,7 +248,7 @@ Result<std::span<const TokenSlot>> AttentionService::Attended(const MessageHeade
                                                               int64_t num_tokens) const {
   LAMINA_ASSIGN_OR_RETURN(
       const std::span<const TokenSlot> slots,
-      store_->Readable(static_cast<int>(header.layer), row.sequence, num_tokens));
+      cache_.Readable(static_cast<int>(header.layer), row.sequence, num_tokens));
   return InWindow(header.layer < windows_.size() ? windows_[header.layer] : 0, row, slots);
 }
 
@@ -358,7 +346,7 @@ Status AttentionService::AttendStored(Begun& begun, std::byte* out) {
   const size_t q_bytes = wire_.q_row_bytes();
   if (message.payload.size() != rows.size() * q_bytes)
     return Corrupt("payload of queries of " + std::to_string(message.payload.size()) + " bytes");
-  begun.num_rows = rows.size() - rows.size() / kShareLeft;
+  begun.num_rows = static_cast<size_t>(RowsBegunEarly(std::ssize(rows)));
   queries_.clear();
   for (size_t i = 0; i < begun.num_rows; ++i) {
     // If nothing of the sequence was stored here before the step, the row attends to no slots: its
@@ -377,7 +365,7 @@ Status AttentionService::AttendStored(Begun& begun, std::byte* out) {
     queries_.push_back({message.payload.data() + i * q_bytes, slots, out + i * q_bytes,
                         Lse(message.header, i, out)});
   }
-  store_->Attend(attention_, static_cast<int>(message.header.layer), wire_.wire_dtype, queries_);
+  device_->Attend(attention_, static_cast<int>(message.header.layer), wire_.wire_dtype, queries_);
   return OkStatus();
 }
 
@@ -429,12 +417,12 @@ Status AttentionService::AttendRest(Begun& begun, const ReceivedMessage& keys_va
         .push_back({begun.queries.payload.data() + i * q_bytes, slots, out + i * q_bytes,
                     Lse(header, i, out)});
   }
-  if (!queries_.empty()) store_->AttendMore(attention_, layer, wire_.wire_dtype, queries_);
+  if (!queries_.empty()) device_->AttendMore(attention_, layer, wire_.wire_dtype, queries_);
   // Posting early gains nothing if there is nothing left to compute.
   if (rest.empty()) return OkStatus();
   const size_t early_bytes = begun.num_rows * q_bytes;
   if (early_bytes > 0 && post_early(early_bytes)) begun.early_bytes = early_bytes;
-  store_->Attend(attention_, layer, wire_.wire_dtype, rest);
+  device_->Attend(attention_, layer, wire_.wire_dtype, rest);
   return OkStatus();
 }
 
@@ -459,27 +447,25 @@ Status AttentionService::StorePushed(const ReceivedMessage& message, std::span<c
   const std::byte* v = k + rows.size() * width_bytes;
   Status result;
   for (size_t i = 0; i < rows.size(); ++i) {
-    Status status = store_->WriteRaw(static_cast<int>(message.header.layer), rows[i].sequence,
-                                     rows[i].num_stored, k + i * width_bytes, v + i * width_bytes,
-                                     StepId{message.header.step});
+    Status status = cache_.WriteRaw(static_cast<int>(message.header.layer), rows[i].sequence,
+                                    rows[i].num_stored, k + i * width_bytes, v + i * width_bytes,
+                                    StepId{message.header.step});
     // kCorrupt is worse than kNotFound, so it is what the caller hears of.
     if (!status.ok() && result.code() != StatusCode::kCorrupt) result = status;
   }
   return result;
 }
 
-control::Stats AttentionService::stats() const {
-  control::Stats stats;
-  stats.set_epoch(epoch_);
-  stats.set_capacity_tokens(store_->capacity_tokens());
-  stats.set_used_tokens(store_->used_tokens());
-  stats.set_num_sequences(store_->num_sequences());
-  stats.set_attention_rows(computed_rows_);
-  stats.set_attention_us(ahead_ != nullptr ? ahead_->attention_us() : attention_us_);
-  stats.set_stale_messages(stale_messages_);
-  stats.set_attention_messages(attention_messages_);
-  stats.set_attended_tokens(attended_tokens_);
-  return stats;
+MemoryStats AttentionService::stats() const {
+  return {.epoch = epoch_,
+          .capacity_tokens = cache_.capacity_tokens(),
+          .used_tokens = cache_.used_tokens(),
+          .num_sequences = cache_.num_sequences(),
+          .attention_rows = computed_rows_,
+          .attention_us = ahead_ != nullptr ? ahead_->attention_us() : attention_us_,
+          .stale_messages = stale_messages_,
+          .attention_messages = attention_messages_,
+          .attended_tokens = attended_tokens_};
 }
 
 }  // namespace lamina

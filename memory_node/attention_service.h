@@ -18,7 +18,8 @@
 #include "memory_node/kv_device.h"
 #include "memory_node/service_times.h"
 #include "memory_node/token_positions.h"
-#include "wire/control.pb.h"
+#include "wire/session_messages.h"
+#include "wire/step_messages.h"
 #include "wire/wire_format.h"
 
 namespace lamina {
@@ -37,13 +38,13 @@ class AttentionService {
  public:
   // Messages have the given shape and epoch.
   AttentionService(const WireShape& wire, const ScoreRules& rules, uint64_t epoch,
-                   std::unique_ptr<KvDevice> store);
+                   std::unique_ptr<KvDevice> device);
 
   // Makes the object by which the device is asked for attention before there are queries. The
   // caller lets a compute node join it and then gives it to Use. kUnimplemented, saying why, if the
   // device cannot do this; other errors if it has no memory left for it.
   Result<std::unique_ptr<AheadAttention>> MakeAheadAttention() {
-    return store_->MakeAheadAttention(attention_, wire_);
+    return device_->MakeAheadAttention(attention_, wire_);
   }
 
   // From here on the device takes decode messages itself, and Decode, Begin and End must not be
@@ -58,7 +59,7 @@ class AttentionService {
   // which the messages of the step refer to. If the order contradicts the table of a sequence, that
   // sequence is forgotten, and rows of it fail. An order for a batch that does not exist, or with
   // more decode rows than WireShape::max_rows, is logged and ignored.
-  void Apply(const control::MemoryOrder& order);
+  void Apply(const MemoryOrder& order);
 
   // The newest step whose order is here. Messages of later steps have to wait.
   StepId newest_step() const { return newest_step_; }
@@ -105,7 +106,7 @@ class AttentionService {
   // one of its rows contradicts the order or the tables. Rows that are in order are stored anyway.
   Status Push(const ReceivedMessage& message);
 
-  control::Stats stats() const;
+  MemoryStats stats() const;
   // Counts a message that was dropped.
   void CountStale() { ++stale_messages_; }
   // Whether the message is of another epoch, or of a step that is over.
@@ -191,7 +192,8 @@ class AttentionService {
   const AttentionShape attention_;
   const std::vector<int64_t> windows_;
   const uint64_t epoch_;
-  const std::unique_ptr<KvDevice> store_;
+  const std::unique_ptr<KvDevice> device_;
+  KvCache& cache_;                         // the device's
   std::unique_ptr<AheadAttention> ahead_;  // null: decode messages come to this host
   std::vector<StepId> to_ask_;             // steps that wait for K and V before ahead_ is asked
   TokenPositions positions_;               // kept only if there are windows

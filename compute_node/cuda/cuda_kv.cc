@@ -6,12 +6,6 @@
 
 namespace lamina {
 
-Status CudaKv::AppendDummy(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots,
-                           StepId step) {
-  stream_.Enter();
-  return cache_->AppendDummy(sequence, position, slots, step);
-}
-
 // Consecutive rows are written by one call. A row that failed ends such a run, because its k and v
 // lie between those of its neighbours.
 void CudaKv::Write(const AttentionValues& values, StepId step, std::span<const AttentionWork> rows,

@@ -26,11 +26,11 @@ constexpr size_t kMaxScratchBytes = size_t{256} << 20;
 
 }  // namespace
 
-Result<std::unique_ptr<AheadAttention>> CudaAheadAttention::Create(
-    const AttentionShape& shape, const WireShape& wire, cuda::KvCache& cache,
-    cuda::StagedStream& uploads, std::function<void()> write_collected) {
-  std::unique_ptr<CudaAheadAttention> ahead(
-      new CudaAheadAttention(shape, wire, cache, uploads, std::move(write_collected)));
+Result<std::unique_ptr<AheadAttention>> CudaAheadAttention::Create(const AttentionShape& shape,
+                                                                   const WireShape& wire,
+                                                                   cuda::KvCache& cache,
+                                                                   cuda::StagedStream& uploads) {
+  std::unique_ptr<CudaAheadAttention> ahead(new CudaAheadAttention(shape, wire, cache, uploads));
   uploads.Enter();
   LAMINA_ASSIGN_OR_RETURN(ahead->device_, cuda::IdOfDevice(uploads.device()));
   LAMINA_ASSIGN_OR_RETURN(ahead->window_, cuda::SharedBuffer::Create(wire.decode_areas_bytes() +
@@ -95,7 +95,7 @@ Result<std::span<const TokenSlot>> CudaAheadAttention::Claim(SequenceId sequence
 void CudaAheadAttention::Attend(const AheadStep& step) {
   Lane& lane = lanes_[static_cast<size_t>(step.batch)];
   uploads_.Enter();
-  write_collected_();
+  cache_.WriteCollected();
   if (lane.tables.size() < step.tables.size()) lane.tables.resize(step.tables.size());
   for (size_t kind = 0; kind < step.tables.size(); ++kind)
     lane.tables[kind].Upload(step.tables[kind], uploads_);

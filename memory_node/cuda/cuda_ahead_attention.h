@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <vector>
 
@@ -26,14 +25,12 @@ namespace lamina {
 // meanwhile. Thread: one owner, that of the KV cache.
 class CudaAheadAttention final : public AheadAttention {
  public:
-  // Borrows cache and uploads. `write_collected` has to queue the writing of all K and V that have
-  // come so far, in `uploads`. kUnimplemented, saying why, if the device, driver or system cannot
+  // Borrows cache and uploads. kUnimplemented, saying why, if the device, driver or system cannot
   // share memory or run kernels that wait; kOutOfSpace if there is no device or pinned memory left
   // for windows and scratch; kInternal if the device cannot be used.
   static Result<std::unique_ptr<AheadAttention>> Create(const AttentionShape& shape,
                                                         const WireShape& wire, cuda::KvCache& cache,
-                                                        cuda::StagedStream& uploads,
-                                                        std::function<void()> write_collected);
+                                                        cuda::StagedStream& uploads);
   ~CudaAheadAttention() override;
 
   DeviceWindow window() const override;
@@ -69,12 +66,8 @@ class CudaAheadAttention final : public AheadAttention {
   };
 
   CudaAheadAttention(const AttentionShape& shape, const WireShape& wire, cuda::KvCache& cache,
-                     cuda::StagedStream& uploads, std::function<void()> write_collected)
-      : shape_(shape),
-        wire_(wire),
-        cache_(cache),
-        uploads_(uploads),
-        write_collected_(std::move(write_collected)) {}
+                     cuda::StagedStream& uploads)
+      : shape_(shape), wire_(wire), cache_(cache), uploads_(uploads) {}
   Status CreateLane();
   // Queues the kernels of the step's next layers, as many as may be queued.
   void AskLayers(int batch);
@@ -92,7 +85,6 @@ class CudaAheadAttention final : public AheadAttention {
   const WireShape wire_;
   cuda::KvCache& cache_;
   cuda::StagedStream& uploads_;
-  const std::function<void()> write_collected_;
   cuda::DeviceId device_{};
   // The device window for messages; behind it an outbox, where replies that the host posts are
   // built.

@@ -308,7 +308,7 @@ TEST_F(CudaDeviceTest, ASequenceThatFailsLeavesTheOthersAlone) {
     std::unique_ptr<LocalKv> cache = *device.MakeKv(shape, kv, {}, 8);
     for (const uint64_t sequence : {1, 3}) {
       const auto slot = static_cast<TokenSlot>(sequence);
-      EXPECT_TRUE(cache->Append(SequenceId{sequence}, 0, {&slot, 1}, StepId{1}).ok());
+      EXPECT_TRUE(cache->cache().Append(SequenceId{sequence}, 0, {&slot, 1}, StepId{1}).ok());
     }
     Failures failures;
     cache->Attend({0, q_of, k_of, v_of, out_of}, StepId{1}, rows, failures);
@@ -351,8 +351,8 @@ TEST_F(CudaDeviceTest, MadeUpTokensAreAttendedTo) {
   for (const KvShape& kv : {KvShape{2, 2, 8, DType::kBF16}, KvShape{2, 1, 16, DType::kF8}}) {
     const AttentionShape shape{2 * kv.num_kv_heads, kv.num_kv_heads, kv.head_dim, 0.35f, 0};
     const std::unique_ptr<LocalKv> cache = *device_->MakeKv(shape, kv, {}, 600);
-    EXPECT_TRUE(cache->AppendDummy(kSequence, 0, slots, StepId{1}).ok());
-    EXPECT_TRUE(cache->Append(kSequence, 599, {&last, 1}, StepId{2}).ok());
+    EXPECT_TRUE(cache->cache().AppendDummy(kSequence, 0, slots, StepId{1}).ok());
+    EXPECT_TRUE(cache->cache().Append(kSequence, 599, {&last, 1}, StepId{2}).ok());
     std::vector<std::vector<float>> outs;
     for (const int layer : {0, 1}) {
       Failures failures;
@@ -394,7 +394,7 @@ TEST_F(CudaDeviceTest, WhatDoesNotFitIsRefusedWithBothSizes) {
 TEST_F(CudaDeviceTest, AModelThatDoesNotFitIsRefusedBeforeItIsRead) {
   WeightOptions weights;
   weights.model_dir = SourcePath("/configs/models/llama-65b");
-  weights.load_format = "dummy";
+  weights.load_format = LoadFormat::kDummy;
   if (!LoadedModel::Describe(weights.model_dir).ok()) GTEST_SKIP() << "no such model description";
   const Status status = device_->Load(weights).status();
   EXPECT_EQ(status.code(), StatusCode::kOutOfSpace);

@@ -154,8 +154,10 @@ class CudaAheadAttentionTest : public ::testing::TestWithParam<bool> {
     for (const uint64_t sequence : sequences) {
       const auto slot = static_cast<TokenSlot>(next_slot_++ * 7 % kCapacity);
       const int64_t length = lengths_[sequence]++;
-      EXPECT_TRUE(memory_->Append(SequenceId{sequence}, length, {&slot, 1}, StepId{step_}).ok());
-      EXPECT_TRUE(reference_->Append(SequenceId{sequence}, length, {&slot, 1}, StepId{step_}).ok());
+      EXPECT_TRUE(
+          memory_->cache().Append(SequenceId{sequence}, length, {&slot, 1}, StepId{step_}).ok());
+      EXPECT_TRUE(
+          reference_->cache().Append(SequenceId{sequence}, length, {&slot, 1}, StepId{step_}).ok());
       ahead.stored.push_back(slot);
       ahead.tables[0].push_back(*ahead_->Claim(SequenceId{sequence}, length + 1, StepId{step_}));
     }
@@ -196,11 +198,11 @@ class CudaAheadAttentionTest : public ::testing::TestWithParam<bool> {
         const int64_t length = lengths_[sequence.value];
         const std::vector<std::byte> k = AsKv(step.k[i].data() + row * kKv),
                                      v = AsKv(step.v[i].data() + row * kKv);
-        ASSERT_TRUE(
-            reference_->WriteRaw(layer, sequence, length - 1, k.data(), v.data(), StepId{step_})
-                .ok());
+        ASSERT_TRUE(reference_->cache()
+                        .WriteRaw(layer, sequence, length - 1, k.data(), v.data(), StepId{step_})
+                        .ok());
         queries.push_back({reinterpret_cast<const std::byte*>(step.q[i].data() + row * kQ),
-                           *reference_->Readable(layer, sequence, length),
+                           *reference_->cache().Readable(layer, sequence, length),
                            reinterpret_cast<std::byte*>(expected.data() + row * kQ), nullptr});
       }
       reference_->Attend(kShape, layer, DType::kF32, queries);
@@ -326,8 +328,8 @@ TEST_P(CudaAheadAttentionTest, AMemoryNodeThatIsGoneIsNotWaitedForLongerThanTheL
   EXPECT_EQ(Lane(0).outcome().code(), StatusCode::kTimeout);
   EXPECT_LT(Clock::now() - start, seconds(10));
   lengths_.clear();
-  memory_->Release(SequenceId{1});
-  reference_->Release(SequenceId{1});
+  memory_->cache().Release(SequenceId{1});
+  reference_->cache().Release(SequenceId{1});
   Open(seconds(20));  // the GPU is as usable as before
   Step again = Begin(0, {1});
   for (int layer = 0; layer < kLayers; ++layer) Ask(again, layer);
@@ -339,8 +341,8 @@ TEST_P(CudaAheadAttentionTest, AComputeNodeThatIsGoneLeavesTheGpuUsable) {
   const TimePoint start = Clock::now();
   GiveUpAhead();
   lengths_.clear();
-  memory_->Release(SequenceId{1});
-  reference_->Release(SequenceId{1});
+  memory_->cache().Release(SequenceId{1});
+  reference_->cache().Release(SequenceId{1});
   Open(seconds(20));
   EXPECT_LT(Clock::now() - start, seconds(20));
   Step again = Begin(0, {1, 2});

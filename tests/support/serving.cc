@@ -121,11 +121,11 @@ Result<std::unique_ptr<StepExecutor>> InProcess(const Deployment& deployment,
                                                 const ModelConfig& model) {
   InProcessOptions options;
   options.weights.model_dir = deployment.model;
-  options.weights.load_format = LoadFormatName(deployment.load_format);
+  options.weights.load_format = deployment.load_format;
   LAMINA_ASSIGN_OR_RETURN(options.device, FindDevice(deployment.compute_device, ""));
-  options.limits.set_max_num_seqs(deployment.max_num_seqs);
-  options.limits.set_max_num_batched_tokens(deployment.max_num_batched_tokens);
-  options.limits.set_max_model_len(model.max_positions);
+  options.limits.max_num_seqs = deployment.max_num_seqs;
+  options.limits.max_num_batched_tokens = deployment.max_num_batched_tokens;
+  options.limits.max_model_len = model.max_positions;
   options.kv_dtype = deployment.kv_dtype;
   options.kv_tokens = deployment.memory_bytes / KvBytesPerToken(model, deployment.kv_dtype);
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<InProcessExecutor> executor,
