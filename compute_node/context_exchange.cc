@@ -13,8 +13,6 @@ namespace {
 
 // How long a wait for room in a queue polls before it sleeps.
 constexpr auto kRoomPatience = microseconds(200);
-// How often to look for nodes that connect.
-constexpr auto kAcceptInterval = milliseconds(1);
 
 std::string NameOf(MessageKind kind) {
   return kind == MessageKind::kContext ? "the context" : "a partial sum";
@@ -23,9 +21,11 @@ std::string ThingOf(MessageKind kind) { return kind == MessageKind::kContext ? "
 
 }  // namespace
 
-Result<std::unique_ptr<ContextExchange>> ContextExchange::Join(
-    const ContextExchangeOptions& options, std::shared_ptr<Ladder> ladder,
-    std::span<const ComputeNodeAddress> nodes, Deadline deadline) {
+// Of each pair of nodes the later one connects.
+Result<JoiningExchange> ContextExchange::StartJoin(const ContextExchangeOptions& options,
+                                                   std::shared_ptr<Ladder> ladder,
+                                                   std::span<const ComputeNodeAddress> nodes,
+                                                   Deadline deadline) {
   std::unique_ptr<ContextExchange> exchange(new ContextExchange(options, std::move(ladder)));
   for (const ComputeNodeAddress& address : nodes) {
     if (address.node == options.self) exchange->self_ = exchange->num_nodes();
@@ -33,56 +33,88 @@ Result<std::unique_ptr<ContextExchange>> ContextExchange::Join(
   }
   if (exchange->self_ < 0)
     return InvalidArgument("this compute node is not among those that it shall join");
-  // Of each pair of nodes the later one connects. Connecting comes before accepting, so node 0
-  // begins, and no two nodes wait for each other.
-  for (int i = 0; i < exchange->self_; ++i)
-    LAMINA_RETURN_IF_ERROR(exchange->Connect(exchange->peers_[static_cast<size_t>(i)], deadline));
-  LAMINA_RETURN_IF_ERROR(exchange->AcceptOthers(deadline));
-  return exchange;
+  const DataHello hello{options.epoch, options.self.value, options.session_token};
+  const EndpointOptions offered{WindowBytes(exchange->lanes_), hello.Encode()};
+  JoiningExchange joining(std::move(exchange), deadline);
+  for (const ComputeNodeAddress& address : nodes) {
+    if (address.node == options.self) break;
+    Result<std::unique_ptr<ConnectingPath>> connecting =
+        joining.exchange_->ladder_->StartConnect(address.offers, offered, deadline);
+    if (!connecting.ok())
+      return connecting.status().WithContext("data path to compute node " + address.name);
+    joining.connecting_.push_back(*std::move(connecting));
+  }
+  return joining;
 }
 
-Status ContextExchange::Connect(Peer& peer, Deadline deadline) {
-  const DataHello hello{options_.epoch, options_.self.value, options_.session_token};
-  Result<Path> path =
-      ladder_->Connect(peer.address.offers, {WindowBytes(lanes_), hello.Encode()}, deadline);
+Result<std::unique_ptr<ContextExchange>> JoiningExchange::Poll() {
+  for (size_t i = 0; i < connecting_.size(); ++i) {
+    if (connecting_[i] != nullptr) LAMINA_RETURN_IF_ERROR(Connect(i));
+  }
+  LAMINA_RETURN_IF_ERROR(exchange_->AcceptPeers());
+  const ContextExchange::Peer* missing = nullptr;
+  for (int i = 0; i < exchange_->num_nodes(); ++i) {
+    const ContextExchange::Peer& peer = exchange_->peers_[static_cast<size_t>(i)];
+    if (peer.lanes != nullptr)
+      exchange_->PollPeer(i);  // what comes from it must not keep the owner from sleeping
+    else if (i != exchange_->self())
+      missing = &peer;
+  }
+  if (exchange_->lost_) return PeerLost("compute node " + exchange_->lost_->message);
+  if (missing == nullptr) return std::move(exchange_);
+  if (!deadline_.Passed()) return TryAgain();
+  return TimedOut("compute node " + missing->address.name +
+                  " did not open its data path to this one in time");
+}
+
+// Ok also while the connection is under way.
+Status JoiningExchange::Connect(size_t index) {
+  ContextExchange::Peer& peer = exchange_->peers_[index];
+  Result<Path> path = connecting_[index]->Poll();
+  if (path.status().code() == StatusCode::kTryAgain) return OkStatus();
   if (!path.ok())
     return path.status().WithContext("data path to compute node " + peer.address.name);
+  connecting_[index].reset();
   peer.path = {peer.address.node, std::string(path->fabric->name()), RefusalText(path->refused),
                path->endpoint->through()};
-  return Use(peer, std::move(*path));
+  return exchange_->Use(peer, *std::move(path));
 }
 
-Status ContextExchange::AcceptOthers(Deadline deadline) {
-  const auto missing_peer = [&](const std::string& peer_hello) {
-    const std::optional<DataHello> theirs = DataHello::Decode(peer_hello);
-    const bool member = theirs && theirs->epoch == options_.epoch &&
-                        EqualInConstantTime(theirs->session_token, options_.session_token);
-    return std::find_if(peers_.begin() + self_ + 1, peers_.end(), [&](const Peer& p) {
-      return member && p.address.node == NodeId{theirs->node_id} && p.lanes == nullptr;
-    });
-  };
+TimePoint JoiningExchange::wake_at() const {
+  TimePoint first = deadline_.at();
+  for (const std::unique_ptr<ConnectingPath>& connecting : connecting_) {
+    if (connecting != nullptr) first = std::min(first, connecting->wake_at());
+  }
+  return first;
+}
+
+ContextExchange::Peer* ContextExchange::MissingPeer(const std::string& hello) {
+  const std::optional<DataHello> theirs = DataHello::Decode(hello);
+  if (!theirs || theirs->epoch != options_.epoch ||
+      !EqualInConstantTime(theirs->session_token, options_.session_token))
+    return nullptr;
+  const auto found = std::find_if(peers_.begin() + self_ + 1, peers_.end(), [&](const Peer& peer) {
+    return peer.address.node == NodeId{theirs->node_id} && peer.lanes == nullptr;
+  });
+  return found == peers_.end() ? nullptr : &*found;
+}
+
+Status ContextExchange::AcceptPeers() {
+  const auto is_missing = [](const Peer& peer) { return peer.lanes == nullptr; };
   const EndpointOptions options{
       WindowBytes(lanes_), DataHello{options_.epoch, options_.self.value, ""}.Encode(),
-      [&](const std::string& hello) { return missing_peer(hello) != peers_.end(); }};
-  const auto missing = [&] {
-    return std::find_if(peers_.begin() + self_ + 1, peers_.end(),
-                        [](const Peer& peer) { return peer.lanes == nullptr; });
-  };
-  while (missing() != peers_.end()) {
-    if (deadline.Passed())
-      return TimedOut("compute node " + missing()->address.name +
-                      " did not open its data path to this one in time");
+      [this](const std::string& hello) { return MissingPeer(hello) != nullptr; }};
+  while (std::any_of(peers_.begin() + self_ + 1, peers_.end(), is_missing)) {
     Result<Path> path = ladder_->Accept(options);
+    if (path.status().code() == StatusCode::kTryAgain) break;
     if (!path.ok()) {
-      if (path.status().code() != StatusCode::kTryAgain)
-        LAMINA_LOG_WARN("accepting a compute node: {}", path.status().ToString());
-      ladder_->Sleep({}, Deadline::After(kAcceptInterval));
-      continue;
+      LAMINA_LOG_WARN("accepting a compute node: {}", path.status().ToString());
+      break;
     }
-    const auto peer = missing_peer(path->endpoint->peer_hello());
+    Peer* const peer = MissingPeer(path->endpoint->peer_hello());
     // Two connections came with the same hello: this is the second one.
-    if (peer == peers_.end()) continue;
-    LAMINA_RETURN_IF_ERROR(Use(*peer, std::move(*path)));
+    if (peer == nullptr) continue;
+    LAMINA_RETURN_IF_ERROR(Use(*peer, *std::move(path)));
   }
   return OkStatus();
 }

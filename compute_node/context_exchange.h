@@ -33,20 +33,22 @@ struct ContextExchangeOptions {
   Clock::duration peer_timeout = std::chrono::seconds(10);
 };
 
+class JoiningExchange;
+
 // Messages to and from each of the other compute nodes. The first node that is lost is kept in
 // lost(); the owner looks at it and then ends its steps. Thread: one owner.
 class ContextExchange {
  public:
-  // Connects to the nodes before self in `nodes`, then waits for those behind it to connect, all
-  // before `deadline`. kInvalidArgument if self is not among the nodes; other errors name the node
-  // that is missing. REQUIRES: the ladder listens.
-  static Result<std::unique_ptr<ContextExchange>> Join(const ContextExchangeOptions& options,
-                                                       std::shared_ptr<Ladder> ladder,
-                                                       std::span<const ComputeNodeAddress> nodes,
-                                                       Deadline deadline);
+  // Begins to join: connects to the nodes before self in `nodes`, and takes those behind it that
+  // connect, until `deadline`. kInvalidArgument if self is not among the nodes or offers cannot be
+  // read; other errors come from JoiningExchange::Poll. REQUIRES: the ladder listens.
+  static Result<JoiningExchange> StartJoin(const ContextExchangeOptions& options,
+                                           std::shared_ptr<Ladder> ladder,
+                                           std::span<const ComputeNodeAddress> nodes,
+                                           Deadline deadline);
 
   int num_nodes() const { return static_cast<int>(peers_.size()); }
-  // Nodes are named by their index in Join's `nodes`; this is the index of this node.
+  // Nodes are named by their index in StartJoin's `nodes`; this is the index of this node.
   int self() const { return self_; }
   NodeId node(int index) const { return peers_[static_cast<size_t>(index)].address.node; }
 
@@ -98,7 +100,7 @@ class ContextExchange {
 
   struct Peer {
     ComputeNodeAddress address;
-    // Null for this node itself, and for a node that has not connected yet.
+    // Null for this node itself, and for a node that is not connected yet.
     std::unique_ptr<Lanes> lanes;
     DataPath path;
     TimePoint heard{};      // when something came last
@@ -110,8 +112,11 @@ class ContextExchange {
         ladder_(std::move(ladder)),
         lanes_(ContextLanes(options.num_batches, options.payload_bytes, options.sum_bytes)) {}
 
-  Status Connect(Peer& peer, Deadline deadline);
-  Status AcceptOthers(Deadline deadline);
+  // The node behind this one that says this hello and is not connected yet; nullptr if there is
+  // none, or the hello does not show this session's token.
+  Peer* MissingPeer(const std::string& hello);
+  // Takes nodes behind this one that have connected. An error is that of a node that was taken.
+  Status AcceptPeers();
   Status Use(Peer& peer, Path path);
   void PollPeer(int from);
   void ShowLife(int to);
@@ -120,8 +125,35 @@ class ContextExchange {
   const std::shared_ptr<Ladder> ladder_;
   const std::vector<Lane> lanes_;  // to and from each of the others
   int self_ = -1;
-  std::vector<Peer> peers_;  // same indices as Join's `nodes`
+  std::vector<Peer> peers_;  // same indices as StartJoin's `nodes`
   std::optional<LostNode> lost_;
+
+  friend class JoiningExchange;
+};
+
+// An exchange that other nodes are joining. Destroying it gives that up. Can be moved. Thread: one
+// owner.
+class JoiningExchange {
+ public:
+  // Goes on without waiting. Returns the exchange once all nodes are connected, kTryAgain until
+  // then; other errors name the node that is missing or was lost. REQUIRES: every call before this
+  // one returned kTryAgain.
+  Result<std::unique_ptr<ContextExchange>> Poll();
+
+  // When to call Poll again at the latest; Ladder::Sleep wakes the owner when it gets further
+  // before that. REQUIRES: Poll returned kTryAgain.
+  TimePoint wake_at() const;
+
+ private:
+  friend class ContextExchange;
+  JoiningExchange(std::unique_ptr<ContextExchange> exchange, Deadline deadline)
+      : exchange_(std::move(exchange)), deadline_(deadline) {}
+  Status Connect(size_t index);
+
+  std::unique_ptr<ContextExchange> exchange_;
+  Deadline deadline_;
+  // To the nodes before self, by index; null once it is connected.
+  std::vector<std::unique_ptr<ConnectingPath>> connecting_;
 };
 
 }  // namespace lamina

@@ -23,19 +23,18 @@ struct DataPathOptions {
   PollingMode polling = PollingMode::kHost;  // who waits for messages
 };
 
-// Only Connect waits; the other calls do not block, and Poll takes what has come. Thread: one
-// owner.
+class ConnectingPeer;
+
+// No call blocks; Poll takes what has come. Thread: one owner.
 class MemoryPeer {
  public:
-  // Connects before `deadline`. `wire` has the heads that the node holds. `link` is this node's end
-  // of a link to the node's device, or the reason why there is none; it is used if the node's
-  // device takes part. Errors name the memory node: kPeerLost if it was lost meanwhile, kInternal
-  // if its window is too small, otherwise the ladder's, which found no fabric that joins the two.
-  static Result<std::unique_ptr<MemoryPeer>> Connect(const MemoryNodeAddress& address,
-                                                     const WireShape& wire,
-                                                     const DataPathOptions& options,
-                                                     Result<std::unique_ptr<DeviceLink>> link,
-                                                     Ladder& ladder, Deadline deadline);
+  // Begins to connect, until `deadline`. `wire` has the heads that the node holds. `link` is this
+  // node's end of a link to the node's device, or the reason why there is none; it is used if the
+  // node's device takes part. kOutOfSpace if the host has no room for the messages;
+  // kInvalidArgument if the offers cannot be read; other errors come from ConnectingPeer::Poll.
+  static Result<std::unique_ptr<ConnectingPeer>> StartConnect(
+      const MemoryNodeAddress& address, const WireShape& wire, const DataPathOptions& options,
+      Result<std::unique_ptr<DeviceLink>> link, Ladder& ladder, Deadline deadline);
 
   const MemoryNodeAddress& address() const { return address_; }
   const std::string& name() const { return address_.name; }
@@ -79,21 +78,61 @@ class MemoryPeer {
       : address_(address), wire_(wire) {}
   // Takes a notification; false if a memory node has no reason to send it.
   bool Understands(const Notification& notification);
-  // Joins the link with the memory node's device. kUnimplemented says why it is not used.
-  // `asked_for`: the cluster file demands device polling.
-  Status Link(bool asked_for, Ladder& ladder, Deadline deadline);
+  // Joins the link with the memory node's device, and asks the node whether that joins too. Ok if
+  // it will answer; kUnimplemented if neither device reaches the other. `asked_for`: the cluster
+  // file demands device polling.
+  Status OfferLink(bool asked_for);
+  // Uses the link, or says why it is not used. REQUIRES: the node has answered.
+  Status UseLink();
 
+  friend class ConnectingPeer;
   const MemoryNodeAddress address_;
   const WireShape wire_;
   std::unique_ptr<DeviceLink> link_;
   // Declared after the link, whose memory its connection uses, so that it is destroyed first.
   std::unique_ptr<Lanes> lanes_;
+  Status joined_;                    // whether this node's device joined the link
   std::optional<bool> link_answer_;  // of the memory node to kLink
   bool is_linked_ = false;
   int64_t device_waited_us_ = 0;  // the part of the link's waited_us that was taken
   DataPath path_;
   bool lost_ = false;
   std::string why_;
+};
+
+// A connection to a memory node that is being made: the data path first, then the link between the
+// two devices. Destroying it gives it up. Thread: one owner.
+class ConnectingPeer {
+ public:
+  // Goes on without waiting. Returns the peer, or kTryAgain while it is under way. Other errors
+  // name the memory node: kPeerLost if it was lost meanwhile, kInternal if its window is too small,
+  // otherwise the ladder's, which found no fabric that joins the two. REQUIRES: every call before
+  // this one returned kTryAgain.
+  Result<std::unique_ptr<MemoryPeer>> Poll();
+
+  // When to call Poll again at the latest; Ladder::Sleep wakes the owner when it gets further
+  // before that. REQUIRES: Poll returned kTryAgain.
+  TimePoint wake_at() const { return path_ != nullptr ? path_->wake_at() : deadline_.at(); }
+
+ private:
+  friend class MemoryPeer;
+  ConnectingPeer(const DataPathOptions& options, std::unique_ptr<MemoryPeer> peer, Status no_link,
+                 std::unique_ptr<ConnectingPath> path, Deadline deadline)
+      : options_(options),
+        deadline_(deadline),
+        peer_(std::move(peer)),
+        linked_(std::move(no_link)),
+        path_(std::move(path)) {}
+  Status TakePath();
+  Status AwaitLink();
+
+  const DataPathOptions options_;
+  const Deadline deadline_;
+  std::unique_ptr<MemoryPeer> peer_;
+  Status linked_;  // why there is no link between the devices; ok while it is not known
+  // Null once there is a path. Declared after the peer, whose link's memory it uses, so that it is
+  // destroyed first.
+  std::unique_ptr<ConnectingPath> path_;
 };
 
 }  // namespace lamina

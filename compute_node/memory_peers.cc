@@ -10,14 +10,42 @@ constexpr auto kDeviceInterval = microseconds(100);
 
 }  // namespace
 
-Status MemoryPeers::Connect(const MemoryNodeAddress& address, const WireShape& wire,
-                            const DataPathOptions& options,
-                            Result<std::unique_ptr<DeviceLink>> link, Deadline deadline) {
+Status MemoryPeers::StartConnect(const MemoryNodeAddress& address, const WireShape& wire,
+                                 const DataPathOptions& options,
+                                 Result<std::unique_ptr<DeviceLink>> link, Deadline deadline) {
   LAMINA_ASSIGN_OR_RETURN(
-      std::unique_ptr<MemoryPeer> peer,
-      MemoryPeer::Connect(address, wire, options, std::move(link), *ladder_, deadline));
-  peers_.push_back({std::move(peer)});
+      std::unique_ptr<ConnectingPeer> connecting,
+      MemoryPeer::StartConnect(address, wire, options, std::move(link), *ladder_, deadline));
+  peers_.push_back({std::move(connecting), nullptr});
   return OkStatus();
+}
+
+Status MemoryPeers::Connect() {
+  bool all = true;
+  for (Peer& peer : peers_) {
+    if (peer.connecting == nullptr) {
+      peer.connection->Poll();  // what comes from it must not keep the owner from sleeping
+      continue;
+    }
+    Result<std::unique_ptr<MemoryPeer>> connection = peer.connecting->Poll();
+    if (connection.ok()) {
+      peer.connection = *std::move(connection);
+      peer.connecting.reset();
+    } else if (connection.status().code() == StatusCode::kTryAgain) {
+      all = false;
+    } else {
+      return connection.status();
+    }
+  }
+  return all ? OkStatus() : TryAgain();
+}
+
+TimePoint MemoryPeers::wake_at() const {
+  TimePoint first = TimePoint::max();
+  for (const Peer& peer : peers_) {
+    if (peer.connecting != nullptr) first = std::min(first, peer.connecting->wake_at());
+  }
+  return first;
 }
 
 bool MemoryPeers::Poll() {

@@ -25,12 +25,19 @@ class MemoryPeers {
   MemoryPeers(std::shared_ptr<Ladder> ladder, Clock::duration peer_timeout)
       : ladder_(std::move(ladder)), peer_timeout_(peer_timeout) {}
 
-  // Connects to one more memory node. Arguments and errors are those of MemoryPeer::Connect.
-  Status Connect(const MemoryNodeAddress& address, const WireShape& wire,
-                 const DataPathOptions& options, Result<std::unique_ptr<DeviceLink>> link,
-                 Deadline deadline);
+  // Begins to connect to one more memory node. Arguments and errors are those of
+  // MemoryPeer::StartConnect.
+  Status StartConnect(const MemoryNodeAddress& address, const WireShape& wire,
+                      const DataPathOptions& options, Result<std::unique_ptr<DeviceLink>> link,
+                      Deadline deadline);
 
-  // In the order in which they were connected.
+  // Goes on connecting, without waiting. Ok once all nodes are connected, kTryAgain until then; the
+  // errors of ConnectingPeer::Poll. The calls below REQUIRE that it has returned ok.
+  Status Connect();
+  // When to call Connect again at the latest; Sleep of the ladder wakes the owner before that.
+  TimePoint wake_at() const;
+
+  // In the order of StartConnect.
   size_t size() const { return peers_.size(); }
   MemoryPeer& operator[](size_t index) const { return *peers_[index].connection; }
   Clock::duration peer_timeout() const { return peer_timeout_; }
@@ -72,8 +79,9 @@ class MemoryPeers {
   static constexpr auto kPatience = microseconds(200);
 
   struct Peer {
-    std::unique_ptr<MemoryPeer> connection;
-    bool told = false;  // it is lost, and TakeLost has said so
+    std::unique_ptr<ConnectingPeer> connecting;  // null once it is connected
+    std::unique_ptr<MemoryPeer> connection;      // null until then
+    bool told = false;                           // it is lost, and TakeLost has said so
   };
   // Whether a device has written messages that this host has still to post.
   bool Carrying() const;

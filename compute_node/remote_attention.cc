@@ -21,18 +21,36 @@ Result<std::unique_ptr<PrefillKv>> MakePrefillKv(const RemoteAttentionOptions& o
 
 }  // namespace
 
-Result<std::unique_ptr<RemoteAttention>> RemoteAttention::Create(
+Result<ConnectingAttention> RemoteAttention::StartConnect(
     const RemoteAttentionOptions& options, std::shared_ptr<Ladder> ladder,
     const std::vector<MemoryNodeAddress>& addresses, ComputeDevice& device, Deadline deadline) {
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<PrefillKv> prefill, MakePrefillKv(options, device));
   std::unique_ptr<RemoteAttention> attention(
       new RemoteAttention(options, std::move(ladder), std::move(prefill), device));
-  LAMINA_RETURN_IF_ERROR(attention->Connect(addresses, deadline));
-  return attention;
+  LAMINA_RETURN_IF_ERROR(attention->StartPeers(addresses, deadline));
+  return ConnectingAttention(std::move(attention));
 }
 
-Status RemoteAttention::Connect(const std::vector<MemoryNodeAddress>& addresses,
-                                Deadline deadline) {
+Result<std::unique_ptr<RemoteAttention>> ConnectingAttention::Poll() {
+  LAMINA_RETURN_IF_ERROR(attention_->session_.peers.Connect());
+  return std::move(attention_);
+}
+
+Result<std::unique_ptr<RemoteAttention>> RemoteAttention::Create(
+    const RemoteAttentionOptions& options, std::shared_ptr<Ladder> ladder,
+    const std::vector<MemoryNodeAddress>& addresses, ComputeDevice& device, Deadline deadline) {
+  Ladder* const path = ladder.get();
+  LAMINA_ASSIGN_OR_RETURN(ConnectingAttention connecting,
+                          StartConnect(options, std::move(ladder), addresses, device, deadline));
+  while (true) {
+    Result<std::unique_ptr<RemoteAttention>> attention = connecting.Poll();
+    if (attention.status().code() != StatusCode::kTryAgain) return attention;
+    path->Sleep({}, Deadline(connecting.wake_at()));
+  }
+}
+
+Status RemoteAttention::StartPeers(const std::vector<MemoryNodeAddress>& addresses,
+                                   Deadline deadline) {
   const RemoteAttentionOptions& options = session_.options;
   const DataPathOptions path{{options.epoch, options.self.value, options.session_token},
                              options.payload_checksum,
@@ -44,7 +62,8 @@ Status RemoteAttention::Connect(const std::vector<MemoryNodeAddress>& addresses,
     Result<std::unique_ptr<DeviceLink>> link = Unimplemented("so they were told");
     if (options.polling != PollingMode::kHost)
       link = session_.device.MakeLink(wire, options.peer_timeout);
-    LAMINA_RETURN_IF_ERROR(session_.peers.Connect(address, wire, path, std::move(link), deadline));
+    LAMINA_RETURN_IF_ERROR(
+        session_.peers.StartConnect(address, wire, path, std::move(link), deadline));
   }
   for (int batch = 0; batch < options.wire.num_batches; ++batch)
     steps_.push_back(std::make_unique<RemoteStep>(session_, static_cast<uint32_t>(batch)));

@@ -15,13 +15,22 @@
 
 namespace lamina {
 
+class ConnectingAttention;
+
 // Thread: one owner.
 class RemoteAttention final : public AttentionStrategy {
  public:
-  // Connects to every memory node before `deadline`. Borrows the device. kOutOfSpace if the device
-  // has no room for the prefill cache, or the host none for its slots or the messages;
-  // kInvalidArgument if that cache cannot have so many tokens; other errors name the memory node
-  // that could not be reached. The ladder is shared with the paths to other compute nodes.
+  // Begins to connect to every memory node, until `deadline`. Borrows the device. kOutOfSpace if
+  // the device has no room for the prefill cache, or the host none for its slots or the messages;
+  // kInvalidArgument if that cache cannot have so many tokens, or offers cannot be read. The ladder
+  // is shared with the paths to other compute nodes.
+  static Result<ConnectingAttention> StartConnect(const RemoteAttentionOptions& options,
+                                                  std::shared_ptr<Ladder> ladder,
+                                                  const std::vector<MemoryNodeAddress>& addresses,
+                                                  ComputeDevice& device, Deadline deadline);
+
+  // StartConnect, and Poll until all are connected or `deadline`, whose errors it returns. Blocks;
+  // for callers with nothing else to look after.
   static Result<std::unique_ptr<RemoteAttention>> Create(
       const RemoteAttentionOptions& options, std::shared_ptr<Ladder> ladder,
       const std::vector<MemoryNodeAddress>& addresses, ComputeDevice& device, Deadline deadline);
@@ -46,10 +55,32 @@ class RemoteAttention final : public AttentionStrategy {
                   std::unique_ptr<PrefillKv> prefill, ComputeDevice& device)
       : session_{options, device, MemoryPeers(std::move(ladder), options.peer_timeout),
                  std::move(prefill)} {}
-  Status Connect(const std::vector<MemoryNodeAddress>& addresses, Deadline deadline);
+  Status StartPeers(const std::vector<MemoryNodeAddress>& addresses, Deadline deadline);
 
+  friend class ConnectingAttention;
   RemoteSession session_;
   std::vector<std::unique_ptr<RemoteStep>> steps_;  // by batch
+};
+
+// Attention whose memory nodes are being connected. Destroying it gives that up. Can be moved.
+// Thread: one owner.
+class ConnectingAttention {
+ public:
+  // Goes on without waiting. Returns the attention once all nodes are connected, kTryAgain until
+  // then; other errors name the memory node that could not be reached. REQUIRES: every call before
+  // this one returned kTryAgain.
+  Result<std::unique_ptr<RemoteAttention>> Poll();
+
+  // When to call Poll again at the latest; Ladder::Sleep wakes the owner when it gets further
+  // before that. REQUIRES: Poll returned kTryAgain.
+  TimePoint wake_at() const { return attention_->session_.peers.wake_at(); }
+
+ private:
+  friend class RemoteAttention;
+  explicit ConnectingAttention(std::unique_ptr<RemoteAttention> attention)
+      : attention_(std::move(attention)) {}
+
+  std::unique_ptr<RemoteAttention> attention_;
 };
 
 }  // namespace lamina

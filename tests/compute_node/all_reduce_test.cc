@@ -4,9 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <thread>
-
 #include "tests/support/faulty_fabric.h"
+#include "tests/support/join_all.h"
 #include "tests/support/plain_slices.h"
 #include "tests/support/tiny_checkpoint.h"
 
@@ -50,31 +49,32 @@ class AllReduceTest : public testing::Test {
       nodes.push_back({NodeId{static_cast<uint32_t>(11 + i)}, "c" + std::to_string(i),
                        ladders.back()->offers()});
     }
-    std::vector<std::thread> threads;
+    std::vector<Result<JoiningExchange>> joining;
     for (int i = 0; i < kRanks; ++i) {
-      threads.emplace_back([&, i] {
-        Rank& rank = ranks_[static_cast<size_t>(i)];
-        rank.model = *LoadedModel::Describe(checkpoint_.dir(), {1, 0, kRanks, i});
-        ContextExchangeOptions options;
-        options.epoch = 7;
-        options.session_token = std::string(kSessionTokenBytes, 't');
-        options.payload_checksum = Switch::kOn;
-        options.self = NodeId{static_cast<uint32_t>(11 + i)};
-        options.num_batches = kBatches;
-        options.payload_bytes = 100;
-        options.sum_bytes = MaxPartialSumBytes(rank.model->sliced, wire_dtype, kRows);
-        options.peer_timeout = seconds(2);
-        Result<std::unique_ptr<ContextExchange>> joined = ContextExchange::Join(
-            options, ladders[static_cast<size_t>(i)], nodes, Deadline::After(seconds(10)));
-        ASSERT_TRUE(joined.ok()) << joined.status();
-        rank.exchange = std::move(*joined);
-        rank.sums = std::make_unique<AllReduce>(*rank.exchange, device_, *rank.model, wire_dtype,
-                                                kBatches, patience);
-        for (int batch = 0; batch < kBatches; ++batch)
-          rank.slices.emplace_back(rank.model->sliced, kRows);
-      });
+      Rank& rank = ranks_[static_cast<size_t>(i)];
+      rank.model = *LoadedModel::Describe(checkpoint_.dir(), {1, 0, kRanks, i});
+      ContextExchangeOptions options;
+      options.epoch = 7;
+      options.session_token = std::string(kSessionTokenBytes, 't');
+      options.payload_checksum = Switch::kOn;
+      options.self = NodeId{static_cast<uint32_t>(11 + i)};
+      options.num_batches = kBatches;
+      options.payload_bytes = 100;
+      options.sum_bytes = MaxPartialSumBytes(rank.model->sliced, wire_dtype, kRows);
+      options.peer_timeout = seconds(2);
+      joining.push_back(ContextExchange::StartJoin(options, ladders[static_cast<size_t>(i)], nodes,
+                                                   Deadline::After(seconds(10))));
     }
-    for (std::thread& thread : threads) thread.join();
+    std::vector<Result<std::unique_ptr<ContextExchange>>> joined = JoinAll(std::move(joining));
+    for (int i = 0; i < kRanks; ++i) {
+      Rank& rank = ranks_[static_cast<size_t>(i)];
+      ASSERT_TRUE(joined[static_cast<size_t>(i)].ok()) << joined[static_cast<size_t>(i)].status();
+      rank.exchange = *std::move(joined[static_cast<size_t>(i)]);
+      rank.sums = std::make_unique<AllReduce>(*rank.exchange, device_, *rank.model, wire_dtype,
+                                              kBatches, patience);
+      for (int batch = 0; batch < kBatches; ++batch)
+        rank.slices.emplace_back(rank.model->sliced, kRows);
+    }
     for (const Op& op : ranks_[0].model->sliced.graph.ops) {
       if (op.kind == OpKind::kAllReduce) ops_.push_back(op);
     }

@@ -1,15 +1,14 @@
-// Contexts between compute nodes that all live in this process, each on a thread of its own while
-// they join.
+// Contexts between compute nodes that all live on the thread of the test.
 #include "compute_node/context_exchange.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <thread>
 
 #include "compute_node/step_context.h"
 #include "tests/support/faulty_fabric.h"
+#include "tests/support/join_all.h"
 #include "tests/support/plain_slices.h"
 #include "tests/support/tiny_checkpoint.h"
 
@@ -55,14 +54,10 @@ Joined Join(const std::vector<ContextExchangeOptions>& options,
     nodes.push_back(
         {NodeId{static_cast<uint32_t>(11 + i)}, "c" + std::to_string(i), ladders.back()->offers()});
   }
-  Joined joined;
-  for (size_t i = 0; i < options.size(); ++i) joined.emplace_back(InternalError("not joined"));
-  std::vector<std::thread> threads;
+  std::vector<Result<JoiningExchange>> joining;
   for (size_t i = 0; i < options.size(); ++i)
-    threads.emplace_back(
-        [&, i] { joined[i] = ContextExchange::Join(options[i], ladders[i], nodes, deadline); });
-  for (std::thread& thread : threads) thread.join();
-  return joined;
+    joining.push_back(ContextExchange::StartJoin(options[i], ladders[i], nodes, deadline));
+  return JoinAll(std::move(joining));
 }
 
 void Send(ContextExchange& from, int to, int batch, uint64_t step, int slice,
@@ -210,7 +205,7 @@ TEST(ContextExchange, StrangersDoNotJoin) {
     EXPECT_THAT(nodes[0].status().message(),
                 HasSubstr("compute node c1 did not open its data path"));
   }
-  EXPECT_THAT(ContextExchange::Join(Options(99), Listening(), {}, Deadline::After(seconds(1)))
+  EXPECT_THAT(ContextExchange::StartJoin(Options(99), Listening(), {}, Deadline::After(seconds(1)))
                   .status()
                   .message(),
               HasSubstr("not among"));
