@@ -12,7 +12,8 @@
 namespace lamina {
 namespace {
 
-// People and scrapers look more seldom; ten answers a second cost a node nothing.
+// Between two questions for nodes' counters. People and scrapers look more seldom; ten answers a
+// second cost a node nothing.
 constexpr auto kStatsInterval = milliseconds(100);
 // But for what does not depend on the step's work.
 constexpr size_t kMaxOrderBytes = kMaxFrameBytes - 64;
@@ -190,7 +191,11 @@ void ClusterExecutor::AskForStats() {
   control::StatsRequest request;
   request.set_epoch(epoch_);
   for (const std::unique_ptr<Node>& node : nodes_) {
-    if (node->config.role != NodeRole::kMemory || node->left_out) continue;
+    if (node->config.role != NodeRole::kMemory) continue;
+    {
+      MutexLock lock(mutex_);
+      if (!node->lost.ok()) continue;
+    }
     if (Status sent = node->connection->Send(control::STATS_REQUEST, request.SerializeAsString());
         !sent.ok())
       LAMINA_LOG_DEBUG("{}", sent.message());
@@ -290,18 +295,15 @@ void ClusterExecutor::AddLeftOut(control::StepResult& result) {
   left_out_.erase(found);
 }
 
-// Anybody may ask as often as they like, but it does not wake memory nodes each time.
-void ClusterExecutor::AskForStatsAgain() {
-  {
-    MutexLock lock(mutex_);
-    if (Clock::now() < next_stats_) return;
-    next_stats_ = Clock::now() + kStatsInterval;
+TimePoint ClusterExecutor::Turn(TimePoint now) {
+  if (now >= next_stats_) {
+    next_stats_ = now + kStatsInterval;
+    AskForStats();
   }
-  AskForStats();
+  return next_stats_;
 }
 
 std::vector<NodeStatus> ClusterExecutor::nodes() {
-  AskForStatsAgain();  // the answers count for the next call
   std::vector<NodeStatus> result;
   for (const std::unique_ptr<Node>& node : nodes_) {
     const bool memory = node->config.role == NodeRole::kMemory;

@@ -60,6 +60,7 @@ class ClusterExecutor : public StepExecutor {
   void Start(std::function<void(ExecutorEvent)> on_event) override;
   void Submit(const StepPlan& plan, std::span<const control::NewSequence> added) override;
   void Leave(NodeId node) override;
+  TimePoint Turn(TimePoint now) override;
   std::vector<NodeStatus> nodes() override;
 
   // Writes what the nodes do into `file`, which is borrowed until the executor is gone. REQUIRES:
@@ -125,7 +126,6 @@ class ClusterExecutor : public StepExecutor {
   // Empty until all are known.
   std::vector<NodeSpeed> Speeds() const REQUIRES(mutex_);
   void AskForStats();
-  void AskForStatsAgain();  // unless that was just done
   void OnLost(Node& node, const Status& status);
   bool OrdersFit(const StepPlan& plan, std::span<const control::NewSequence> added) const;
   void SendOrders(const StepPlan& plan, std::span<const control::NewSequence> added);
@@ -147,11 +147,11 @@ class ClusterExecutor : public StepExecutor {
   NodeId last_kv_group_;
   const Node* failed_ = nullptr;  // the one that is being configured; when Open has failed, where
   SpeedRounds speed_rounds_;      // the engine's thread
+  TimePoint next_stats_{};        // the engine's thread
   std::atomic<bool> speeds_known_ = false;
   Mutex mutex_;
   CondVar lost_one_;
   std::function<void(ExecutorEvent)> on_event_ GUARDED_BY(mutex_);  // set by Start
-  TimePoint next_stats_ GUARDED_BY(mutex_){};
   // Of steps in flight: sequences that have no part in them.
   std::map<StepId, std::vector<SequenceId>> left_out_ GUARDED_BY(mutex_);
   std::atomic<bool> time_steps_{true};

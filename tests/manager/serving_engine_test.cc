@@ -60,6 +60,8 @@ class FakeExecutor : public StepExecutor {
     }
   }
 
+  TimePoint Turn(TimePoint) override { return TimePoint::max(); }
+
   std::vector<NodeStatus> nodes() override {
     std::vector<NodeStatus> nodes;
     for (const KvNode& node : shared_->kv_nodes) {
