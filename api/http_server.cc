@@ -100,7 +100,7 @@ class HttpServer::Loop {
   }
 
   size_t Stop(Clock::duration grace) {
-    if (!thread_.joinable()) return 0;
+    if (!started()) return 0;
     std::promise<void> idle;
     asio::post(io_, [&] { service_.Drain([&idle] { idle.set_value(); }); });
     idle.get_future().wait_for(grace);
@@ -113,6 +113,11 @@ class HttpServer::Loop {
   uint16_t port() const { return port_; }
 
  private:
+  bool started() {
+    MutexLock lock(control_mutex_);
+    return thread_.joinable();
+  }
+
   void CloseAll() {
     service_.FailAll(TryAgain("the server is shutting down"));
     service_.SetEngine(nullptr);
@@ -170,8 +175,8 @@ class HttpServer::Loop {
   asio::steady_timer accept_retry_{io_};
   asio::posix::stream_descriptor events_{io_};  // a second descriptor of the service's eventfd
   uint16_t port_ = 0;
-  Mutex control_mutex_;  // guards thread_'s beginning and end against SetEngine
-  std::thread thread_;
+  Mutex control_mutex_;  // SetEngine must not meet the thread's beginning or end
+  std::thread thread_ GUARDED_BY(control_mutex_);
 };
 
 Result<std::unique_ptr<HttpServer>> HttpServer::Create(const ServerOptions& options,

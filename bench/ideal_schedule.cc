@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "scheduler/round.h"
+
 namespace lamina {
 namespace {
 
@@ -23,13 +25,12 @@ double ShortestRound(std::vector<double> own, double busy) {
 std::vector<double> IdealRounds(const IdealSchedule& schedule) {
   std::vector<double> rounds;
   for (int batch = 0; batch < schedule.num_batches; ++batch) {
-    // How many batches are on this batch's node, itself among them.
-    const int on_node =
-        (schedule.num_batches - 1 - batch % schedule.num_compute) / schedule.num_compute + 1;
-    const double share = schedule.evenly
-                             ? static_cast<double>(schedule.num_batches) / schedule.num_compute
-                             : on_node;
-    rounds.push_back(std::max(schedule.slices + schedule.attention, share * schedule.slices));
+    const double steps =
+        StepsOnNodeOf(batch, schedule.num_batches, schedule.num_compute, schedule.evenly);
+    // What the memory nodes take is shared by all batches, and comes below.
+    rounds.push_back(
+        RoundSeconds({.step = schedule.slices + schedule.attention, .slices = schedule.slices},
+                     steps, schedule.num_batches));
   }
   const double shortest = ShortestRound(rounds, schedule.memory_busy);
   for (double& round : rounds) round = std::max(round, shortest);

@@ -2,7 +2,8 @@
 // measured pipeline is held against.
 //
 // All steps have the same times: `slices` on a compute node and `attention` on the slowest memory
-// node of each layer, in turn. A round, from one step of a batch to its next, takes the longest of
+// node of each layer, in turn. A round (scheduler/round.h), from one step of a batch to its next,
+// takes the longest of
 //
 // - a step by itself: its slices and attention one after the other;
 // - the slices of all batches that share a compute node. With fixed pipelines batch j is on node

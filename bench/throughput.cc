@@ -84,16 +84,40 @@ Status NotAllAtOnce() {
       "batch; give more --memory");
 }
 
-Result<Run> RunOnce(Engine& engine, const Options& options, int64_t vocab_size) {
+// What has come of the requests of a run so far. The engine's thread adds to it.
+struct Progress {
+  explicit Progress(int num_prompts)
+      : open(num_prompts), last(static_cast<size_t>(num_prompts)), start(Clock::now()) {}
+
   Mutex mutex;
   CondVar done;
-  int open = options.num_prompts;
-  Status error;
-  Run run;
-  std::vector<TimePoint> last(static_cast<size_t>(options.num_prompts));
-  TimePoint start = Clock::now();
-  int num_first = 0;
-  int64_t num_tokens = 0;  // since start
+  int open GUARDED_BY(mutex);
+  Status error GUARDED_BY(mutex);
+  Run run GUARDED_BY(mutex);
+  std::vector<TimePoint> last GUARDED_BY(mutex);  // [prompts] when the last token came
+  TimePoint start GUARDED_BY(mutex);
+  int num_first GUARDED_BY(mutex) = 0;
+  int64_t num_tokens GUARDED_BY(mutex) = 0;  // since start
+};
+
+void Take(const TokenEvent& event, int prompt, const Options& options, Progress& progress) {
+  MutexLock lock(progress.mutex);
+  TimePoint& previous = progress.last[static_cast<size_t>(prompt)];
+  if (event.token && !event.first) progress.run.itl_ms.push_back(SecondsSince(previous) * 1e3);
+  previous = Clock::now();
+  if (event.token) ++progress.num_tokens;
+  if (event.first && ++progress.num_first == options.num_prompts && options.decode_only) {
+    // A sequence has ended before another one had its first token.
+    if (progress.open < options.num_prompts) progress.error = NotAllAtOnce();
+    progress.start = previous;
+    progress.num_tokens = 0;
+  }
+  if (event.finish == FinishReason::kError) progress.error = event.error;
+  if (event.finish && --progress.open == 0) progress.done.NotifyAll();
+}
+
+Result<Run> RunOnce(Engine& engine, const Options& options, int64_t vocab_size) {
+  Progress progress(options.num_prompts);
   for (int i = 0; i < options.num_prompts; ++i) {
     GenerateRequest request;
     request.prompt = SyntheticPrompt(options.input_len, i, vocab_size);
@@ -103,32 +127,22 @@ Result<Run> RunOnce(Engine& engine, const Options& options, int64_t vocab_size) 
     request.sampling.set_top_p(1);
     request.sampling.set_repetition_penalty(1);
     request.sampling.set_num_logprobs(-1);
-    Result<RequestId> id = engine.Submit(std::move(request), [&, i](const TokenEvent& event) {
-      MutexLock lock(mutex);
-      TimePoint& previous = last[static_cast<size_t>(i)];
-      if (event.token && !event.first) run.itl_ms.push_back(SecondsSince(previous) * 1e3);
-      previous = Clock::now();
-      if (event.token) ++num_tokens;
-      if (event.first && ++num_first == options.num_prompts && options.decode_only) {
-        // A sequence has ended before another one had its first token.
-        if (open < options.num_prompts) error = NotAllAtOnce();
-        start = previous;
-        num_tokens = 0;
-      }
-      if (event.finish == FinishReason::kError) error = event.error;
-      if (event.finish && --open == 0) done.NotifyAll();
-    });
+    Result<RequestId> id = engine.Submit(
+        std::move(request),
+        [&progress, &options, i](const TokenEvent& event) { Take(event, i, options, progress); });
     if (!id.ok()) return id.status();
   }
-  MutexLock lock(mutex);
+  MutexLock lock(progress.mutex);
   const TimePoint latest = Clock::now() + kRunDeadline;
-  while (open > 0) {
-    if (!done.WaitUntil(lock, latest)) return TimedOut("the run did not end within 30 minutes");
+  while (progress.open > 0) {
+    if (!progress.done.WaitUntil(lock, latest))
+      return TimedOut("the run did not end within 30 minutes");
   }
-  if (!error.ok()) return error;
+  if (!progress.error.ok()) return progress.error;
   if (options.decode_only && engine.status().scheduler.num_preemptions > 0) return NotAllAtOnce();
-  run.tokens_per_second = static_cast<double>(num_tokens) / SecondsSince(start);
-  return run;
+  progress.run.tokens_per_second =
+      static_cast<double>(progress.num_tokens) / SecondsSince(progress.start);
+  return std::move(progress.run);
 }
 
 // With --decode-only prompts appear without being computed, all in one step.

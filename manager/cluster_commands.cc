@@ -57,7 +57,7 @@ constexpr char kStartMark[] = "LAMINA_START_ID";
 // An address, or a name with an address, of one of this machine's interfaces.
 bool IsNameOfThisMachine(const std::string& host) {
   static Mutex mutex;
-  static std::map<std::string, bool> known;
+  static std::map<std::string, bool> known GUARDED_BY(mutex);
   MutexLock lock(mutex);
   const auto [answer, is_new] = known.emplace(host, !InterfaceOf(host).empty());
   addrinfo wanted{}, *found = nullptr;

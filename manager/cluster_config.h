@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/node_role.h"
 #include "base/status.h"
 #include "base/tls_files.h"
 #include "base/units.h"
 #include "manager/cluster_settings.h"
-#include "manager/node_role.h"
 
 namespace lamina {
 

@@ -65,13 +65,20 @@ bool WaitReadable(int fd, Deadline deadline) {
   return poll(&entry, 1, deadline.RemainingMs()) > 0;
 }
 
+View Without(View view, const std::map<NodeId, std::string>& lost) {
+  for (const auto& [id, why] : lost) view.Lose(id);
+  return view;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::Connect(
     const ClusterConfig& config, const ModelConfig& model, const StartProgress& progress,
     std::function<bool()> interrupted) {
   LAMINA_RETURN_IF_ERROR(CheckDescriptorsLeft(config.nodes.size() * kDescriptorsPerNode));
-  std::unique_ptr<ClusterExecutor> executor(new ClusterExecutor(config, model, {}));
+  LAMINA_ASSIGN_OR_RETURN(View view, ViewOf(config, model));
+  std::unique_ptr<ClusterExecutor> executor(
+      new ClusterExecutor(config, model, std::move(view), {}));
   executor->interrupted_ = std::move(interrupted);
   LAMINA_RETURN_IF_ERROR(executor->Open(config.start_timeout, config.start_timeout, progress));
   return executor;
@@ -82,15 +89,16 @@ Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::ConnectWithout(
     Deadline until, const StartProgress& progress, std::function<bool()> interrupted) {
   const Deadline mended = Deadline::After(
       std::min<Clock::duration>(config.start_timeout, kMendTimeouts * config.peer_timeout));
+  LAMINA_ASSIGN_OR_RETURN(const View all, ViewOf(config, model));
   while (true) {
     LAMINA_RETURN_IF_ERROR(CheckDescriptorsLeft(config.nodes.size() * kDescriptorsPerNode));
-    std::unique_ptr<ClusterExecutor> executor(new ClusterExecutor(config, model, lost));
+    std::unique_ptr<ClusterExecutor> executor(new ClusterExecutor(config, model, all, lost));
     executor->interrupted_ = interrupted;
     executor->until_ = until;
     const auto reasons = [&](NodeRole role) {
       std::string text;
       for (const auto& [id, why] : lost) {
-        if (config.nodes[id.value - 1].role == role) text += (text.empty() ? "" : "; ") + why;
+        if (all.Find(id)->role == role) text += (text.empty() ? "" : "; ") + why;
       }
       return text;
     };
@@ -122,8 +130,10 @@ Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::ConnectWithout(
 std::map<NodeId, std::string> ClusterExecutor::NewlyLost(const Status& why) {
   std::map<NodeId, std::string> lost;
   const auto found = [&] {
+    mutex_.AssertHeld();
     for (const std::unique_ptr<Node>& node : nodes_) {
-      if (!node->lost.ok() && !node->left_out) lost.emplace(node->id, node->lost.message());
+      const Status& status = heard_[node->id].lost;
+      if (!status.ok() && !node->left_out()) lost.emplace(node->id, status.message());
     }
     return !lost.empty() || failed_ == nullptr;
   };
@@ -139,11 +149,12 @@ std::map<NodeId, std::string> ClusterExecutor::NewlyLost(const Status& why) {
 // model.
 bool ClusterExecutor::HasCut() {
   MutexLock lock(mutex_);
-  const auto lives = [](const std::unique_ptr<Node>& node) {
-    return node->lost.ok() || node->left_out;
+  const auto lives = [this](const std::unique_ptr<Node>& node) {
+    mutex_.AssertHeld();
+    return heard_[node->id].lost.ok() || node->left_out();
   };
-  return config_.shares_model() && failed_ != nullptr &&
-         failed_->config.role == NodeRole::kCompute && std::ranges::all_of(nodes_, lives);
+  return config_.shares_model() && failed_ != nullptr && failed_->role == NodeRole::kCompute &&
+         std::ranges::all_of(nodes_, lives);
 }
 
 Reconnect ReconnectTo(const ClusterConfig& config, const ModelConfig& model,
@@ -168,7 +179,12 @@ LookForNodes LookAmong(const ClusterConfig& config, const ModelConfig& model) {
 std::set<NodeId> ClusterExecutor::Look(const ClusterConfig& config, const ModelConfig& model,
                                        const std::map<NodeId, std::string>& lost, Deadline until,
                                        std::stop_token stop) {
-  ClusterExecutor asking(config, model, {});
+  Result<View> view = ViewOf(config, model);
+  if (!view.ok()) {
+    LAMINA_LOG_ERROR("cannot look for lost nodes: {}", view.status().message());
+    return {};
+  }
+  ClusterExecutor asking(config, model, std::move(*view), {});
   asking.until_ = until;
   const Result<ControlOptions> control = asking.control_options();
   if (!control.ok()) {
@@ -177,24 +193,28 @@ std::set<NodeId> ClusterExecutor::Look(const ClusterConfig& config, const ModelC
   }
   const std::stop_callback end_waits(stop, [&] {
     MutexLock lock(asking.mutex_);
-    for (std::unique_ptr<Node>& node : asking.nodes_) node->lost = TryAgain("the manager stops");
+    for (auto& [id, heard] : asking.heard_) heard.lost = TryAgain("the manager stops");
   });
-  std::set<NodeId> free;
-  Mutex mutex;
+  struct Answers {
+    Mutex mutex;
+    std::set<NodeId> free GUARDED_BY(mutex);
+  } answers;
   std::vector<std::jthread> threads;  // one that hangs must not hold up the others
   for (const auto& [id, why] : lost) {
-    threads.emplace_back([&, node = asking.nodes_[id.value - 1].get()] {
+    threads.emplace_back([&, node = asking.Find(id)] {
       const Status answer = asking.AskIfFree(*node, *control);
       if (!answer.ok())
         return LAMINA_LOG_DEBUG("{} is not back: {}", node->name(), answer.message());
-      MutexLock lock(mutex);
-      free.insert(node->id);
+      MutexLock lock(answers.mutex);
+      answers.free.insert(node->id);
     });
   }
   threads.clear();
+  MutexLock lock(answers.mutex);
+  std::set<NodeId>& free = answers.free;
   for (const std::unique_ptr<Node>& node : asking.nodes_) {
     if (!lost.contains(node->id) || free.contains(node->id)) continue;
-    std::erase_if(free, [&](NodeId other) { return asking.KvNodeOf(other) == node->kv_group; });
+    std::erase_if(free, [&](NodeId other) { return asking.KvNodeOf(other) == node->group; });
   }
   return free;
 }
@@ -204,7 +224,7 @@ std::set<NodeId> ClusterExecutor::Look(const ClusterConfig& config, const ModelC
 Status ClusterExecutor::AskIfFree(Node& node, const ControlOptions& options) {
   LAMINA_RETURN_IF_ERROR(ConnectNode(node, options, Within(kLookWait), {}));
   const Clock::duration patience = std::max<Clock::duration>(config_.peer_timeout, kLookWait);
-  if (node.config.role == NodeRole::kMemory) {
+  if (node.role == NodeRole::kMemory) {
     control::ConfigureMemory request;
     request.set_prepare_only(true);
     LAMINA_RETURN_IF_ERROR(
@@ -221,22 +241,17 @@ Status ClusterExecutor::AskIfFree(Node& node, const ControlOptions& options) {
 Status ClusterExecutor::Open(Clock::duration reach_patience, Clock::duration patience,
                              const StartProgress& progress) {
   const Deadline reached = Within(reach_patience), deadline = Within(patience);
-  if (num_memory_nodes_ % config_.kv_head_parallel != 0) {
-    return InvalidArgument(
-        fmt::format("kv_head_parallel {}: {} memory nodes cannot be grouped like that",
-                    config_.kv_head_parallel, num_memory_nodes_));
-  }
   LAMINA_ASSIGN_OR_RETURN(session_token_, RandomBytes(kSessionTokenBytes));
   LAMINA_ASSIGN_OR_RETURN(const ControlOptions control, control_options());
   for (std::unique_ptr<Node>& node : nodes_) {
-    if (node->left_out) continue;
+    if (node->left_out()) continue;
     if (Status connected = ConnectNode(*node, control, reached, progress); !connected.ok()) {
       MutexLock lock(mutex_);
-      return node->lost = connected;
+      return heard_[node->id].lost = connected;
     }
   }
   for (std::unique_ptr<Node>& node : nodes_) {
-    if (node->config.role != NodeRole::kMemory || node->left_out) continue;
+    if (node->role != NodeRole::kMemory || node->left_out()) continue;
     failed_ = node.get();
     LAMINA_RETURN_IF_ERROR(ConfigureMemory(*node, deadline, progress));
   }
@@ -247,39 +262,27 @@ Status ClusterExecutor::Open(Clock::duration reach_patience, Clock::duration pat
   return OkStatus();
 }
 
-ClusterExecutor::ClusterExecutor(const ClusterConfig& config, const ModelConfig& model,
+ClusterExecutor::ClusterExecutor(const ClusterConfig& config, const ModelConfig& model, View view,
                                  const std::map<NodeId, std::string>& lost)
-    : config_(config), model_(model), epoch_(NewEpoch()) {
-  for (const NodeConfig& node : config.nodes) {
-    nodes_.push_back(std::make_unique<Node>());
-    nodes_.back()->id = nodes_.back()->kv_group = NodeId{static_cast<uint32_t>(nodes_.size())};
-    nodes_.back()->config = node;
-    if (node.role == NodeRole::kMemory) GiveHeads(*nodes_.back(), num_memory_nodes_++);
+    : config_(config), model_(model), view_(Without(std::move(view), lost)), epoch_(NewEpoch()) {
+  for (size_t i = 0; i < config.nodes.size(); ++i) {
+    nodes_.push_back(std::make_unique<Node>(view_.members()[i], config.nodes[i]));
+    Node& node = *nodes_.back();
+    heard_.try_emplace(node.id);
+    if (node.role == NodeRole::kMemory) ++num_memory_nodes_;
+    if (node.role == NodeRole::kCompute && !node.left_out()) compute_.push_back(&node);
   }
   for (const auto& [id, why] : lost) {
-    const NodeId group = KvNodeOf(id);
-    for (std::unique_ptr<Node>& node : nodes_) {
-      if (node->kv_group != group) continue;
-      node->left_out = true;
-      node->lost = PeerLost(why);
+    for (const std::unique_ptr<Node>& node : nodes_) {
+      if (node->group == KvNodeOf(id)) heard_[node->id].lost = PeerLost(why);
     }
-  }
-  for (std::unique_ptr<Node>& node : nodes_) {
-    if (node->config.role == NodeRole::kCompute && !node->left_out) compute_.push_back(node.get());
   }
 }
 
-// Neighbouring memory nodes form a group, and those of it that work for one rank are neighbours
-// too; the first ones of these take a kv_head more where the heads cannot be shared evenly.
-void ClusterExecutor::GiveHeads(Node& node, int index) {
-  const int ranks = config_.tensor_parallel_size, heads_of_rank = model_.num_kv_heads / ranks;
-  const int size = config_.kv_head_parallel / ranks, rank = index / size % ranks,
-            place = index % size;
-  const int even = heads_of_rank / size, more = heads_of_rank % size;
-  node.kv_group = index % config_.kv_head_parallel == 0 ? node.id : last_kv_group_;
-  last_kv_group_ = node.kv_group;
-  node.first_kv_head = rank * heads_of_rank + place * even + std::min(place, more);
-  node.num_kv_heads = even + (place < more ? 1 : 0);
+ClusterExecutor::Node* ClusterExecutor::Find(NodeId id) const {
+  const auto found = std::ranges::lower_bound(
+      nodes_, id, {}, [](const std::unique_ptr<Node>& node) { return node->id; });
+  return found != nodes_.end() && (*found)->id == id ? found->get() : nullptr;
 }
 
 control::Limits ClusterExecutor::limits() const {
@@ -414,34 +417,30 @@ Result<control::ConfigureCompute> ClusterExecutor::ComputeRequest(const Node& no
                                 KvBytesPerToken(model_, config_.kv_dtype));
   if (!local()) request.set_session_token(session_token_);
   request.set_joins_others(compute_.size() > 1);
-  const int ranks = config_.tensor_parallel_size, own_kv_heads = model_.num_kv_heads / ranks;
   if (config_.shares_model()) *request.mutable_share() = ShareOf(node);
-  request.mutable_attention()->set_num_heads(model_.num_heads / ranks);
-  request.mutable_attention()->set_num_kv_heads(own_kv_heads);
-  const int first_kv_head = request.share().rank() * own_kv_heads;
+  request.mutable_attention()->set_num_heads(model_.num_heads / config_.tensor_parallel_size);
+  request.mutable_attention()->set_num_kv_heads(node.num_kv_heads);
   for (const std::unique_ptr<Node>& memory : nodes_) {
-    if (memory->config.role != NodeRole::kMemory || memory->left_out) continue;
-    if (memory->first_kv_head < first_kv_head ||
-        memory->first_kv_head >= first_kv_head + own_kv_heads)
-      continue;
+    if (memory->role != NodeRole::kMemory || memory->left_out()) continue;
+    if (memory->rank != node.rank) continue;  // it works for another compute node
     control::MemoryPeer& peer = *request.add_memory_nodes();
     peer.set_node_id(memory->id.value);
     peer.set_node_name(memory->config.name);
     peer.set_offers(memory->configured.offers());
-    peer.set_group_id(memory->kv_group.value);
-    peer.set_first_kv_head(memory->first_kv_head - first_kv_head);
+    peer.set_group_id(memory->group.value);
+    peer.set_first_kv_head(memory->first_kv_head - node.first_kv_head);
     peer.set_num_kv_heads(memory->num_kv_heads);
   }
   return request;
 }
 
 control::ModelShare ClusterExecutor::ShareOf(const Node& node) const {
-  const auto index = static_cast<int>(std::ranges::find(compute_, &node) - compute_.begin());
+  const ModelShare held = view_.ShareOf(node);
   control::ModelShare share;
-  share.set_num_stages(config_.pipeline_parallel_size);
-  share.set_stage(index / config_.tensor_parallel_size);
-  share.set_num_ranks(config_.tensor_parallel_size);
-  share.set_rank(index % config_.tensor_parallel_size);
+  share.set_num_stages(held.num_stages);
+  share.set_stage(held.stage);
+  share.set_num_ranks(held.num_ranks);
+  share.set_rank(held.rank);
   return share;
 }
 
@@ -495,7 +494,7 @@ Status ClusterExecutor::AwaitConfigured(Node& node, Clock::duration patience,
     const std::optional<ControlFrame> frame = node.answers.TryPop();
     {
       MutexLock lock(mutex_);
-      if (!node.lost.ok()) return node.lost;
+      if (const Status& lost = heard_[node.id].lost; !lost.ok()) return lost;
     }
     // kTryAgain would be the node's answer.
     if (interrupted_ && interrupted_()) return TimedOut("interrupted");

@@ -44,9 +44,9 @@ ClusterExecutor::~ClusterExecutor() {
 std::vector<KvNode> ClusterExecutor::kv_nodes() const {
   std::vector<KvNode> kv;
   for (const std::unique_ptr<Node>& node : nodes_) {
-    if ((node->config.role == NodeRole::kMemory) == local() || node->left_out) continue;
+    if ((node->role == NodeRole::kMemory) == local() || node->left_out()) continue;
     const int64_t capacity = node->configured.capacity_tokens();
-    if (node->kv_group == node->id) {
+    if (node->group == node->id) {
       kv.push_back({node->id, capacity});
     } else {  // all hold the same tokens
       kv.back().capacity_tokens = std::min(kv.back().capacity_tokens, capacity);
@@ -59,12 +59,13 @@ void ClusterExecutor::Start(std::function<void(ExecutorEvent)> on_event) {
   MutexLock lock(mutex_);
   on_event_ = std::move(on_event);
   for (const std::unique_ptr<Node>& node : nodes_) {  // one that died since it was configured
-    if (node->lost.ok() || node->left_out) continue;
-    const bool memory = node->config.role == NodeRole::kMemory;
+    const Status& lost = heard_[node->id].lost;
+    if (lost.ok() || node->left_out()) continue;
+    const bool memory = node->role == NodeRole::kMemory;
     on_event_({memory ? ExecutorEvent::Kind::kNodeLost : ExecutorEvent::Kind::kComputeLost,
                {},
                node->id,
-               node->lost});
+               lost});
   }
 }
 
@@ -89,7 +90,7 @@ void ClusterExecutor::OnFrame(Node& node, ControlFrame frame) {
   }
   {
     MutexLock lock(mutex_);
-    node.stale_messages += event.result.stale_messages();
+    heard_[node.id].stale_messages += event.result.stale_messages();
     AddTimes(node, event.result);
     AddLeftOut(event.result);
   }
@@ -97,20 +98,19 @@ void ClusterExecutor::OnFrame(Node& node, ControlFrame frame) {
   // Memory nodes first: they are to be left out when the others are connected anew.
   std::optional<ExecutorEvent> without_compute;
   for (const control::LostPeer& peer : event.result.lost_peers()) {
-    if (peer.node_id() < 1 || peer.node_id() > nodes_.size()) {
+    const Node* const lost = Find(NodeId{peer.node_id()});
+    if (lost == nullptr) {
       LAMINA_LOG_ERROR("{}: lost a node {} that there is not", node.name(), peer.node_id());
       continue;
     }
-    const Node& lost = *nodes_[peer.node_id() - 1];
-    const Status status =
-        PeerLost(node.name() + " lost " + std::string(NodeRoleName(lost.config.role)) + " node " +
-                 peer.message());
-    if (lost.config.role == NodeRole::kMemory) {
-      on_event({ExecutorEvent::Kind::kNodeLost, {}, lost.id, status});
+    const Status status = PeerLost(node.name() + " lost " + std::string(NodeRoleName(lost->role)) +
+                                   " node " + peer.message());
+    if (lost->role == NodeRole::kMemory) {
+      on_event({ExecutorEvent::Kind::kNodeLost, {}, lost->id, status});
     } else {
       without_compute = ExecutorEvent{ExecutorEvent::Kind::kComputeLost,
                                       {},
-                                      IsIrreplaceable(lost) ? NodeId{} : lost.id,
+                                      IsIrreplaceable(*lost) ? NodeId{} : lost->id,
                                       status};
     }
   }
@@ -121,7 +121,7 @@ void ClusterExecutor::OnFrame(Node& node, ControlFrame frame) {
 // cut, or was.
 bool ClusterExecutor::IsIrreplaceable(const Node& node) {
   MutexLock lock(mutex_);
-  return config_.shares_model() && node.lost.ok();
+  return config_.shares_model() && heard_[node.id].lost.ok();
 }
 
 void ClusterExecutor::OnTrace(const Node& node, const ControlFrame& frame) {
@@ -135,8 +135,10 @@ void ClusterExecutor::OnTrace(const Node& node, const ControlFrame& frame) {
 
 void ClusterExecutor::AddTimes(Node& sender, const control::StepResult& result) {
   for (const control::NodeTimes& told : result.times()) {
-    if (told.node_id() > nodes_.size()) continue;
-    StepTimes& times = told.node_id() == 0 ? sender.times : nodes_[told.node_id() - 1]->times;
+    const NodeId id = told.node_id() == 0 ? sender.id : NodeId{told.node_id()};
+    const auto heard = heard_.find(id);
+    if (heard == heard_.end()) continue;
+    StepTimes& times = heard->second.times;
     for (int i = 0; i < std::min<int>(told.ns_size(), kNumStepWorks); ++i)
       times.Add(static_cast<StepWork>(i), told.ns(i));
   }
@@ -145,13 +147,12 @@ void ClusterExecutor::AddTimes(Node& sender, const control::StepResult& result) 
 void ClusterExecutor::RecordTrace(TraceFile& file) {
   std::vector<TraceCollector::Node> nodes;
   for (const std::unique_ptr<Node>& node : nodes_) {
-    if (!node->left_out)
-      nodes.push_back({node->id, node->name(), node->config.role == NodeRole::kCompute});
+    if (!node->left_out())
+      nodes.push_back({node->id, node->name(), node->role == NodeRole::kCompute});
   }
   trace_ = std::make_unique<TraceCollector>(
       file, epoch_, nodes, [this](NodeId node, const control::TraceRequest& request) {
-        return nodes_[node.value - 1]->connection->Send(control::TRACE_REQUEST,
-                                                        request.SerializeAsString());
+        return Find(node)->connection->Send(control::TRACE_REQUEST, request.SerializeAsString());
       });
   trace_->Start();
 }
@@ -162,8 +163,9 @@ void ClusterExecutor::OnStats(Node& node, const control::Stats& stats) {
   std::function<void(ExecutorEvent)> on_event;
   {
     MutexLock lock(mutex_);
-    node.stats = stats;
-    if (node.speed.Update(stats)) event.speeds = Speeds();
+    Heard& heard = heard_[node.id];
+    heard.stats = stats;
+    if (heard.speed.Update(stats)) event.speeds = Speeds();
     if (!event.speeds.empty()) speeds_known_ = true;
     on_event = on_event_;
   }
@@ -171,15 +173,15 @@ void ClusterExecutor::OnStats(Node& node, const control::Stats& stats) {
 }
 
 // A group is as fast as its slowest node.
-std::vector<NodeSpeed> ClusterExecutor::Speeds() const {
+std::vector<NodeSpeed> ClusterExecutor::Speeds() {
   std::vector<NodeSpeed> speeds;
   double fastest = 0;
   for (const std::unique_ptr<Node>& node : nodes_) {
-    if (node->config.role != NodeRole::kMemory || !node->lost.ok()) continue;
-    if (!node->speed.value()) return {};
-    const double speed = *node->speed.value();
-    if (speeds.empty() || speeds.back().node != node->kv_group)
-      speeds.push_back({node->kv_group, speed});
+    const Heard& heard = heard_[node->id];
+    if (node->role != NodeRole::kMemory || !heard.lost.ok()) continue;
+    if (!heard.speed.value()) return {};
+    const double speed = *heard.speed.value();
+    if (speeds.empty() || speeds.back().node != node->group) speeds.push_back({node->group, speed});
     speeds.back().speed = std::min(speeds.back().speed, speed);
   }
   for (const NodeSpeed& one : speeds) fastest = std::max(fastest, one.speed);
@@ -191,10 +193,10 @@ void ClusterExecutor::AskForStats() {
   control::StatsRequest request;
   request.set_epoch(epoch_);
   for (const std::unique_ptr<Node>& node : nodes_) {
-    if (node->config.role != NodeRole::kMemory) continue;
+    if (node->role != NodeRole::kMemory) continue;
     {
       MutexLock lock(mutex_);
-      if (!node->lost.ok()) continue;
+      if (!heard_[node->id].lost.ok()) continue;
     }
     if (Status sent = node->connection->Send(control::STATS_REQUEST, request.SerializeAsString());
         !sent.ok())
@@ -208,11 +210,11 @@ void ClusterExecutor::OnLost(Node& node, const Status& status) {
   const Status named(status.code(), "lost " + status.message());
   {
     MutexLock lock(mutex_);
-    node.lost = named;
+    heard_[node.id].lost = named;
     on_event = on_event_;
   }
   lost_one_.NotifyAll();
-  const bool memory = node.config.role == NodeRole::kMemory;
+  const bool memory = node.role == NodeRole::kMemory;
   if (on_event)
     on_event({memory ? ExecutorEvent::Kind::kNodeLost : ExecutorEvent::Kind::kComputeLost,
               {},
@@ -221,11 +223,11 @@ void ClusterExecutor::OnLost(Node& node, const Status& status) {
 }
 
 void ClusterExecutor::Leave(NodeId node) {
-  Node& left = *nodes_[node.value - 1];
+  Node& left = *Find(node);
   {
     MutexLock lock(mutex_);
-    if (left.lost.ok())
-      left.lost = PeerLost(left.name() + " at " + left.address() + ": another node lost it");
+    if (Status& lost = heard_[node].lost; lost.ok())
+      lost = PeerLost(left.name() + " at " + left.address() + ": another node lost it");
   }
   if (left.connection != nullptr) left.connection->Close(Deadline::After(Clock::duration::zero()));
 }
@@ -251,8 +253,8 @@ bool ClusterExecutor::OrdersFit(const StepPlan& plan,
                                 std::span<const control::NewSequence> added) const {
   if (MakeComputeOrder(epoch_, plan, added, local()).ByteSizeLong() > kMaxOrderBytes) return false;
   return std::ranges::all_of(nodes_, [&](const std::unique_ptr<Node>& node) {
-    return node->config.role != NodeRole::kMemory ||
-           MakeMemoryOrder(epoch_, plan, node->kv_group).ByteSizeLong() <= kMaxOrderBytes;
+    return node->role != NodeRole::kMemory ||
+           MakeMemoryOrder(epoch_, plan, node->group).ByteSizeLong() <= kMaxOrderBytes;
   });
 }
 
@@ -264,8 +266,8 @@ void ClusterExecutor::SendOrders(const StepPlan& plan,
   // The first slice runs while memory nodes are told; their messages wait for their order.
   for (Node* node : compute_) SendOrder(*node, control::COMPUTE_ORDER, bytes);
   for (const std::unique_ptr<Node>& node : nodes_) {
-    if (node->config.role != NodeRole::kMemory || node->left_out) continue;
-    const control::MemoryOrder order = MakeMemoryOrder(epoch_, plan, node->kv_group);
+    if (node->role != NodeRole::kMemory || node->left_out()) continue;
+    const control::MemoryOrder order = MakeMemoryOrder(epoch_, plan, node->group);
     if (order.released().empty() && order.decode().empty() && order.prefill().empty()) continue;
     SendOrder(*node, control::MEMORY_ORDER, order.SerializeAsString());
   }
@@ -306,8 +308,9 @@ TimePoint ClusterExecutor::Turn(TimePoint now) {
 std::vector<NodeStatus> ClusterExecutor::nodes() {
   std::vector<NodeStatus> result;
   for (const std::unique_ptr<Node>& node : nodes_) {
-    const bool memory = node->config.role == NodeRole::kMemory;
+    const bool memory = node->role == NodeRole::kMemory;
     MutexLock lock(mutex_);
+    const Heard& heard = heard_[node->id];
     NodeStatus status;
     status.id = node->id;
     if (config_.kv_head_parallel > 1 && memory)
@@ -316,10 +319,10 @@ std::vector<NodeStatus> ClusterExecutor::nodes() {
     status.name = node->config.name;
     status.holds = node->configured.holds();
     status.weight_bytes = node->configured.weight_bytes();
-    status.role = node->config.role;
+    status.role = node->role;
     status.address = node->address();
-    status.state = node->lost.ok() ? NodeState::kReady : NodeState::kLost;
-    status.detail = node->lost.message();
+    status.state = heard.lost.ok() ? NodeState::kReady : NodeState::kLost;
+    status.detail = heard.lost.message();
     for (const Node* compute : compute_) {
       for (const control::DataPath& path : compute->configured.paths()) {
         if (path.node_id() == node->id.value)
@@ -332,11 +335,11 @@ std::vector<NodeStatus> ClusterExecutor::nodes() {
       status.transport_refused = worst->refused;
     }
     status.capacity_tokens = node->configured.capacity_tokens();
-    status.stored_tokens = memory ? node->stats.used_tokens() : 0;
-    status.stored_sequences = memory ? node->stats.num_sequences() : 0;
-    status.attention_us = memory ? node->stats.attention_us() : 0;
-    status.times = node->times;
-    status.stale_messages = memory ? node->stats.stale_messages() : node->stale_messages;
+    status.stored_tokens = memory ? heard.stats.used_tokens() : 0;
+    status.stored_sequences = memory ? heard.stats.num_sequences() : 0;
+    status.attention_us = memory ? heard.stats.attention_us() : 0;
+    status.times = heard.times;
+    status.stale_messages = memory ? heard.stats.stale_messages() : heard.stale_messages;
     result.push_back(std::move(status));
   }
   return result;

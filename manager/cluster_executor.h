@@ -10,6 +10,7 @@
 #include <set>
 #include <stop_token>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "base/inbox.h"
@@ -20,6 +21,7 @@
 #include "manager/step_executor.h"
 #include "manager/trace_collector.h"
 #include "model/model_config.h"
+#include "splitter/topology.h"
 #include "transport/control_channel.h"
 
 namespace lamina {
@@ -56,7 +58,7 @@ class ClusterExecutor : public StepExecutor {
   ~ClusterExecutor() override;
 
   std::vector<KvNode> kv_nodes() const override;
-  NodeId KvNodeOf(NodeId node) const override { return nodes_[node.value - 1]->kv_group; }
+  NodeId KvNodeOf(NodeId node) const override { return Find(node)->group; }
   void Start(std::function<void(ExecutorEvent)> on_event) override;
   void Submit(const StepPlan& plan, std::span<const control::NewSequence> added) override;
   void Leave(NodeId node) override;
@@ -71,39 +73,40 @@ class ClusterExecutor : public StepExecutor {
   void TimeSteps(bool timed) { time_steps_ = timed; }
 
  private:
-  struct Node {
-    NodeId id;
-    NodeConfig config;
-    // The first of the memory nodes that hold the same tokens; itself for others.
-    NodeId kv_group;
-    // Of each token it holds kv_heads [first_kv_head, first_kv_head + num_kv_heads).
-    int first_kv_head = 0;
-    int num_kv_heads = 0;
-    // Lost before this executor, or it shares tokens with a node that was: has no connection.
-    bool left_out = false;
+  // A member of the view and the connection to it.
+  struct Node : Member {
+    Node(const Member& member, const NodeConfig& of_file) : Member(member), config(of_file) {}
+    const NodeConfig config;
     std::unique_ptr<ControlConnection> connection;
-    Inbox<ControlFrame> answers;  // until Start
-    control::Configured configured;
-    Status lost;                 // guarded by mutex_
-    control::Stats stats;        // guarded by mutex_
-    AttentionSpeed speed;        // guarded by mutex_; of a memory node
-    int64_t stale_messages = 0;  // guarded by mutex_; of a compute node
-    StepTimes times;             // guarded by mutex_
+    Inbox<ControlFrame> answers;     // until Start
+    control::Configured configured;  // fixed after Connect
+    // Lost before this executor, or it shares tokens with a node that was: has no connection.
+    bool left_out() const { return state == MemberState::kLost; }
     std::string address() const { return ClusterConfig::Address(config); }
-    std::string name() const {
-      return std::string(NodeRoleName(config.role)) + " node " + config.name;
-    }
+    std::string name() const { return std::string(NodeRoleName(role)) + " node " + config.name; }
   };
 
-  ClusterExecutor(const ClusterConfig& config, const ModelConfig& model,
+  // What the threads of connections have learned of a node.
+  struct Heard {
+    Status lost;  // ok while the node is not
+    control::Stats stats;
+    AttentionSpeed speed;        // of a memory node
+    int64_t stale_messages = 0;  // of a compute node
+    StepTimes times;
+  };
+
+  // `lost`: why nodes of `view` are taken to be lost.
+  ClusterExecutor(const ClusterConfig& config, const ModelConfig& model, View view,
                   const std::map<NodeId, std::string>& lost);
+
+  // Null if there is no such node.
+  Node* Find(NodeId id) const;
 
   // Reaches all nodes within `reach_patience` and configures memory nodes within `patience`.
   Status Open(Clock::duration reach_patience, Clock::duration patience,
               const StartProgress& progress);
   std::map<NodeId, std::string> NewlyLost(const Status& why);  // REQUIRES: Open failed with it
   bool HasCut();                                               // likewise
-  void GiveHeads(Node& node, int index);
   Status ConnectNode(Node& node, const ControlOptions& options, Deadline deadline,
                      const StartProgress& progress);
   Status AskIfFree(Node& node, const ControlOptions& options);
@@ -124,7 +127,7 @@ class ClusterExecutor : public StepExecutor {
   void OnTrace(const Node& node, const ControlFrame& frame);
   void AddTimes(Node& sender, const control::StepResult& result) REQUIRES(mutex_);
   // Empty until all are known.
-  std::vector<NodeSpeed> Speeds() const REQUIRES(mutex_);
+  std::vector<NodeSpeed> Speeds() REQUIRES(mutex_);
   void AskForStats();
   void OnLost(Node& node, const Status& status);
   bool OrdersFit(const StepPlan& plan, std::span<const control::NewSequence> added) const;
@@ -138,13 +141,13 @@ class ClusterExecutor : public StepExecutor {
 
   const ClusterConfig config_;
   const ModelConfig model_;
+  const View view_;
   const uint64_t epoch_;
   std::function<bool()> interrupted_;  // of Connect, ConnectWithout
   Deadline until_{TimePoint::max()};   // of ConnectWithout, Look, as Reconnect's
   std::string session_token_;          // what compute nodes show to memory nodes
   int num_memory_nodes_ = 0;
-  std::vector<Node*> compute_;  // of nodes_, without those that are left out
-  NodeId last_kv_group_;
+  std::vector<Node*> compute_;    // of nodes_, without those that are left out
   const Node* failed_ = nullptr;  // the one that is being configured; when Open has failed, where
   SpeedRounds speed_rounds_;      // the engine's thread
   TimePoint next_stats_{};        // the engine's thread
@@ -152,11 +155,12 @@ class ClusterExecutor : public StepExecutor {
   Mutex mutex_;
   CondVar lost_one_;
   std::function<void(ExecutorEvent)> on_event_ GUARDED_BY(mutex_);  // set by Start
+  std::unordered_map<NodeId, Heard> heard_ GUARDED_BY(mutex_);      // of every node
   // Of steps in flight: sequences that have no part in them.
   std::map<StepId, std::vector<SequenceId>> left_out_ GUARDED_BY(mutex_);
   std::atomic<bool> time_steps_{true};
   std::unique_ptr<TraceCollector> trace_;  // null: no trace is written
-  // Fixed after Connect; last: their connections' threads use the members above.
+  // Ascending by id. Fixed after Connect; last: their connections' threads use the members above.
   std::vector<std::unique_ptr<Node>> nodes_;
 };
 

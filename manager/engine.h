@@ -11,8 +11,9 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/node_role.h"
 #include "base/status.h"
-#include "manager/node_role.h"
+#include "manager/node_state.h"
 #include "scheduler/scheduler.h"
 #include "wire/control.pb.h"
 #include "wire/step_times.h"

@@ -122,6 +122,16 @@ Status ResolveConfig(ClusterConfig& config, const ModelConfig& model) {
   return OkStatus();
 }
 
+Result<View> ViewOf(const ClusterConfig& config, const ModelConfig& model) {
+  TopologyOptions options;
+  for (const NodeConfig& node : config.nodes) options.roles.push_back(node.role);
+  options.num_stages = config.pipeline_parallel_size;
+  options.num_ranks = config.tensor_parallel_size;
+  options.kv_head_parallel = config.kv_head_parallel;
+  options.num_kv_heads = model.num_kv_heads;
+  return View::Of(options);
+}
+
 int64_t KvBytesPerToken(const ModelConfig& model, DTypeSetting kv_dtype) {
   return KvBytesPerToken(
       {model.num_heads, model.num_kv_heads, model.head_dim, kv_dtype.value_or(model.dtype)},

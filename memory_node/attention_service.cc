@@ -9,15 +9,9 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "cost/overlap.h"
 
 namespace lamina {
-namespace {
-
-// With overlap one row in four is left until k and v are there: while it is computed, the outputs
-// of the other rows travel already.
-constexpr size_t kShareLeft = 4;
-
-}  // namespace
 
 AttentionService::AttentionService(const WireShape& wire, const ScoreRules& rules, uint64_t epoch,
                                    std::unique_ptr<KvDevice> store)
@@ -358,7 +352,7 @@ Status AttentionService::AttendStored(Begun& begun, std::byte* out) {
   const size_t q_bytes = wire_.q_row_bytes();
   if (message.payload.size() != rows.size() * q_bytes)
     return Corrupt("payload of queries of " + std::to_string(message.payload.size()) + " bytes");
-  begun.num_rows = rows.size() - rows.size() / kShareLeft;
+  begun.num_rows = static_cast<size_t>(RowsBegunEarly(std::ssize(rows)));
   queries_.clear();
   for (size_t i = 0; i < begun.num_rows; ++i) {
     // If nothing of the sequence was stored here before the step, the row attends to no slots: its

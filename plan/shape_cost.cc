@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "scheduler/round.h"
 #include "splitter/tensor_parallel.h"
 
 namespace lamina {
@@ -258,11 +259,15 @@ ShapeCost::Parts ShapeCost::PartsOf(const Schedule& schedule) const {
       batches * rows * std::max(row_bytes_.to_memory, row_bytes_.from_memory) + pushed;
   const double rotating = schedule.rotates ? batches * rows * context_bytes_ : 0;
   parts.nics = std::max((out + rotating) / (replicas * compute_nic_) + copies, out / memory_nics_);
-  const double share = schedule.rotates ? batches / replicas : std::ceil(batches / replicas);
   const double own_copies = parts.prompt_copies * replicas / batches;
-  parts.round =
-      std::max({parts.linear + parts.attention + parts.network + parts.prompts + own_copies,
-                share * parts.linear + parts.prompts, batches * parts.attention, parts.nics});
+  parts.round = lamina::RoundSeconds(
+      {.step = parts.linear + parts.attention + parts.network + parts.prompts + own_copies,
+       .slices = parts.linear,
+       .prompts = parts.prompts,
+       .attention = parts.attention,
+       .nics = parts.nics},
+      StepsOnNodeOf(0, schedule.num_batches, shape_.num_replicas, schedule.rotates),
+      schedule.num_batches);
   return parts;
 }
 

@@ -1,8 +1,8 @@
 // How long a step takes in a cluster that nobody has built, from the cost model (cost/cost_model.h,
 // cost/network_cost.h).
 //
-// With n batches of b rows in flight on c replicas, a round is the time in which every sequence
-// gets one token. It takes the longest of
+// With n batches of b rows in flight on c replicas, a round (scheduler/round.h) is the time in
+// which every sequence gets one token. It takes the longest of
 //
 //   a batch's own way   its linear layers + attention + network + the prompts of all batches,
 //                       for which it waits at the compute node, and its all-reduces of prompts

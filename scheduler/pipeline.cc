@@ -4,6 +4,8 @@
 #include <cmath>
 #include <vector>
 
+#include "scheduler/round.h"
+
 namespace lamina {
 namespace {
 
@@ -84,12 +86,11 @@ double PipelineChooser::Predict(int num_rows, const Pipeline& pipeline) const {
   const int n = pipeline.num_batches;
   const double rows = std::ceil(static_cast<double>(num_rows) / n);
   const double slices = slices_.At(rows), attention = attention_.At(rows);
-  // Without rotation or stages a batch stays on its node, and the node with the most batches takes
-  // longest. Otherwise the slices of all batches are shared evenly.
-  const int most_batches = (n + num_compute_nodes_ - 1) / num_compute_nodes_;
-  const double compute =
-      pipeline.rotates || stages_ ? slices * n / num_compute_nodes_ : slices * most_batches;
-  return std::max({slices + attention + wires_.At(rows), compute, attention * n});
+  // The node with the most batches takes longest: that of batch 0.
+  const double steps = StepsOnNodeOf(0, n, num_compute_nodes_, pipeline.rotates || stages_);
+  return RoundSeconds(
+      {.step = slices + attention + wires_.At(rows), .slices = slices, .attention = attention},
+      steps, n);
 }
 
 Pipeline PipelineChooser::Choose(int num_rows, const Pipeline& now) const {

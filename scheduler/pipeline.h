@@ -37,11 +37,9 @@ struct StepCost {
 
 // Chooses a pipeline by what was measured, else by what is predicted. Thread: one owner.
 //
-// The model: slices, attention and wires are linear in the rows. With n batches of b rows in flight
-// on c compute nodes a round takes the longest of three times: slices, attention and wires of one
-// step, one after the other; the slices of all batches, shared by c nodes; the attention of all
-// batches. Real pipelines may do worse, for example when nodes share cores. So a pipeline that
-// promises more is tried, and from then on its measured rounds count.
+// The model: slices, attention and wires are linear in the rows, and rounds are made of them
+// (scheduler/round.h). Real pipelines may do worse, for example when nodes share cores. So a
+// pipeline that promises more is tried, and from then on its measured rounds count.
 class PipelineChooser {
  public:
   // At most `max_batches` are in flight. `stages`: each compute node runs its own range of slices

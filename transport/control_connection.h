@@ -117,8 +117,8 @@ class TcpControlConnection final : public ControlConnection {
   bool over_ = false;
   TimePoint last_heard_;
 
-  Mutex join_mutex_;    // held to join thread_, as Close may run on several threads
-  std::thread thread_;  // last: it uses the members above
+  Mutex join_mutex_;  // Close may run on several threads, of which one joins
+  std::thread thread_ GUARDED_BY(join_mutex_);  // last: it uses the members above
 };
 
 }  // namespace lamina

@@ -189,7 +189,9 @@ Finding CheckHttpPort(const ClusterConfig& config) {
 void PlanMemory(ClusterConfig config, const std::string& host, HostNeeds& needs) {
   const Result<ModelConfig> model = ModelConfig::Load(config.model_path);
   if (!model.ok() || !ResolveConfig(config, *model).ok()) return;
-  needs.registered_bytes = PlannedLockedBytes(config, *model, host);
+  const Result<View> view = ViewOf(config, *model);
+  if (!view.ok()) return;
+  needs.registered_bytes = PlannedLockedBytes(config, *model, *view, host);
 }
 
 // Where nodes of this cluster listen now: those that its manager has, and those that `lamina

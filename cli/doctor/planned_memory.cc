@@ -2,17 +2,14 @@
 
 #include <algorithm>
 
-#include "manager/resolve_config.h"
 #include "wire/wire_format.h"
 
 namespace lamina {
 namespace {
 
-// Between a compute node and a memory node each has a window, and a buffer of the size of the
-// other's.
-int64_t BytesPerPair(const ClusterConfig& config, const ModelConfig& model) {
-  // On each memory node, at most.
-  const int kv_heads = (model.num_kv_heads + config.kv_head_parallel - 1) / config.kv_head_parallel;
+// Between a compute node and a memory node with so many KV heads each has a window, and a buffer of
+// the size of the other's.
+int64_t BytesPerPair(const ClusterConfig& config, const ModelConfig& model, int kv_heads) {
   const WireShape wire{kv_heads * (model.num_heads / model.num_kv_heads),
                        kv_heads,
                        model.head_dim,
@@ -34,16 +31,24 @@ int64_t BytesPerComputePair(const ClusterConfig& config, const ModelConfig& mode
 
 }  // namespace
 
-int64_t PlannedLockedBytes(const ClusterConfig& config, const ModelConfig& model,
+int64_t PlannedLockedBytes(const ClusterConfig& config, const ModelConfig& model, const View& view,
                            const std::string& host) {
-  const int64_t num_compute =
-      std::ranges::count(config.nodes, NodeRole::kCompute, &NodeConfig::role);
-  const int64_t num_memory = std::ssize(config.nodes) - num_compute;
+  int64_t num_compute = 0, num_memory = 0;
+  int kv_heads = 0;  // of the memory node that has most
+  for (const Member& node : view.members()) {
+    if (node.role == NodeRole::kCompute) {
+      ++num_compute;
+    } else {
+      ++num_memory;
+      kv_heads = std::max(kv_heads, node.num_kv_heads);
+    }
+  }
+  const int64_t per_pair = BytesPerPair(config, model, kv_heads);
   int64_t most = 0;
   for (const NodeConfig& node : config.nodes) {
     if (node.host != host) continue;
     const bool is_compute = node.role == NodeRole::kCompute;
-    const int64_t bytes = (is_compute ? num_memory : num_compute) * BytesPerPair(config, model) +
+    const int64_t bytes = (is_compute ? num_memory : num_compute) * per_pair +
                           (is_compute ? num_compute - 1 : 0) * BytesPerComputePair(config, model);
     most = std::max(most, bytes);
   }

@@ -90,25 +90,20 @@ Result<const DeviceSpec*> DeviceOf(const NodeConfig& node, const ClusterChanges&
   return known[{node.role, name}] = cluster.devices.back().get();
 }
 
-// Gives heads and token slots to a memory node as the executor does (manager/cluster_executor.h).
-Status AddMemoryNode(const NodeConfig& node, NodeId id, const DeviceSpec* device,
+// Gives token slots to a memory node as its daemon does.
+Status AddMemoryNode(const NodeConfig& node, const Member& member, const DeviceSpec* device,
                      ClusterModel& cluster) {
   const ClusterConfig& config = cluster.config;
-  const int index = static_cast<int>(cluster.memory.size());
-  const int ranks = config.tensor_parallel_size, heads_of_rank = cluster.model.num_kv_heads / ranks;
-  const int size = config.kv_head_parallel / ranks, place = index % size;
-  const int num_kv_heads = heads_of_rank / size + (place < heads_of_rank % size ? 1 : 0);
   const int group_size = cluster.model.num_heads / cluster.model.num_kv_heads;
   MemoryNodeModel memory;
   memory.name = node.name;
-  memory.id = id;
-  memory.rank = index / size % ranks;
+  memory.id = member.id;
+  memory.rank = member.rank;
   memory.device = device;
-  memory.heads = {num_kv_heads * group_size, num_kv_heads, cluster.model.head_dim,
+  memory.heads = {member.num_kv_heads * group_size, member.num_kv_heads, cluster.model.head_dim,
                   cluster.kv_dtype};
-  memory.wire = {memory.heads.num_heads, num_kv_heads,
-                 cluster.model.head_dim, cluster.kv_dtype,
-                 config.max_num_seqs,    config.num_batches,
+  memory.wire = {memory.heads.num_heads, memory.heads.num_kv_heads,    cluster.model.head_dim,
+                 cluster.kv_dtype,       config.max_num_seqs,          config.num_batches,
                  cluster.wire_dtype,     config.overlap == Switch::kOn};
   const int64_t token_bytes =
       2 * int64_t{cluster.model.num_layers} * static_cast<int64_t>(memory.wire.kv_row_bytes());
@@ -116,8 +111,8 @@ Status AddMemoryNode(const NodeConfig& node, NodeId id, const DeviceSpec* device
   if (capacity < 1)
     return OutOfSpace("node '" + node.name + "': its memory is less than one token's KV");
   // The first node of a group stands for it in the scheduler.
-  if (index % config.kv_head_parallel == 0) {
-    cluster.kv_nodes.push_back({id, capacity});
+  if (member.group == member.id) {
+    cluster.kv_nodes.push_back({member.id, capacity});
     cluster.of_group.emplace_back();
   }
   KvNode& group = cluster.kv_nodes.back();
@@ -130,29 +125,23 @@ Status AddMemoryNode(const NodeConfig& node, NodeId id, const DeviceSpec* device
 }
 
 Status AddNodes(const ClusterChanges& changes, ClusterModel& cluster) {
+  LAMINA_ASSIGN_OR_RETURN(const View view, ViewOf(cluster.config, cluster.model));
   Devices known;
-  uint32_t last_id = 0;
-  const int ranks = cluster.config.tensor_parallel_size;
-  int num_compute = 0;
-  for (const NodeConfig& node : cluster.config.nodes) {
-    const NodeId id{++last_id};
+  for (size_t i = 0; i < cluster.config.nodes.size(); ++i) {
+    const NodeConfig& node = cluster.config.nodes[i];
+    const Member& member = view.members()[i];
     LAMINA_ASSIGN_OR_RETURN(const DeviceSpec* const device,
                             DeviceOf(node, changes, cluster, known));
     if (node.role == NodeRole::kMemory) {
-      LAMINA_RETURN_IF_ERROR(AddMemoryNode(node, id, device, cluster));
-    } else if (num_compute++ % ranks == 0) {
-      cluster.compute.push_back({node.name, id, device});
+      LAMINA_RETURN_IF_ERROR(AddMemoryNode(node, member, device, cluster));
+    } else if (member.rank == 0) {
+      cluster.compute.push_back({node.name, member.id, device});
     } else {
       cluster.compute.back().name += "+" + node.name;
     }
   }
   if (cluster.memory.empty())
     return InvalidArgument("there is no memory node, and the simulator needs one");
-  if (cluster.memory.size() % static_cast<size_t>(cluster.config.kv_head_parallel) != 0) {
-    return InvalidArgument(std::to_string(cluster.memory.size()) +
-                           " memory nodes cannot be shared by kv_head_parallel " +
-                           std::to_string(cluster.config.kv_head_parallel));
-  }
   return OkStatus();
 }
 
@@ -180,12 +169,9 @@ Status Fill(const ClusterChanges& changes, ClusterModel& cluster) {
 
 }  // namespace
 
-int ClusterModel::NodeOf(int batch, int slice, bool rotates, int num_left) const {
-  if (!config.shares_model()) return (batch + (rotates ? slice : 0)) % num_left;
-  // With stages the slice alone says the node.
-  const auto behind = std::upper_bound(first_slices.begin(), first_slices.end(), slice);
-  return std::min(static_cast<int>(behind - first_slices.begin()), config.pipeline_parallel_size) -
-         1;
+Placement ClusterModel::PlacementAmong(int num_left) const {
+  return config.shares_model() ? Placement::OfStages(first_slices, /*num_ranks=*/1)
+                               : Placement::OfWhole(num_left);
 }
 
 Result<ClusterModel> ClusterModel::Load(const std::string& path, const ClusterChanges& changes) {

@@ -12,7 +12,9 @@
 #include "manager/cluster_config.h"
 #include "model/model_config.h"
 #include "scheduler/scheduler.h"
+#include "splitter/placement.h"
 #include "splitter/slices.h"
+#include "splitter/topology.h"
 #include "wire/wire_format.h"
 
 namespace lamina {
@@ -40,10 +42,9 @@ struct ClusterChanges {
 struct MemoryNodeModel {
   std::string name;
   NodeId id;
-  // Index into ClusterModel::kv_nodes. The memory nodes of a group hold the same tokens, each for
-  // some KV heads.
+  // Index into ClusterModel::kv_nodes: of its group.
   size_t group = 0;
-  // The rank of the compute nodes that it works for (tensor parallelism).
+  // Of the compute nodes that it works for (tensor parallelism).
   int rank = 0;
   const DeviceSpec* device = nullptr;
   AttentionHeads heads;  // that it holds
@@ -80,8 +81,9 @@ struct ClusterModel {
   // Owns what the `device` pointers point to.
   std::vector<std::unique_ptr<const DeviceSpec>> devices;
 
-  // Which compute node runs a slice of a batch: an index into the num_left nodes that are not lost.
-  int NodeOf(int batch, int slice, bool rotates, int num_left) const;
+  // Which of the compute nodes that are left run slices. The ranks of a stage count as one node, as
+  // in `compute`. REQUIRES: num_left >= 1; all are left if they share the model.
+  Placement PlacementAmong(int num_left) const;
 
   // Reads the cluster file, the model and the catalog. kNotFound names a file or a device that is
   // missing. kInvalidArgument names the file and what is wrong in it or in what the changes make of

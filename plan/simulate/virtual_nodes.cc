@@ -2,14 +2,11 @@
 
 #include <algorithm>
 
+#include "cost/overlap.h"
 #include "wire/step_times.h"
 
 namespace lamina {
 namespace {
-
-// As in memory_node/attention_service.cc: with overlap one row of four is not begun before k and v
-// are there.
-constexpr int64_t kShareLeft = 4;
 
 constexpr int64_t kHeaderBytes = sizeof(MessageHeader), kTimesBytes = sizeof(ReplyTimes);
 
@@ -29,7 +26,8 @@ VirtualNodes::VirtualNodes(const ClusterModel& cluster, const HostCosts& host, b
       host_(host),
       prompts_appear_(prompts_appear),
       events_(events),
-      usage_(usage) {
+      usage_(usage),
+      placement_(cluster.PlacementAmong(static_cast<int>(cluster.compute.size()))) {
   const ClusterConfig& config = cluster.config;
   // A message is noticed after the modelled latency or after the host's, whichever is longer.
   link_ = {std::max(config.modelled_latency, FromMicroseconds(host.message_us)),
@@ -47,11 +45,9 @@ VirtualNodes::VirtualNodes(const ClusterModel& cluster, const HostCosts& host, b
     compute.nics.resize(static_cast<size_t>(config.tensor_parallel_size));
     left_.push_back(static_cast<int>(left_.size()));
   }
-  group_of_.resize(cluster.compute.size() * static_cast<size_t>(config.tensor_parallel_size) +
-                   cluster.memory.size() + 1);
   for (const MemoryNodeModel& node : cluster.memory) {
     memory_.emplace_back().model = &node;
-    group_of_[node.id.value] = node.group;
+    group_of_.emplace(node.id, node.group);
   }
   batches_.resize(static_cast<size_t>(config.num_batches));
   rows_of_group_.resize(cluster.kv_nodes.size());
@@ -59,7 +55,7 @@ VirtualNodes::VirtualNodes(const ClusterModel& cluster, const HostCosts& host, b
 
 int VirtualNodes::PlaceOf(int number, int slice) const {
   const bool rotates = batches_[static_cast<size_t>(number)].rotates;
-  return left_[static_cast<size_t>(cluster_.NodeOf(number, slice, rotates, num_compute_left()))];
+  return left_[static_cast<size_t>(placement_.RunnerOf(number, slice, rotates))];
 }
 
 size_t VirtualNodes::WindowBefore(int slice) const {
@@ -92,7 +88,7 @@ void VirtualNodes::CollectRows(const StepPlan& plan, Batch& batch) {
   for (const Work& work : plan.work) {
     if (work.prefill) continue;
     for (const KvPart& part : work.route) {
-      const size_t group = group_of_[part.node.value];
+      const size_t group = group_of_.at(part.node);
       std::vector<Row>& rows = rows_of_group_[group];
       if (rows.empty()) groups_.push_back(group);
       // One row per new token on this node; a part that gets none has a row too, which attends to
@@ -112,7 +108,7 @@ void VirtualNodes::CollectRows(const StepPlan& plan, Batch& batch) {
       Asked& asked = batch.asked.emplace_back();
       asked.memory = memory;
       asked.rows = std::ssize(rows);
-      asked.begun = asked.rows - asked.rows / kShareLeft;
+      asked.begun = RowsBegunEarly(asked.rows);
       for (const Row& row : rows) {
         asked.stores += row.stores ? 1 : 0;
         asked.wants_lse |= row.wants_lse;
@@ -135,7 +131,7 @@ VirtualNodes::AttentionTimes VirtualNodes::TimesOf(const MemoryNodeModel& memory
                                                    int64_t window) const {
   AttentionTimes times;
   AttentionLoad whole, first, more, rest;
-  const int64_t begun = std::ssize(rows) - std::ssize(rows) / kShareLeft;
+  const int64_t begun = RowsBegunEarly(std::ssize(rows));
   for (int64_t i = 0; i < std::ssize(rows); ++i) {
     const Row& row = rows[static_cast<size_t>(i)];
     const int64_t tokens = Attended(row.tokens, window);
@@ -173,7 +169,7 @@ void VirtualNodes::AddPrefill(const StepPlan& plan, Batch& batch) {
     for (size_t w = 0; w < loads.size(); ++w)
       loads[w].AddPrefill(work.first_position, std::ssize(work.tokens), cluster_.windows[w]);
     for (const KvPart& part : work.route) {
-      for (const size_t memory : cluster_.of_group[group_of_[part.node.value]])
+      for (const size_t memory : cluster_.of_group[group_of_.at(part.node)])
         batch.pushed.push_back({memory, std::ssize(part.slots)});
     }
   }
@@ -462,6 +458,7 @@ void VirtualNodes::LoseGroup(size_t group) {
 void VirtualNodes::LoseCompute(size_t node) {
   ++generation_;
   std::erase(left_, static_cast<int>(node));
+  if (!left_.empty()) placement_ = cluster_.PlacementAmong(num_compute_left());
   for (Batch& batch : batches_) batch.under_way = false;
   for (Compute& compute : compute_) compute.busy_until = TimePoint{};
 }

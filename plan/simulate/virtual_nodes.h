@@ -25,6 +25,7 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "manager/attention_speed.h"
@@ -36,6 +37,7 @@
 #include "plan/simulate/virtual_nic.h"
 #include "scheduler/pipeline.h"
 #include "scheduler/scheduler.h"
+#include "splitter/placement.h"
 
 namespace lamina {
 
@@ -191,9 +193,11 @@ class VirtualNodes {
   // One for each kind of device.
   std::vector<std::pair<const DeviceSpec*, std::unique_ptr<SliceTimes>>> slice_times_;
   std::vector<Compute> compute_;
-  std::vector<int> left_;  // compute nodes that are not lost
+  std::vector<int> left_;  // compute nodes that are not lost, as indices into compute_
+  Placement placement_;    // of slices among left_
   std::vector<Memory> memory_;
-  std::vector<size_t> group_of_;  // [node id]
+  // Of each memory node: an index into the cluster's kv_nodes.
+  std::unordered_map<NodeId, size_t> group_of_;
   std::vector<Batch> batches_;
   // Scratch of CollectRows: the rows of each group, and the groups that have any.
   std::vector<std::vector<Row>> rows_of_group_;

@@ -12,6 +12,7 @@
 #include "cli/doctor/cluster_checks.h"
 #include "cli/doctor/host_checks.h"
 #include "cli/doctor/planned_memory.h"
+#include "manager/resolve_config.h"
 #include "tests/support/certificates.h"
 #include "tests/support/temporary_folder.h"
 #include "transport/network_interface.h"
@@ -322,19 +323,36 @@ TEST_F(DoctorOfCluster, LockedMemoryGrowsWithTheModelAndThePeers) {
   config_.kv_dtype = DType::kBF16;
   config_.wire_dtype = DType::kF32;
   config_.num_batches = 2;
-  const int64_t once = PlannedLockedBytes(config_, model, "a");
+  const auto planned = [&](const std::string& host) {
+    return PlannedLockedBytes(config_, model, *ViewOf(config_, model), host);
+  };
+  const int64_t once = planned("a");
   EXPECT_GT(once, 2 * (64 * 8 * 8192 + 64 * 4 * 8192));
-  EXPECT_EQ(PlannedLockedBytes(config_, model, "m"), once);
+  EXPECT_EQ(planned("m"), once);
   config_.kv_dtype = DType::kF8;
-  EXPECT_LE(PlannedLockedBytes(config_, model, "a"), once - 2 * 64 * 2 * 8192)
-      << "k and v take half";
+  EXPECT_LE(planned("a"), once - 2 * 64 * 2 * 8192) << "k and v take half";
   config_.kv_dtype = DType::kBF16;
   AddNode("m2", NodeRole::kMemory);
-  EXPECT_EQ(PlannedLockedBytes(config_, model, "a"), 2 * once);
-  EXPECT_EQ(PlannedLockedBytes(config_, model, "m2"), once);
+  EXPECT_EQ(planned("a"), 2 * once);
+  EXPECT_EQ(planned("m2"), once);
   AddNode("b", NodeRole::kCompute);
-  EXPECT_GE(PlannedLockedBytes(config_, model, "a"), 2 * once + 2 * 2 * int64_t{512} * 8192 * 4);
-  EXPECT_EQ(PlannedLockedBytes(config_, model, "elsewhere"), 0);
+  EXPECT_GE(planned("a"), 2 * once + 2 * 2 * int64_t{512} * 8192 * 4);
+  EXPECT_EQ(planned("elsewhere"), 0);
+}
+
+// A group's largest memory node counts: of 5 KV heads for two nodes the one with 3.
+TEST_F(DoctorOfCluster, LockedMemoryIsThatOfTheMemoryNodeWithMostHeads) {
+  AddNode("a", NodeRole::kCompute);
+  AddNode("m", NodeRole::kMemory);
+  ModelConfig model;
+  model.num_heads = model.num_kv_heads = 3;
+  model.head_dim = 128;
+  config_.kv_dtype = DType::kBF16;
+  const int64_t of_three = PlannedLockedBytes(config_, model, *ViewOf(config_, model), "m");
+  AddNode("m2", NodeRole::kMemory);
+  config_.kv_head_parallel = 2;
+  model.num_heads = model.num_kv_heads = 5;
+  EXPECT_EQ(PlannedLockedBytes(config_, model, *ViewOf(config_, model), "m"), of_three);
 }
 
 TEST_F(Doctor, GpusAndNicsOnTheBus) {

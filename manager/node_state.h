@@ -1,17 +1,10 @@
-// What a node is for, and how it is: the words of the cluster file and of /cluster/status.
+// How a node is, in the words of /cluster/status.
 #pragma once
 
 #include <cstdint>
 #include <string_view>
 
 namespace lamina {
-
-enum class NodeRole : uint8_t { kCompute, kMemory };
-
-// "compute" or "memory".
-constexpr std::string_view NodeRoleName(NodeRole role) {
-  return role == NodeRole::kMemory ? "memory" : "compute";
-}
 
 enum class NodeState : uint8_t {
   kReady,
