@@ -81,7 +81,10 @@ void ClusterExecutor::OnFrame(Node& node, ControlFrame frame) {
     MutexLock lock(mutex_);
     on_event = on_event_;
   }
-  if (frame.type != control::STEP_RESULT) return node.answers.Push(std::move(frame));
+  if (frame.type != control::STEP_RESULT) {
+    node.answers.Push(std::move(frame));
+    return means_.on_change();
+  }
   ExecutorEvent event;
   if (!event.result.ParseFromString(frame.payload) || event.result.epoch() != epoch_) {
     LAMINA_LOG_ERROR("{}: dropped a step result that is malformed or of another epoch",
@@ -213,7 +216,7 @@ void ClusterExecutor::OnLost(Node& node, const Status& status) {
     heard_[node.id].lost = named;
     on_event = on_event_;
   }
-  lost_one_.NotifyAll();
+  means_.on_change();
   const bool memory = node.role == NodeRole::kMemory;
   if (on_event)
     on_event({memory ? ExecutorEvent::Kind::kNodeLost : ExecutorEvent::Kind::kComputeLost,

@@ -15,6 +15,7 @@
 
 #include "base/inbox.h"
 #include "base/mutex.h"
+#include "base/turns.h"
 #include "manager/attention_speed.h"
 #include "manager/cluster_config.h"
 #include "manager/resolve_config.h"
@@ -23,11 +24,24 @@
 #include "model/model_config.h"
 #include "splitter/topology.h"
 #include "transport/control_channel.h"
+#include "transport/control_connecting.h"
 
 namespace lamina {
 
 // Lines for a person who waits: "compute node c0: 1.2 of 4.4 GB of weights".
 using StartProgress = std::function<void(const std::string& line)>;
+
+// What connecting a cluster by turns needs besides the cluster.
+struct ConnectMeans {
+  StartProgress progress = nullptr;
+  // Asked with every turn, which then is due ten times a second; true: connecting ends with an
+  // error. Null: never.
+  std::function<bool()> interrupted = nullptr;
+  StartConnecting connect = StartConnectControl;
+  // Called when a turn is worth while before it is due, as long as the procedure and the executor
+  // that it made live. Thread: any.
+  std::function<void()> on_change = [] {};
+};
 
 // The slowest kind of `paths`: of shm, verbs, ucx, tcp the last. Null if there is none.
 const DataPathStatus* WorstPath(std::span<const DataPathStatus> paths);
@@ -51,10 +65,26 @@ class ClusterExecutor : public StepExecutor {
       const ClusterConfig& config, const ModelConfig& model, std::map<NodeId, std::string> lost,
       Deadline until, const StartProgress& progress, std::function<bool()> interrupted = nullptr);
 
+  // The same without waiting. REQUIRES: what is handed over by reference outlives the procedure.
+  using Connected = Result<std::unique_ptr<ClusterExecutor>>;
+  static Procedure<Connected> ConnectByTurns(Turns& turns, const ClusterConfig& config,
+                                             const ModelConfig& model, ConnectMeans means);
+  static Procedure<Connected> ConnectWithoutByTurns(Turns& turns, const ClusterConfig& config,
+                                                    const ModelConfig& model,
+                                                    std::map<NodeId, std::string> lost,
+                                                    TimePoint until, ConnectMeans means);
+
   // As LookForNodes.
   static std::set<NodeId> Look(const ClusterConfig& config, const ModelConfig& model,
                                const std::map<NodeId, std::string>& lost, Deadline until,
                                std::stop_token stop);
+  // The same without waiting, as ConnectByTurns. Ends at once with the turn in which it has been
+  // asked to stop.
+  static Procedure<std::set<NodeId>> LookByTurns(Turns& turns, const ClusterConfig& config,
+                                                 const ModelConfig& model,
+                                                 const std::map<NodeId, std::string>& lost,
+                                                 TimePoint until, std::stop_token stop,
+                                                 ConnectMeans means);
   ~ClusterExecutor() override;
 
   std::vector<KvNode> kv_nodes() const override;
@@ -95,32 +125,41 @@ class ClusterExecutor : public StepExecutor {
     StepTimes times;
   };
 
-  // `lost`: why nodes of `view` are taken to be lost.
+  // `lost`: why nodes of `view` are taken to be lost. `until`: as Reconnect's.
   ClusterExecutor(const ClusterConfig& config, const ModelConfig& model, View view,
-                  const std::map<NodeId, std::string>& lost);
+                  const std::map<NodeId, std::string>& lost, TimePoint until, ConnectMeans means);
 
   // Null if there is no such node.
   Node* Find(NodeId id) const;
 
   // Reaches all nodes within `reach_patience` and configures memory nodes within `patience`.
-  Status Open(Clock::duration reach_patience, Clock::duration patience,
-              const StartProgress& progress);
-  std::map<NodeId, std::string> NewlyLost(const Status& why);  // REQUIRES: Open failed with it
-  bool HasCut();                                               // likewise
-  Status ConnectNode(Node& node, const ControlOptions& options, Deadline deadline,
-                     const StartProgress& progress);
-  Status AskIfFree(Node& node, const ControlOptions& options);
-  Status ConfigureMemory(Node& node, Deadline deadline, const StartProgress& progress);
+  Procedure<Status> Open(Turns& turns, Clock::duration reach_patience, Clock::duration patience);
+  // Why the nodes of this executor cannot be enough; ok: they may be. `lost` as the constructor's.
+  Status TooFewLeft(const std::map<NodeId, std::string>& lost) const;
+  // REQUIRES of these two: Open failed, with `why`.
+  Procedure<std::map<NodeId, std::string>> NewlyLost(Turns& turns, Status why);
+  bool HasCut();
+  Status LossOf(const Node& node);
+  Procedure<Status> ConnectNode(Turns& turns, Node& node, const ControlOptions& options,
+                                TimePoint latest);
+  Procedure<Result<std::unique_ptr<ControlConnection>>> Reach(Turns& turns, const Node& node,
+                                                              const ControlOptions& options,
+                                                              TimePoint latest);
+  Procedure<Status> AskIfFree(Turns& turns, Node& node, const ControlOptions& options);
+  Procedure<Status> ConfigureMemory(Turns& turns, Node& node, TimePoint latest);
+  Result<control::ConfigureMemory> MemoryRequest(const Node& node) const;
   Result<control::ConfigureCompute> ComputeRequest(const Node& node) const;
   control::ModelShare ShareOf(const Node& node) const;  // REQUIRES: a compute node
-  Status ConfigureCompute(const StartProgress& progress);
-  Status JoinComputeNodes(const StartProgress& progress);
-  Status ConfigureOnceFree(Node& node, control::MessageType type, const std::string& request,
-                           Clock::duration patience, const StartProgress& progress);
-  Status AwaitConfigured(Node& node, Clock::duration patience, const StartProgress& progress);
-  Deadline Within(Clock::duration patience) const {
-    return Deadline(std::min(until_.at(), Clock::now() + patience));
+  Procedure<Status> ConfigureCompute(Turns& turns);
+  Procedure<Status> JoinComputeNodes(Turns& turns);
+  Procedure<Status> ConfigureOnceFree(Turns& turns, Node& node, control::MessageType type,
+                                      std::string request, Clock::duration patience);
+  Procedure<Status> AwaitConfigured(Turns& turns, Node& node, Clock::duration patience);
+  TimePoint Within(TimePoint now, Clock::duration patience) const {
+    return std::min(until_, now + patience);
   }
+  // When the next turn of a wait that ends at `latest` is due.
+  TimePoint NextLook(TimePoint now, TimePoint latest) const;
   void OnFrame(Node& node, ControlFrame frame);
   bool IsIrreplaceable(const Node& node);  // REQUIRES: another node says that it is lost
   void OnStats(Node& node, const control::Stats& stats);
@@ -143,9 +182,9 @@ class ClusterExecutor : public StepExecutor {
   const ModelConfig model_;
   const View view_;
   const uint64_t epoch_;
-  std::function<bool()> interrupted_;  // of Connect, ConnectWithout
-  Deadline until_{TimePoint::max()};   // of ConnectWithout, Look, as Reconnect's
-  std::string session_token_;          // what compute nodes show to memory nodes
+  const ConnectMeans means_;
+  TimePoint until_;
+  std::string session_token_;  // what compute nodes show to memory nodes
   int num_memory_nodes_ = 0;
   std::vector<Node*> compute_;    // of nodes_, without those that are left out
   const Node* failed_ = nullptr;  // the one that is being configured; when Open has failed, where
@@ -153,7 +192,6 @@ class ClusterExecutor : public StepExecutor {
   TimePoint next_stats_{};        // the engine's thread
   std::atomic<bool> speeds_known_ = false;
   Mutex mutex_;
-  CondVar lost_one_;
   std::function<void(ExecutorEvent)> on_event_ GUARDED_BY(mutex_);  // set by Start
   std::unordered_map<NodeId, Heard> heard_ GUARDED_BY(mutex_);      // of every node
   // Of steps in flight: sequences that have no part in them.
