@@ -228,7 +228,7 @@ void ApiService::Begin(GenerationSpec spec, const std::shared_ptr<Exchange>& exc
   if (Status status = CheckAnswerSize(spec, max_model_len(), options_.max_answer_values);
       !status.ok())
     return Answer(exchange, status);
-  if (!spec.options.has_seed) spec.options.sampling.set_seed(RandomSeed());
+  if (!spec.options.has_seed) spec.options.sampling.seed = RandomSeed();
   const uint64_t id = next_id_++;
   auto generation =
       Generation::Create(std::move(spec), {*model_.tokenizer, *engine_, answer_memory_}, exchange);

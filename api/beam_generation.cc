@@ -46,10 +46,8 @@ Status BeamGeneration::Step(int prompt) {
                       : std::min<int64_t>(2, engine_.max_model_len() - std::ssize(request.prompt));
     request.ignore_eos = true;
     request.prefix_group = search.group;
-    request.sampling.set_temperature(0);
-    request.sampling.set_repetition_penalty(1);
-    request.sampling.set_top_p(1);
-    request.sampling.set_num_logprobs(search.beams.num_offered());
+    request.sampling.temperature = 0;
+    request.sampling.num_logprobs = search.beams.num_offered();
     const int part = prompt * spec_.options.best_of + static_cast<int>(i);
     LAMINA_ASSIGN_OR_RETURN(const RequestId id,
                             engine_.Submit(std::move(request), make_sink_(part)));

@@ -25,9 +25,9 @@ class BeamGeneration final : public Generation {
  private:
   struct Search {
     BeamSearch beams;
-    std::vector<std::vector<TokenLogprobInfo>> next;  // of each beam of the step that runs
-    std::vector<RequestId> requests;                  // likewise
-    int num_open = 0;                                 // of those
+    std::vector<std::vector<TokenLogprob>> next;  // of each beam of the step that runs
+    std::vector<RequestId> requests;              // likewise
+    int num_open = 0;                             // of those
     // The step before found its beams' KV in the prefix cache.
     bool shares = false;
     uint64_t group = 0;  // GenerateRequest::prefix_group

@@ -24,7 +24,7 @@ void BeamSearch::Keep(Answer answer) {
   if (std::ssize(answers_) > options_.width) answers_.pop_back();
 }
 
-void BeamSearch::Advance(std::span<const std::vector<TokenLogprobInfo>> next) {
+void BeamSearch::Advance(std::span<const std::vector<TokenLogprob>> next) {
   struct Candidate {
     size_t beam;
     TokenId token;
@@ -32,7 +32,7 @@ void BeamSearch::Advance(std::span<const std::vector<TokenLogprobInfo>> next) {
   };
   std::vector<Candidate> candidates;
   for (size_t beam = 0; beam < next.size(); ++beam) {
-    for (const TokenLogprobInfo& one : next[beam])
+    for (const TokenLogprob& one : next[beam])
       candidates.push_back({beam, one.token, beams_[beam].logprob + double{one.logprob}});
   }
   std::ranges::stable_sort(candidates, std::greater<>(), &Candidate::logprob);

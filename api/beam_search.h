@@ -47,7 +47,7 @@ class BeamSearch {
 
   // next[i]: the most likely tokens behind beams()[i] with their log-probabilities, num_offered()
   // or all there are. REQUIRES: !done().
-  void Advance(std::span<const std::vector<TokenLogprobInfo>> next);
+  void Advance(std::span<const std::vector<TokenLogprob>> next);
 
   bool done() const { return done_; }
 

@@ -66,7 +66,7 @@ Result<int64_t> MaxNewTokens(const GenerationSpec& spec, const GenerationSpec::P
 
 Status CheckAnswerSize(const GenerationSpec& spec, int64_t max_model_len, int64_t max_values) {
   const GenerationOptions& options = spec.options;
-  const int64_t logprobs = std::max(0, options.sampling.num_logprobs());
+  const int64_t logprobs = std::max(0, options.sampling.num_logprobs);
   int64_t tokens = 0;  // of all choices: at most 1,024 of one context each
   for (const GenerationSpec::Prompt& prompt : spec.prompts) {
     LAMINA_ASSIGN_OR_RETURN(const int64_t new_tokens, MaxNewTokens(spec, prompt, max_model_len));

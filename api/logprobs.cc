@@ -89,7 +89,7 @@ bool LogprobWriter::Write(size_t enough_bytes, std::string& json) {
   return true;
 }
 
-std::span<const TokenLogprobInfo> LogprobWriter::TopOf(size_t i) const {
+std::span<const TokenLogprob> LogprobWriter::TopOf(size_t i) const {
   const size_t begin = i == 0 ? 0 : records_.tokens()[i - 1].top_end;
   return std::span(records_.top()).subspan(begin, records_.tokens()[i].top_end - begin);
 }
@@ -122,7 +122,7 @@ void LogprobWriter::WriteTop(size_t i, std::string& json) const {
       same->second = logprob;
     }
   };
-  for (const TokenLogprobInfo& info : TopOf(i)) set(info.token, info.logprob);
+  for (const TokenLogprob& info : TopOf(i)) set(info.token, info.logprob);
   set(chosen.token, chosen.logprob);
   for (size_t entry = 0; entry < entries.size(); ++entry)
     json += (entry == 0 ? "{" : ",") + JsonString(entries[entry].first) + ':' +
@@ -133,7 +133,7 @@ void LogprobWriter::WriteTop(size_t i, std::string& json) const {
 void LogprobWriter::WriteChatToken(size_t i, std::string& json) const {
   WriteChatEntry(records_.tokens()[i].token, records_.tokens()[i].logprob, json);
   json += ",\"top_logprobs\":[";
-  const std::span<const TokenLogprobInfo> top = TopOf(i);
+  const std::span<const TokenLogprob> top = TopOf(i);
   for (size_t entry = 0; entry < top.size(); ++entry) {
     if (entry > 0) json += ',';
     WriteChatEntry(top[entry].token, top[entry].logprob, json);

@@ -35,14 +35,14 @@ class LogprobRecords {
 
   const std::vector<Token>& tokens() const { return tokens_; }
   // Of all tokens, one behind the other.
-  const std::vector<TokenLogprobInfo>& top() const { return top_; }
+  const std::vector<TokenLogprob>& top() const { return top_; }
   size_t held_bytes() const {
-    return tokens_.capacity() * sizeof(Token) + top_.capacity() * sizeof(TokenLogprobInfo);
+    return tokens_.capacity() * sizeof(Token) + top_.capacity() * sizeof(TokenLogprob);
   }
 
  private:
   std::vector<Token> tokens_;
-  std::vector<TokenLogprobInfo> top_;
+  std::vector<TokenLogprob> top_;
 };
 
 // Writes records as JSON, piece by piece. Completions: {"tokens", "token_logprobs", "top_logprobs",
@@ -72,7 +72,7 @@ class LogprobWriter {
   void WriteOffset(size_t i, std::string& json) const;
   void WriteChatToken(size_t i, std::string& json) const;
   void WriteChatEntry(TokenId token, float logprob, std::string& json) const;
-  std::span<const TokenLogprobInfo> TopOf(size_t i) const;
+  std::span<const TokenLogprob> TopOf(size_t i) const;
 
   const std::vector<Column>& columns_;
   const Tokenizer& tokenizer_;

@@ -88,7 +88,7 @@ void ReadStop(FieldReader& reader, std::vector<std::string>& stop) {
                             " bytes together; at most 4096 are possible");
 }
 
-void ReadLogitBias(FieldReader& reader, int64_t vocab_size, control::SamplingParams& sampling) {
+void ReadLogitBias(FieldReader& reader, int64_t vocab_size, SamplingParams& sampling) {
   const json* value = reader.Find("logit_bias");
   if (value == nullptr) return;
   if (!value->is_object())
@@ -108,9 +108,7 @@ void ReadLogitBias(FieldReader& reader, int64_t vocab_size, control::SamplingPar
       return reader.Fail("logit_bias",
                          "the values of 'logit_bias' must be numbers between -100 and 100");
     }
-    control::LogitBias* entry = sampling.add_logit_bias();
-    entry->set_token(token);
-    entry->set_bias(bias.get<float>());
+    sampling.logit_bias.emplace_back(token, bias.get<float>());
   }
 }
 
@@ -133,16 +131,16 @@ void ReadSampling(FieldReader& reader, const RequestRules& rules, GenerationOpti
   int64_t seed = 0;
   out.has_seed = reader.Find("seed") != nullptr;
   reader.ReadInteger("seed", INT64_MIN, INT64_MAX, seed);
-  control::SamplingParams& sampling = out.sampling;
-  sampling.set_temperature(temperature);
-  sampling.set_top_p(top_p);
-  sampling.set_top_k(static_cast<int32_t>(std::max<int64_t>(top_k, 0)));
-  sampling.set_min_p(min_p);
-  sampling.set_repetition_penalty(repetition);
-  sampling.set_frequency_penalty(frequency);
-  sampling.set_presence_penalty(presence);
-  sampling.set_seed(static_cast<uint64_t>(seed));
-  sampling.set_num_logprobs(-1);
+  SamplingParams& sampling = out.sampling;
+  sampling.temperature = temperature;
+  sampling.top_p = top_p;
+  sampling.top_k = static_cast<int32_t>(std::max<int64_t>(top_k, 0));
+  sampling.min_p = min_p;
+  sampling.repetition_penalty = repetition;
+  sampling.frequency_penalty = frequency;
+  sampling.presence_penalty = presence;
+  sampling.seed = static_cast<uint64_t>(seed);
+  sampling.num_logprobs = -1;
   ReadLogitBias(reader, rules.vocab_size, sampling);
 }
 
@@ -218,16 +216,16 @@ void ReadBeamSearch(FieldReader& reader, GenerationOptions& out) {
                        "'stop_token_ids' can have at most 8 tokens with 'use_beam_search'");
   if (out.best_of > kMaxBeams)
     return reader.Fail("best_of", "'use_beam_search' can have at most 64 beams, 'best_of' or 'n'");
-  const control::SamplingParams& sampling = out.sampling;
+  const SamplingParams& sampling = out.sampling;
   const std::pair<const char*, bool> without[] = {
       {"stream", out.stream},
       {"stop", !out.stop.empty()},
       {"min_tokens", out.min_tokens > 0},
-      {"logit_bias", sampling.logit_bias_size() > 0},
-      {"frequency_penalty", sampling.frequency_penalty() != 0},
-      {"presence_penalty", sampling.presence_penalty() != 0},
-      {"repetition_penalty", sampling.repetition_penalty() != 1},
-      {"logprobs", sampling.num_logprobs() >= 0},
+      {"logit_bias", !sampling.logit_bias.empty()},
+      {"frequency_penalty", sampling.frequency_penalty != 0},
+      {"presence_penalty", sampling.presence_penalty != 0},
+      {"repetition_penalty", sampling.repetition_penalty != 1},
+      {"logprobs", sampling.num_logprobs >= 0},
   };
   for (const auto& [name, used] : without) {
     if (used && reader.Find(name) != nullptr)
@@ -393,14 +391,14 @@ void ReadTools(FieldReader& reader) {
   for (const char* name : {"tools", "parallel_tool_calls"}) reader.Ignore(name);
 }
 
-void ReadChatLogprobs(FieldReader& reader, control::SamplingParams& sampling) {
+void ReadChatLogprobs(FieldReader& reader, SamplingParams& sampling) {
   bool logprobs = false;
   reader.Read("logprobs", logprobs);
   int64_t top_logprobs = 0;
   reader.ReadInteger("top_logprobs", 0, kMaxLogprobs, top_logprobs);
   if (top_logprobs > 0 && !logprobs)
     reader.Fail("top_logprobs", "'top_logprobs' needs 'logprobs': true");
-  if (logprobs) sampling.set_num_logprobs(static_cast<int32_t>(top_logprobs));
+  if (logprobs) sampling.num_logprobs = static_cast<int32_t>(top_logprobs);
 }
 
 }  // namespace
@@ -439,7 +437,7 @@ std::optional<ApiError> ParseCompletion(const json& body, const RequestRules& ru
   reader.Refuse("top_logprobs", "here 'logprobs' is their number");
   int64_t logprobs = -1;
   reader.ReadInteger("logprobs", 0, kMaxLogprobs, logprobs);
-  out.options.sampling.set_num_logprobs(static_cast<int32_t>(logprobs));
+  out.options.sampling.num_logprobs = static_cast<int32_t>(logprobs);
   if (out.echo && logprobs >= 0)
     reader.Fail("echo",
                 "'echo' together with 'logprobs' is not supported: log-probabilities are given for "

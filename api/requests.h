@@ -9,9 +9,9 @@
 
 #include "api/api_error.h"
 #include "base/ids.h"
+#include "base/sampling_params.h"
 #include "model/model_config.h"
 #include "text/chat_template.h"
-#include "wire/control.pb.h"
 
 namespace lamina {
 
@@ -44,7 +44,7 @@ struct GenerationOptions {
   };
   // Absent: answers are sampled.
   std::optional<BeamSearch> beam_search;
-  control::SamplingParams sampling;
+  SamplingParams sampling;
 };
 
 using Prompt = std::variant<std::string, std::vector<TokenId>>;

@@ -15,7 +15,7 @@ SampledGeneration::SampledGeneration(GenerationSpec spec, const Server& server,
     for (int i = 0; i < options.best_of; ++i) {
       DetokenizerOptions text{options.stop, options.include_stop_in_output,
                               options.skip_special_tokens, options.min_tokens,
-                              options.sampling.num_logprobs() >= 0};
+                              options.sampling.num_logprobs >= 0};
       choices_.push_back(
           {Detokenizer(tokenizer_, std::move(text), prompt.tokens), {}, false, false, 0, 0});
       choices_.back().output.index = static_cast<int>(choices_.size()) - 1;
@@ -47,10 +47,9 @@ Status SampledGeneration::SubmitPrompt(int prompt, const MakeSink& make_sink) {
   request.stop_tokens = options.stop_token_ids;
   request.prompt_index = static_cast<uint64_t>(prompt);
   request.sampling = options.sampling;
-  if (HasToChoose())
-    request.sampling.set_num_logprobs(std::max(0, options.sampling.num_logprobs()));
-  request.sampling.set_min_tokens(
-      static_cast<int32_t>(std::min(options.min_tokens, request.max_new_tokens)));
+  if (HasToChoose()) request.sampling.num_logprobs = std::max(0, options.sampling.num_logprobs);
+  request.sampling.min_tokens =
+      static_cast<int32_t>(std::min(options.min_tokens, request.max_new_tokens));
   request.prompt = std::move(asked.tokens);
   LAMINA_ASSIGN_OR_RETURN(const RequestId id,
                           engine_.Submit(std::move(request), make_sink(prompt)));
@@ -97,7 +96,7 @@ void SampledGeneration::TakeToken(Choice& choice, const TokenEvent& event) {
   ++choice.num_tokens;
   choice.logprob += event.logprob;
   if (event.index == 0) usage_.cached_tokens += event.num_cached;
-  const bool with_logprobs = spec_.options.sampling.num_logprobs() >= 0;
+  const bool with_logprobs = spec_.options.sampling.num_logprobs >= 0;
   if (with_logprobs) choice.output.logprobs.Add(event);
   const bool ends_it = event.finish == FinishReason::kStop && event.stop_token.has_value();
   if (!ends_it || spec_.options.include_stop_in_output) {

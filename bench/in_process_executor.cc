@@ -17,10 +17,10 @@ Result<std::unique_ptr<InProcessExecutor>> InProcessExecutor::Create(
   std::unique_ptr<InProcessExecutor> executor(new InProcessExecutor(options));
   LAMINA_ASSIGN_OR_RETURN(executor->device_, MakeComputeDevice(options.device, executor->team_));
   LAMINA_ASSIGN_OR_RETURN(executor->model_, executor->device_->Load(options.weights));
-  control::ConfigureCompute request;
-  *request.mutable_attention() =
+  ConfigureCompute request;
+  request.attention =
       MakeAttentionSpec(executor->model_->config, options.kv_dtype, /*wire_dtype=*/DType::kF32);
-  *request.mutable_limits() = options.limits;
+  request.limits = options.limits;
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<AttentionBackend> attention,
                           MakeAttentionBackend(request, options.kv_tokens, *executor->device_));
   LAMINA_ASSIGN_OR_RETURN(
@@ -39,8 +39,8 @@ void InProcessExecutor::Start(std::function<void(ExecutorEvent)> on_event) {
   thread_ = std::thread([this] { Loop(); });
 }
 
-void InProcessExecutor::Submit(const StepPlan& plan, std::span<const control::NewSequence> added) {
-  orders_.Push(MakeComputeOrder(/*epoch=*/0, plan, added, /*local=*/true));
+void InProcessExecutor::Submit(const StepPlan& plan, std::vector<NewSequence> added) {
+  orders_.Push(MakeComputeOrder(/*epoch=*/0, plan, std::move(added), /*local=*/true));
 }
 
 void InProcessExecutor::Loop() {
@@ -48,10 +48,10 @@ void InProcessExecutor::Loop() {
     std::array<pollfd, 2> polls = {pollfd{orders_.fd(), POLLIN, 0}, pollfd{stop_.fd(), POLLIN, 0}};
     poll(polls.data(), polls.size(), -1);
     if (polls[1].revents != 0) return;
-    while (std::optional<control::ComputeOrder> order = orders_.TryPop()) {
-      std::vector<control::StepResult> results;
+    while (std::optional<ComputeOrder> order = orders_.TryPop()) {
+      std::vector<StepResult> results;
       // Orders come from this process, so one that is refused is a bug.
-      const Status begun = runner_->Begin(*order);
+      const Status begun = runner_->Begin(*std::move(order));
       LAMINA_CHECK(begun.ok(), "the order of a step was refused: {}", begun.ToString());
       while (results.empty()) runner_->Advance(results);
       AddTimes(results.front());
@@ -62,12 +62,9 @@ void InProcessExecutor::Loop() {
   }
 }
 
-void InProcessExecutor::AddTimes(const control::StepResult& result) {
+void InProcessExecutor::AddTimes(const StepResult& result) {
   MutexLock lock(mutex_);
-  for (const control::NodeTimes& told : result.times()) {
-    for (int i = 0; i < std::min<int>(told.ns_size(), kNumStepWorks); ++i)
-      times_.Add(static_cast<StepWork>(i), told.ns(i));
-  }
+  for (const NodeTimes& told : result.times) times_.Add(told.times);
 }
 
 std::vector<NodeStatus> InProcessExecutor::nodes() {

@@ -21,7 +21,7 @@ namespace lamina {
 // What a compute node with attention of its own needs.
 struct InProcessOptions {
   WeightOptions weights;
-  control::Limits limits;
+  SessionLimits limits;
   DType kv_dtype = DType::kBF16;
   int64_t kv_tokens = 0;  // token slots
   int num_threads = 0;    // 0: all cores
@@ -48,7 +48,7 @@ class InProcessExecutor : public StepExecutor {
 
   std::vector<KvNode> kv_nodes() const override { return {{kSelf, kv_tokens_}}; }
   void Start(std::function<void(ExecutorEvent)> on_event) override;
-  void Submit(const StepPlan& plan, std::span<const control::NewSequence> added) override;
+  void Submit(const StepPlan& plan, std::vector<NewSequence> added) override;
   TimePoint Turn(TimePoint) override { return TimePoint::max(); }
   std::vector<NodeStatus> nodes() override;
 
@@ -58,14 +58,14 @@ class InProcessExecutor : public StepExecutor {
   explicit InProcessExecutor(const InProcessOptions& options)
       : team_(options.num_threads), kv_tokens_(options.kv_tokens) {}
   void Loop();
-  void AddTimes(const control::StepResult& result);
+  void AddTimes(const StepResult& result);
 
   WorkerTeam team_;
   std::unique_ptr<ComputeDevice> device_;
   const int64_t kv_tokens_;
   std::unique_ptr<LoadedModel> model_;
   std::unique_ptr<StepRunner> runner_;  // used by thread_ alone once it runs
-  Inbox<control::ComputeOrder> orders_;
+  Inbox<ComputeOrder> orders_;
   std::function<void(ExecutorEvent)> on_event_;
   Mutex mutex_;
   StepTimes times_ GUARDED_BY(mutex_);

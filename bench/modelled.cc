@@ -265,8 +265,7 @@ Status SubmitAll(Engine& engine, const ModelledOptions& options, int batch, int6
     request.prompt.assign(static_cast<size_t>(options.context), 0);
     request.max_new_tokens = max_new_tokens;
     request.ignore_eos = true;
-    // No log-probabilities.
-    request.sampling.set_num_logprobs(-1);
+    request.sampling.temperature = 0;
     LAMINA_RETURN_IF_ERROR(engine
                                .Submit(std::move(request),
                                        [&failed](const TokenEvent& event) {

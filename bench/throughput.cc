@@ -123,10 +123,7 @@ Result<Run> RunOnce(Engine& engine, const Options& options, int64_t vocab_size) 
     request.prompt = SyntheticPrompt(options.input_len, i, vocab_size);
     request.max_new_tokens = options.output_len;
     request.ignore_eos = true;
-    request.sampling.set_temperature(0);
-    request.sampling.set_top_p(1);
-    request.sampling.set_repetition_penalty(1);
-    request.sampling.set_num_logprobs(-1);
+    request.sampling.temperature = 0;
     Result<RequestId> id = engine.Submit(
         std::move(request),
         [&progress, &options, i](const TokenEvent& event) { Take(event, i, options, progress); });
@@ -203,10 +200,10 @@ Result<std::unique_ptr<Engine>> MakeOneProcess(const Options& options, const Clu
                                                const ModelConfig& model) {
   InProcessOptions in_process;
   in_process.weights.model_dir = options.model;
-  in_process.weights.load_format = LoadFormatName(options.load_format);
-  in_process.limits.set_max_num_seqs(config.max_num_seqs);
-  in_process.limits.set_max_num_batched_tokens(config.max_num_batched_tokens);
-  in_process.limits.set_max_model_len(config.max_model_len);
+  in_process.weights.load_format = options.load_format;
+  in_process.limits.max_num_seqs = config.max_num_seqs;
+  in_process.limits.max_num_batched_tokens = config.max_num_batched_tokens;
+  in_process.limits.max_model_len = config.max_model_len;
   in_process.kv_dtype = config.kv_dtype.value_or(model.dtype);
   in_process.kv_tokens =
       int64_t{options.num_prompts} * (options.input_len + options.output_len + 1);

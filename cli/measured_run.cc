@@ -96,10 +96,7 @@ GenerateRequest RequestOf(const TraceRequest& spec, size_t number, int64_t vocab
                         static_cast<TokenId>(static_cast<int64_t>(number) % vocab_size));
   request.max_new_tokens = spec.output_tokens;
   request.ignore_eos = true;
-  request.sampling.set_temperature(0);
-  request.sampling.set_top_p(1);
-  request.sampling.set_repetition_penalty(1);
-  request.sampling.set_num_logprobs(-1);
+  request.sampling.temperature = 0;
   return request;
 }
 

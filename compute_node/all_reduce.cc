@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "compute_node/step_context.h"
+#include "wire/codec.h"
 
 namespace lamina {
 namespace {
@@ -72,17 +73,17 @@ void AllReduce::Start(int number, StepId step, const Op& op, size_t num_rows, Sl
 }
 
 bool AllReduce::HandOver(int number, StepId step, const Op& op, size_t num_rows,
-                         SliceRunner& slices, control::StepResult so_far) {
+                         SliceRunner& slices, StepResult so_far) {
   Batch& batch = batches_[static_cast<size_t>(number)];
   Begin(batch, step, op, num_rows, slices);
-  control::StepState state;
-  *state.mutable_so_far() = std::move(so_far);
+  StepState state;
+  state.so_far = std::move(so_far);
   const Status posted = Post(number, 0, state);
   batch.op = nullptr;
   return posted.ok();
 }
 
-Status AllReduce::Post(int number, int rank, const control::StepState& state) {
+Status AllReduce::Post(int number, int rank, const StepState& state) {
   const Batch& batch = batches_[static_cast<size_t>(number)];
   const std::span<std::byte> payload =
       others_.payload(NodeOf(rank), number, MessageKind::kPartialSum);
@@ -112,7 +113,7 @@ bool AllReduce::Ready(int number) {
 }
 
 Result<std::span<const std::byte>> AllReduce::PartOf(int number, int rank,
-                                                     std::vector<control::StepResult>& told) {
+                                                     std::vector<StepResult>& told) {
   const Batch& batch = batches_[static_cast<size_t>(number)];
   if (rank == model_.share.rank) return std::span<const std::byte>(batch.own);
   const int from = NodeOf(rank);
@@ -125,15 +126,16 @@ Result<std::span<const std::byte>> AllReduce::PartOf(int number, int rank,
                                   std::to_string(batch.own.size()));
   }
   const std::span<const std::byte> behind = payload.subspan(batch.own.size());
-  control::StepState state;
-  if (!state.ParseFromArray(behind.data(), static_cast<int>(behind.size())))
+  Result<StepState> state =
+      Decode<StepState>({reinterpret_cast<const char*>(behind.data()), behind.size()});
+  if (!state.ok())
     return others_.Lose(
         from, "sent a state behind its part of " + batch.op->name + " that cannot be parsed");
-  if (state.has_so_far()) told.push_back(std::move(*state.mutable_so_far()));
+  if (state->so_far) told.push_back(*std::move(state->so_far));
   return payload.first(batch.own.size());
 }
 
-bool AllReduce::Finish(int number, SliceRunner& slices, std::vector<control::StepResult>& told) {
+bool AllReduce::Finish(int number, SliceRunner& slices, std::vector<StepResult>& told) {
   Batch& batch = batches_[static_cast<size_t>(number)];
   const Op& op = *batch.op;
   float* const sum = slices.value(op.output);

@@ -17,7 +17,7 @@
 #include "base/status.h"
 #include "compute_node/compute_device.h"
 #include "compute_node/context_exchange.h"
-#include "wire/control.pb.h"
+#include "wire/step_messages.h"
 
 namespace lamina {
 
@@ -41,14 +41,14 @@ class AllReduce {
 
   // Writes the sum to value(op.output) and appends to `told` what came with the parts. Returns
   // false if a rank is lost. REQUIRES: Ready(batch).
-  bool Finish(int batch, SliceRunner& slices, std::vector<control::StepResult>& told);
+  bool Finish(int batch, SliceRunner& slices, std::vector<StepResult>& told);
 
   // Whether the step ends on this rank with the sum of `op`. Then HandOver takes the place of
   // Start: it sends this rank's part to rank 0, with what this rank knows of the step. Returns
   // false if rank 0 is lost.
   bool EndsHere(const Op& op) const { return model_.share.rank != 0 && op.output == last_; }
   bool HandOver(int batch, StepId step, const Op& op, size_t num_rows, SliceRunner& slices,
-                control::StepResult so_far);
+                StepResult so_far);
 
   // Drops the batch's sum, because its step is given up.
   void Forget(int batch) { batches_[static_cast<size_t>(batch)].op = nullptr; }
@@ -65,9 +65,8 @@ class AllReduce {
   int NodeOf(int rank) const { return model_.share.stage * model_.share.num_ranks + rank; }
   int64_t NumElements(const Batch& batch, ValueId value) const;
   void Begin(Batch& batch, StepId step, const Op& op, size_t num_rows, SliceRunner& slices);
-  Status Post(int number, int rank, const control::StepState& state);
-  Result<std::span<const std::byte>> PartOf(int number, int rank,
-                                            std::vector<control::StepResult>& told);
+  Status Post(int number, int rank, const StepState& state);
+  Result<std::span<const std::byte>> PartOf(int number, int rank, std::vector<StepResult>& told);
 
   ContextExchange& others_;
   ComputeDevice& device_;

@@ -17,6 +17,8 @@
 #include "base/status.h"
 #include "compute_node/step_trace.h"
 #include "kernels/token_slab.h"
+#include "wire/session_messages.h"
+#include "wire/step_messages.h"
 
 namespace lamina {
 
@@ -35,12 +37,6 @@ struct AttentionWork {
 
 // What failed in a step, by sequence; the first reason is kept.
 using Failures = std::map<SequenceId, Status>;
-
-// A memory node, or another compute node, that was found lost.
-struct LostNode {
-  NodeId node;
-  std::string message;
-};
 
 // A memory node that was asked for attention and will reply.
 struct AskedNode {
@@ -156,13 +152,7 @@ class AttentionBackend {
   virtual Traffic traffic(int /*batch*/) const { return {}; }
 
   // How each memory node is reached.
-  struct ChosenPath {
-    NodeId node;
-    std::string fabric;   // "shm"
-    std::string refused;  // better fabrics that could not be used, with reasons; "" if none
-    std::string through;  // Endpoint::through, and whether devices poll for messages
-  };
-  virtual std::vector<ChosenPath> paths() const { return {}; }
+  virtual std::vector<DataPath> paths() const { return {}; }
 
  protected:
   StepTrace* trace_ = nullptr;

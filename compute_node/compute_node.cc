@@ -17,6 +17,7 @@
 #include "compute_node/step_context.h"
 #include "transport/secret_file.h"
 #include "transport/tls_context.h"
+#include "wire/codec.h"
 
 namespace lamina {
 namespace {
@@ -33,35 +34,26 @@ constexpr int kMaxTokensOfStep = 1 << 20;
 constexpr int64_t kMaxModelLen = std::numeric_limits<int32_t>::max();  // positions have 32 bits
 constexpr size_t kRecordsPerAnswer = 4096;  // 160 kB: tens of microseconds in which no slice runs
 
-DType FromProto(control::KvDType dtype) {
-  switch (dtype) {
-    case control::KV_DTYPE_BFLOAT16: return DType::kBF16;
-    case control::KV_DTYPE_FLOAT16: return DType::kF16;
-    case control::KV_DTYPE_FP8: return DType::kF8;
-    default: return DType::kF32;
-  }
-}
-
 // What messages hold is laid out by the manager's words, what fills them by the model.
-Status CheckAttention(const control::AttentionSpec& spec, const LoadedModel& model) {
-  if (spec.wire_dtype() == control::KV_DTYPE_FP8)
+Status CheckAttention(const AttentionSpec& spec, const LoadedModel& model) {
+  if (spec.wire_dtype == DType::kF8)
     return InvalidArgument("queries and outputs cannot travel in fp8: only the KV cache has it");
-  const bool has_windows = !spec.windows().empty();
+  const bool has_windows = !spec.windows.empty();
   for (const Op& attention : model.sliced.attentions) {
-    if ((!has_windows || spec.windows_size() == spec.num_layers()) &&
-        spec.num_layers() == std::ssize(model.sliced.attentions) &&
-        spec.num_heads() == attention.num_heads && spec.num_kv_heads() == attention.num_kv_heads &&
-        spec.head_dim() == attention.head_dim && spec.scale() == attention.scale &&
-        spec.soft_cap() == attention.soft_cap &&
-        (has_windows ? spec.windows(attention.layer) : 0) == attention.window)
+    if ((!has_windows || std::ssize(spec.windows) == spec.num_layers) &&
+        spec.num_layers == std::ssize(model.sliced.attentions) &&
+        spec.num_heads == attention.num_heads && spec.num_kv_heads == attention.num_kv_heads &&
+        spec.head_dim == attention.head_dim && spec.scale == attention.scale &&
+        spec.soft_cap == attention.soft_cap &&
+        (has_windows ? spec.windows[static_cast<size_t>(attention.layer)] : 0) == attention.window)
       continue;
     return InvalidArgument(
         fmt::format("an attention that is not the model's: {} layers, {} windows, {} heads, {} kv "
                     "heads, head_dim {}, scale {}, "
                     "soft cap {}; the model has {} layers, {} heads, {} kv heads, head_dim {}, "
                     "scale {}, soft cap {}, and a window of {} in layer {}",
-                    spec.num_layers(), spec.windows_size(), spec.num_heads(), spec.num_kv_heads(),
-                    spec.head_dim(), spec.scale(), spec.soft_cap(), model.sliced.attentions.size(),
+                    spec.num_layers, spec.windows.size(), spec.num_heads, spec.num_kv_heads,
+                    spec.head_dim, spec.scale, spec.soft_cap, model.sliced.attentions.size(),
                     attention.num_heads, attention.num_kv_heads, attention.head_dim,
                     attention.scale, attention.soft_cap, attention.window, attention.layer));
   }
@@ -69,96 +61,76 @@ Status CheckAttention(const control::AttentionSpec& spec, const LoadedModel& mod
 }
 
 // Two requests for weights that are the same, from files that did not change, have the same.
-std::string SourceOf(const control::ConfigureCompute& request) {
+std::string SourceOf(const ConfigureCompute& request) {
   std::vector<std::string> files;
   std::error_code error;
-  for (std::filesystem::directory_iterator file(request.model(), error), end; !error && file != end;
+  for (std::filesystem::directory_iterator file(request.model, error), end; !error && file != end;
        file.increment(error)) {
     files.push_back(fmt::format("{} {} {}", file->path().filename().string(),
                                 file->is_regular_file(error) ? file->file_size(error) : 0,
                                 file->last_write_time(error).time_since_epoch().count()));
   }
   std::ranges::sort(files);
-  const control::ModelShare& share = request.share();
-  return fmt::format("{}\n{}\n{}\n{} {} {} {}\n{}", request.model(), request.load_format(),
-                     request.dummy_seed(), share.num_stages(), share.stage(), share.num_ranks(),
-                     share.rank(), fmt::join(files, "\n"));
+  const ModelPart& part = request.part;
+  return fmt::format("{}\n{}\n{}\n{} {} {} {}\n{}", request.model,
+                     static_cast<int>(request.load_format), request.dummy_seed, part.num_stages,
+                     part.stage, part.num_ranks, part.rank, fmt::join(files, "\n"));
 }
 
-ModelShare FromProto(const control::ModelShare& proto) {
-  return {std::max(proto.num_stages(), 1), proto.stage(), std::max(proto.num_ranks(), 1),
-          proto.rank()};
-}
-
-void AddPaths(const std::vector<AttentionBackend::ChosenPath>& paths, control::Configured& answer) {
-  for (const AttentionBackend::ChosenPath& path : paths) {
-    control::DataPath& told = *answer.add_paths();
-    told.set_node_id(path.node.value);
-    told.set_fabric(path.fabric);
-    told.set_refused(path.refused);
-    told.set_through(path.through);
-  }
+ModelShare ShareOf(const ModelPart& part) {
+  return {std::max(part.num_stages, 1), part.stage, std::max(part.num_ranks, 1), part.rank};
 }
 
 }  // namespace
 
-Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(
-    const control::ConfigureCompute& request, int64_t kv_capacity_tokens, ComputeDevice& device,
-    std::shared_ptr<Ladder> ladder, std::optional<SliceRange> slices,
-    const std::atomic<bool>* cancelled) {
-  const control::AttentionSpec& spec = request.attention();
-  const AttentionShape shape{spec.num_heads(), spec.num_kv_heads(), spec.head_dim(), spec.scale(),
-                             spec.soft_cap()};
-  const std::vector<int64_t> windows(spec.windows().begin(), spec.windows().end());
-  const DType dtype = FromProto(spec.kv_dtype());
-  const int num_batches = std::max(request.limits().num_batches(), 1);
-  if (request.memory_nodes().empty()) {
-    const KvShape kv{spec.num_layers(), spec.num_kv_heads(), spec.head_dim(), dtype};
+Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(const ConfigureCompute& request,
+                                                               int64_t kv_capacity_tokens,
+                                                               ComputeDevice& device,
+                                                               std::shared_ptr<Ladder> ladder,
+                                                               std::optional<SliceRange> slices,
+                                                               const std::atomic<bool>* cancelled) {
+  const AttentionSpec& spec = request.attention;
+  const AttentionShape shape{spec.num_heads, spec.num_kv_heads, spec.head_dim, spec.scale,
+                             spec.soft_cap};
+  const int num_batches = std::max(request.limits.num_batches, 1);
+  if (request.memory_nodes.empty()) {
+    const KvShape kv{spec.num_layers, spec.num_kv_heads, spec.head_dim, spec.kv_dtype};
     LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LocalKv> store,
-                            device.MakeKv(shape, kv, windows, kv_capacity_tokens));
+                            device.MakeKv(shape, kv, spec.windows, kv_capacity_tokens));
     return std::unique_ptr<AttentionBackend>(
         std::make_unique<LocalAttention>(std::move(store), num_batches));
   }
-  if (request.session_token().size() != kSessionTokenBytes) {
-    return InvalidArgument("session token of " + std::to_string(request.session_token().size()) +
+  if (request.session_token.size() != kSessionTokenBytes) {
+    return InvalidArgument("session token of " + std::to_string(request.session_token.size()) +
                            " bytes, expected " + std::to_string(kSessionTokenBytes));
   }
   RemoteAttentionOptions options;
-  options.epoch = request.epoch();
-  options.session_token = request.session_token();
-  options.payload_checksum = request.payload_checksum();
-  if (!request.polling().empty()) options.polling = request.polling();
-  options.self = NodeId{request.node_id()};
+  options.epoch = request.epoch;
+  options.session_token = request.session_token;
+  options.payload_checksum = request.payload_checksum;
+  options.polling = request.polling;
+  options.self = request.node;
   options.attention = shape;
-  options.wire = {spec.num_heads(),
-                  spec.num_kv_heads(),
-                  spec.head_dim(),
-                  dtype,
-                  request.limits().max_num_seqs(),
-                  num_batches,
-                  FromProto(spec.wire_dtype()),
-                  request.overlap()};
-  options.num_layers = spec.num_layers();
-  options.windows = windows;
-  if (slices) options.own_layers = {slices->first, std::min(slices->end, spec.num_layers())};
+  options.wire = {
+      spec.num_heads, spec.num_kv_heads, spec.head_dim,  spec.kv_dtype, request.limits.max_num_seqs,
+      num_batches,    spec.wire_dtype,   request.overlap};
+  options.num_layers = spec.num_layers;
+  options.windows = spec.windows;
+  if (slices) options.own_layers = {slices->first, std::min(slices->end, spec.num_layers)};
   options.prefill_cache_tokens =
-      num_batches * (request.limits().max_model_len() + request.limits().max_num_batched_tokens());
-  options.peer_timeout = milliseconds(request.limits().peer_timeout_ms());
-  std::vector<MemoryPeerAddress> peers;
-  for (const control::MemoryPeer& peer : request.memory_nodes()) {
-    if (peer.first_kv_head() < 0 || peer.num_kv_heads() < 1 ||
-        peer.num_kv_heads() > spec.num_kv_heads() - peer.first_kv_head())
+      num_batches * (request.limits.max_model_len + request.limits.max_num_batched_tokens);
+  options.peer_timeout = request.limits.peer_timeout;
+  for (const MemoryNodeAddress& peer : request.memory_nodes) {
+    if (peer.first_kv_head < 0 || peer.num_kv_heads < 1 ||
+        peer.num_kv_heads > spec.num_kv_heads - peer.first_kv_head)
       return InvalidArgument(fmt::format("kv_heads that cannot be: {} from {} on, of {}",
-                                         peer.num_kv_heads(), peer.first_kv_head(),
-                                         spec.num_kv_heads()));
-    peers.push_back({NodeId{peer.node_id()}, peer.node_name(), peer.offers(),
-                     NodeId{peer.group_id()}, peer.first_kv_head(), peer.num_kv_heads()});
+                                         peer.num_kv_heads, peer.first_kv_head, spec.num_kv_heads));
   }
   Deadline deadline = Deadline::After(kConnectTimeout);
   if (cancelled != nullptr) deadline = deadline.Unless(*cancelled);
   LAMINA_ASSIGN_OR_RETURN(
       std::unique_ptr<RemoteAttention> remote,
-      RemoteAttention::Create(options, std::move(ladder), peers, device, deadline));
+      RemoteAttention::Create(options, std::move(ladder), request.memory_nodes, device, deadline));
   return std::unique_ptr<AttentionBackend>(std::move(remote));
 }
 
@@ -201,11 +173,11 @@ void ComputeNode::Work(Backoff& backoff) {
       model_ = {};
     return;
   }
-  std::vector<control::StepResult> results;
+  std::vector<StepResult> results;
   if (session_->runner->Advance(results)) {
     backoff.Reset();
-    for (const control::StepResult& result : results)
-      Send(session_->connection, control::STEP_RESULT, result);
+    for (const StepResult& result : results)
+      Send(session_->connection, MessageType::kStepResult, Encode(result));
   } else if (backoff.Idle()) {
     session_->runner->Sleep(std::array{control_->fd(), stop_wake_.fd()});
   }
@@ -242,25 +214,25 @@ bool ComputeNode::Run() {
 
 void ComputeNode::HandleFrame(uint64_t connection, const ControlFrame& frame) {
   const bool current = session_ != nullptr && session_->connection == connection;
-  switch (frame.type) {
-    case control::CONFIGURE_COMPUTE: Configure(connection, frame.payload); return;
-    case control::CONNECT_COMPUTE:
+  switch (static_cast<MessageType>(frame.type)) {
+    case MessageType::kConfigureCompute: Configure(connection, frame.payload); return;
+    case MessageType::kConnectCompute:
       if (!current) break;
       JoinOthers(frame.payload);
       return;
-    case control::COMPUTE_ORDER: {
-      control::ComputeOrder order;
-      if (!current || !order.ParseFromString(frame.payload) || order.epoch() != session_->epoch)
-        break;
-      if (const Status begun = session_->runner->Begin(order); !begun.ok())
+    case MessageType::kComputeOrder: {
+      if (!current) break;
+      Result<ComputeOrder> order = Decode<ComputeOrder>(frame.payload);
+      if (!order.ok() || order->epoch != session_->epoch) break;
+      if (const Status begun = session_->runner->Begin(*std::move(order)); !begun.ok())
         LAMINA_LOG_ERROR("{}", begun.ToString());
       return;
     }
-    case control::TRACE_REQUEST: {
-      control::TraceRequest request;
-      if (!current || !request.ParseFromString(frame.payload) || request.epoch() != session_->epoch)
-        break;
-      TellRecords(connection, request);
+    case MessageType::kTraceQuery: {
+      if (!current) break;
+      const Result<TraceQuery> query = Decode<TraceQuery>(frame.payload);
+      if (!query.ok() || query->epoch != session_->epoch) break;
+      TellRecords(connection, *query);
       return;
     }
     default: break;
@@ -271,118 +243,109 @@ void ComputeNode::HandleFrame(uint64_t connection, const ControlFrame& frame) {
   if (!current) control_->Close(connection);  // it would only fill the log
 }
 
-void ComputeNode::TellRecords(uint64_t connection, const control::TraceRequest& request) {
-  control::Trace answer;
-  answer.set_epoch(request.epoch());
-  answer.set_asked_ns(request.sent_ns());
-  answer.set_received_ns(NowNs());
+void ComputeNode::TellRecords(uint64_t connection, const TraceQuery& query) {
+  TraceAnswer answer;
+  answer.epoch = query.epoch;
+  answer.asked_ns = query.sent_ns;
+  answer.received_ns = NowNs();
   session_->runner->trace().TellRecords(kRecordsPerAnswer, answer);
-  answer.set_answered_ns(NowNs());
-  Send(connection, control::TRACE, answer);
+  answer.answered_ns = NowNs();
+  Send(connection, MessageType::kTraceAnswer, Encode(answer));
 }
 
 void ComputeNode::Configure(uint64_t connection, const std::string& payload) {
-  control::ConfigureCompute request;
   if (session_ != nullptr)  // before it is parsed, which takes memory
     return SendConfigured(
         connection, TryAgain("it serves " + control_->PeerName(session_->connection) + " already"));
-  if (!request.ParseFromString(payload))
-    return SendConfigured(connection, InvalidArgument("the Configure message cannot be parsed"));
+  const Result<ConfigureCompute> decoded = Decode<ConfigureCompute>(payload);
+  if (!decoded.ok())
+    return SendConfigured(connection, InvalidArgument("the Configure message cannot be parsed: " +
+                                                      decoded.status().message()));
+  const ConfigureCompute& request = *decoded;
   control_->Keep(connection);  // while weights load others may connect, however many
-  const Result<control::Configured> outcome =
-      request.prepare_only() ? Prepare(connection, request) : Open(connection, request);
+  const Result<Configured> outcome =
+      request.prepare_only ? Prepare(connection, request) : Open(connection, request);
   if (session_ != nullptr) {
     control_->Serve(connection);
     LAMINA_LOG_INFO("ready for {}: {} with {} memory nodes", control_->PeerName(connection),
-                    request.model(), request.memory_nodes_size());
+                    request.model, request.memory_nodes.size());
   } else {
     control_->Keep(0);
   }
   SendConfigured(connection, outcome);
 }
 
-Result<control::Configured> ComputeNode::Prepare(uint64_t connection,
-                                                 const control::ConfigureCompute& request) {
+Result<Configured> ComputeNode::Prepare(uint64_t connection, const ConfigureCompute& request) {
   LAMINA_RETURN_IF_ERROR(LoadModel(connection, request));
-  return control::Configured();
+  return Configured();
 }
 
 void ComputeNode::JoinOthers(const std::string& payload) {
-  control::ConnectCompute request;
-  const bool expected = request.ParseFromString(payload) && request.epoch() == session_->epoch &&
-                        session_->runner->idle();
+  const Result<ConnectCompute> request = Decode<ConnectCompute>(payload);
+  const bool expected =
+      request.ok() && request->epoch == session_->epoch && session_->runner->idle();
   SendConfigured(session_->connection,
                  expected
-                     ? Join(request)
+                     ? Join(*request)
                      : InvalidArgument("an order to join other compute nodes that was not due"));
 }
 
-Result<control::Configured> ComputeNode::Join(const control::ConnectCompute& request) {
+Result<Configured> ComputeNode::Join(const ConnectCompute& request) {
   if (session_->ladder == nullptr || session_->ladder->offers().empty())
     return InvalidArgument("this compute node offers no data path");
-  std::vector<ContextPeerAddress> nodes;
-  for (const control::ComputePeer& node : request.nodes())
-    nodes.push_back({NodeId{node.node_id()}, node.node_name(), node.offers()});
   ContextExchangeOptions options;
   options.epoch = session_->epoch;
   options.session_token = session_->token;
   options.payload_checksum = session_->payload_checksum;
   options.self = session_->self;
-  options.num_batches = std::max(session_->limits.num_batches(), 1);
+  options.num_batches = std::max(session_->limits.num_batches, 1);
   options.payload_bytes = MaxContextBytes({session_->model->sliced, session_->wire_dtype},
-                                          session_->limits.max_num_batched_tokens());
+                                          session_->limits.max_num_batched_tokens);
   if (session_->model->share.num_ranks > 1)
     options.sum_bytes = MaxPartialSumBytes(session_->model->sliced, session_->wire_dtype,
-                                           session_->limits.max_num_batched_tokens());
-  options.peer_timeout = milliseconds(session_->limits.peer_timeout_ms());
+                                           session_->limits.max_num_batched_tokens);
+  options.peer_timeout = session_->limits.peer_timeout;
   const ModelShare& share = session_->model->share;
   const int place = share.stage * share.num_ranks + share.rank;
-  if (!share.whole() && (request.nodes_size() != share.num_stages * share.num_ranks ||
-                         nodes[static_cast<size_t>(place)].node != options.self))
-    return InvalidArgument("an order to join " + std::to_string(request.nodes_size()) +
+  if (!share.whole() && (std::ssize(request.nodes) != share.num_stages * share.num_ranks ||
+                         request.nodes[static_cast<size_t>(place)].node != options.self))
+    return InvalidArgument("an order to join " + std::to_string(request.nodes.size()) +
                            " compute nodes, which do not make up the model");
   // All wait for a way that may be cut: no longer than for a node that serves.
   const Clock::duration patience = std::min<Clock::duration>(kConnectTimeout, options.peer_timeout);
   LAMINA_ASSIGN_OR_RETURN(
       std::unique_ptr<ContextExchange> others,
-      ContextExchange::Join(options, session_->ladder, nodes, Deadline::After(patience)));
-  control::Configured answer;
-  AddPaths(others->paths(), answer);
+      ContextExchange::Join(options, session_->ladder, request.nodes, Deadline::After(patience)));
+  Configured answer;
+  answer.paths = others->paths();
   session_->runner->JoinOthers(std::move(others), session_->wire_dtype);
   return answer;
 }
 
-void ComputeNode::SendConfigured(uint64_t connection, const Result<control::Configured>& outcome) {
-  control::Configured answer;
-  if (outcome.ok()) {
-    answer = *outcome;
-  } else {
-    const Status status = outcome.status().WithContext("compute node " + options_.name);
-    answer.set_status(static_cast<uint32_t>(status.code()));
-    answer.set_message(Briefly(status.message()));  // it may quote the request
-    if (const auto rest = refused_lines_.Admit())
-      LAMINA_LOG_ERROR("{}: {}{}", CodeName(status.code()), answer.message(), *rest);
-  }
-  Send(connection, control::CONFIGURED, answer);
+void ComputeNode::SendConfigured(uint64_t connection, const Result<Configured>& outcome) {
+  if (outcome.ok()) return Send(connection, MessageType::kConfigured, Encode(*outcome));
+  const Status status = outcome.status().WithContext("compute node " + options_.name);
+  Configured answer;
+  answer.status = Status(status.code(), Briefly(status.message()));  // it may quote the request
+  if (const auto rest = refused_lines_.Admit())
+    LAMINA_LOG_ERROR("{}{}", answer.status.ToString(), *rest);
+  Send(connection, MessageType::kConfigured, Encode(answer));
 }
 
-Status ComputeNode::LoadModel(uint64_t connection, const control::ConfigureCompute& request) {
+Status ComputeNode::LoadModel(uint64_t connection, const ConfigureCompute& request) {
   std::string source = SourceOf(request);
   if (model_.loaded != nullptr && model_.source == source) return OkStatus();
   model_ = {};  // before the next one needs its memory
   WeightOptions weights;
-  weights.model_dir = request.model();
-  weights.load_format = request.load_format();
-  weights.dummy_seed = request.dummy_seed();
-  weights.share = FromProto(request.share());
+  weights.model_dir = request.model;
+  weights.load_format = request.load_format;
+  weights.dummy_seed = request.dummy_seed;
+  weights.share = ShareOf(request.part);
   TimePoint last_report = Clock::now() - kProgressInterval;
   weights.on_progress = [&](int64_t loaded, int64_t total) {
     if (loaded < total && Clock::now() - last_report < kProgressInterval) return;
     last_report = Clock::now();
-    control::LoadProgress progress;
-    progress.set_loaded_bytes(loaded);
-    progress.set_total_bytes(total);
-    Send(connection, control::LOAD_PROGRESS, progress);
+    Send(connection, MessageType::kWeightsProgress, Encode(WeightsProgress{loaded, total}));
   };
   // There is no session yet that it could wait for.
   weights.interrupted = [&] { return departure_.asked().load(); };
@@ -397,70 +360,64 @@ void ComputeNode::EndSession() {
   model_.used_last = Clock::now();
 }
 
-Result<control::Configured> ComputeNode::Open(uint64_t connection,
-                                              const control::ConfigureCompute& request) {
-  const control::Limits& limits = request.limits();
-  if (limits.max_num_seqs() < 1 || limits.max_num_batched_tokens() < limits.max_num_seqs() ||
-      limits.max_model_len() < 1 || limits.max_model_len() > kMaxModelLen ||
-      limits.max_num_seqs() > kMaxSequences || limits.max_num_batched_tokens() > kMaxTokensOfStep ||
-      limits.num_batches() > kMaxBatches) {
+Result<Configured> ComputeNode::Open(uint64_t connection, const ConfigureCompute& request) {
+  const SessionLimits& limits = request.limits;
+  if (limits.max_num_seqs < 1 || limits.max_num_batched_tokens < limits.max_num_seqs ||
+      limits.max_model_len < 1 || limits.max_model_len > kMaxModelLen ||
+      limits.max_num_seqs > kMaxSequences || limits.max_num_batched_tokens > kMaxTokensOfStep ||
+      limits.num_batches > kMaxBatches) {
     return InvalidArgument(fmt::format(
         "limits that cannot be: {} sequences, at most {}; {} tokens in a step, at "
         "least as many and at most {}; {} tokens in a "
         "sequence, at most {}; {} batches, at most {}",
-        limits.max_num_seqs(), kMaxSequences, limits.max_num_batched_tokens(), kMaxTokensOfStep,
-        limits.max_model_len(), kMaxModelLen, limits.num_batches(), kMaxBatches));
+        limits.max_num_seqs, kMaxSequences, limits.max_num_batched_tokens, kMaxTokensOfStep,
+        limits.max_model_len, kMaxModelLen, limits.num_batches, kMaxBatches));
   }
   auto session = std::make_unique<Session>();
   session->connection = connection;
-  session->epoch = request.epoch();
-  session->token = request.session_token();
-  session->payload_checksum = request.payload_checksum();
-  session->self = NodeId{request.node_id()};
+  session->epoch = request.epoch;
+  session->token = request.session_token;
+  session->payload_checksum = request.payload_checksum;
+  session->self = request.node;
   session->limits = limits;
-  session->wire_dtype = FromProto(request.attention().wire_dtype());
+  session->wire_dtype = request.attention.wire_dtype;
   LAMINA_RETURN_IF_ERROR(LoadModel(connection, request));
   session->model = model_.loaded.get();
-  LAMINA_RETURN_IF_ERROR(CheckAttention(request.attention(), *session->model));
-  if (!request.memory_nodes().empty()) {
-    const std::vector<std::string> fabrics(request.fabrics().begin(), request.fabrics().end());
-    LAMINA_ASSIGN_OR_RETURN(session->ladder, options_.open_ladder(fabrics));
-    if (request.has_modelled_link())
-      session->ladder->Model({std::chrono::nanoseconds(request.modelled_link().latency_ns()),
-                              request.modelled_link().bytes_per_s()});
+  LAMINA_RETURN_IF_ERROR(CheckAttention(request.attention, *session->model));
+  if (!request.memory_nodes.empty()) {
+    LAMINA_ASSIGN_OR_RETURN(session->ladder, options_.open_ladder(FabricNames(request.fabrics)));
+    if (request.modelled_link) session->ladder->Model(*request.modelled_link);
   }
   Result<std::unique_ptr<AttentionBackend>> attention = MakeAttentionBackend(
-      request, request.local_kv_tokens(), *device_, session->ladder, session->model->slices(),
+      request, request.local_kv_tokens, *device_, session->ladder, session->model->slices(),
       // While it connects there is no session that a stop would have to wait for.
       &departure_.asked());
   if (!attention.ok())
     return departure_.asked().load() ? TryAgain("this node was asked to leave")
                                      : attention.status();
-  control::Configured answer;
+  Configured answer;
   if (const LoadedModel& model = *session->model; !model.share.whole()) {
-    answer.set_holds(DescribeShare(model.sliced, model.share, model.slices()));
-    LAMINA_LOG_INFO("holds {} of {}: {:.1f} MB", answer.holds(), request.model(),
+    answer.holds = DescribeShare(model.sliced, model.share, model.slices());
+    LAMINA_LOG_INFO("holds {} of {}: {:.1f} MB", answer.holds, request.model,
                     static_cast<double>(model.weight_bytes) * 1e-6);
   }
-  AddPaths((*attention)->paths(), answer);
-  if (request.joins_others()) {
+  answer.paths = (*attention)->paths();
+  if (request.joins_others) {
     if (session->ladder == nullptr)
       return InvalidArgument("several compute nodes need memory nodes");
     LAMINA_RETURN_IF_ERROR(session->ladder->Listen(control_->host()));
-    answer.set_offers(session->ladder->offers());
+    answer.offers = session->ladder->offers();
   }
   LAMINA_ASSIGN_OR_RETURN(session->runner, StepRunner::Create(*session->model, limits,
                                                               *std::move(attention), *device_));
-  answer.set_capacity_tokens(request.memory_nodes().empty() ? request.local_kv_tokens() : 0);
-  answer.set_weight_bytes(session->model->weight_bytes);
+  answer.capacity_tokens = request.memory_nodes.empty() ? request.local_kv_tokens : 0;
+  answer.weight_bytes = session->model->weight_bytes;
   session_ = std::move(session);
   return answer;
 }
 
-void ComputeNode::Send(uint64_t connection, control::MessageType type,
-                       const google::protobuf::MessageLite& message) {
-  const Status sent =
-      control_->Send(connection, static_cast<uint16_t>(type), message.SerializeAsString());
+void ComputeNode::Send(uint64_t connection, MessageType type, std::string message) {
+  const Status sent = control_->Send(connection, FrameType(type), std::move(message));
   if (sent.ok()) return;
   if (const auto rest = unsent_lines_.Admit()) LAMINA_LOG_WARN("{}{}", sent.message(), *rest);
 }

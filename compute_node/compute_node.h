@@ -47,9 +47,9 @@ class ComputeNode {
     uint64_t connection = 0;
     uint64_t epoch = 0;
     std::string token;
-    std::string payload_checksum;  // the manager's setting
+    Switch payload_checksum = Switch::kAuto;  // the manager's setting
     NodeId self;
-    control::Limits limits;
+    SessionLimits limits;
     DType wire_dtype = DType::kF32;
     std::shared_ptr<Ladder> ladder;  // null if there are no memory nodes
     const LoadedModel* model = nullptr;
@@ -67,18 +67,16 @@ class ComputeNode {
   // Runs one slice of a step under way, or sleeps if there is nothing to do.
   void Work(Backoff& backoff);
   void HandleFrame(uint64_t connection, const ControlFrame& frame);
-  void TellRecords(uint64_t connection, const control::TraceRequest& request);
+  void TellRecords(uint64_t connection, const TraceQuery& query);
   void Configure(uint64_t connection, const std::string& payload);
-  Result<control::Configured> Prepare(uint64_t connection,
-                                      const control::ConfigureCompute& request);
-  Result<control::Configured> Open(uint64_t connection, const control::ConfigureCompute& request);
+  Result<Configured> Prepare(uint64_t connection, const ConfigureCompute& request);
+  Result<Configured> Open(uint64_t connection, const ConfigureCompute& request);
   void JoinOthers(const std::string& payload);
-  Result<control::Configured> Join(const control::ConnectCompute& request);
-  void SendConfigured(uint64_t connection, const Result<control::Configured>& outcome);
-  Status LoadModel(uint64_t connection, const control::ConfigureCompute& request);
+  Result<Configured> Join(const ConnectCompute& request);
+  void SendConfigured(uint64_t connection, const Result<Configured>& outcome);
+  Status LoadModel(uint64_t connection, const ConfigureCompute& request);
   void EndSession();
-  void Send(uint64_t connection, control::MessageType type,
-            const google::protobuf::MessageLite& message);
+  void Send(uint64_t connection, MessageType type, std::string message);
 
   const NodeOptions options_;
   std::unique_ptr<ControlServer> control_;
@@ -98,7 +96,7 @@ class ComputeNode {
 // `kv_capacity_tokens` token slots. Connecting to memory nodes ends soon after `cancelled`, if
 // there is one, becomes true.
 Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(
-    const control::ConfigureCompute& request, int64_t kv_capacity_tokens, ComputeDevice& device,
+    const ConfigureCompute& request, int64_t kv_capacity_tokens, ComputeDevice& device,
     std::shared_ptr<Ladder> ladder = nullptr, std::optional<SliceRange> slices = std::nullopt,
     const std::atomic<bool>* cancelled = nullptr);
 

@@ -25,9 +25,9 @@ std::string ThingOf(MessageKind kind) { return kind == MessageKind::kContext ? "
 
 Result<std::unique_ptr<ContextExchange>> ContextExchange::Join(
     const ContextExchangeOptions& options, std::shared_ptr<Ladder> ladder,
-    std::span<const ContextPeerAddress> nodes, Deadline deadline) {
+    std::span<const ComputeNodeAddress> nodes, Deadline deadline) {
   std::unique_ptr<ContextExchange> exchange(new ContextExchange(options, std::move(ladder)));
-  for (const ContextPeerAddress& address : nodes) {
+  for (const ComputeNodeAddress& address : nodes) {
     if (address.node == options.self) exchange->self_ = exchange->num_nodes();
     exchange->peers_.emplace_back().address = address;
   }
@@ -202,8 +202,8 @@ int64_t ContextExchange::TakeStale() {
   return num_stale;
 }
 
-std::vector<AttentionBackend::ChosenPath> ContextExchange::paths() const {
-  std::vector<AttentionBackend::ChosenPath> paths;
+std::vector<DataPath> ContextExchange::paths() const {
+  std::vector<DataPath> paths;
   for (int i = 0; i < self_; ++i) paths.push_back(peers_[static_cast<size_t>(i)].path);
   return paths;
 }

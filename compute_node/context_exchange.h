@@ -20,16 +20,10 @@
 
 namespace lamina {
 
-struct ContextPeerAddress {
-  NodeId node;
-  std::string name;
-  std::string offers;  // Ladder::offers of the node
-};
-
 struct ContextExchangeOptions {
   uint64_t epoch = 0;
-  std::string session_token;              // to show to the other nodes, and to demand of them
-  std::string payload_checksum = "auto";  // see NeedsPayloadChecksum
+  std::string session_token;                // to show to the other nodes, and to demand of them
+  Switch payload_checksum = Switch::kAuto;  // see NeedsPayloadChecksum
   NodeId self;
   int num_batches = 1;
   // Payload of the largest context and of the largest partial sum (0 if there are none). The areas
@@ -48,7 +42,7 @@ class ContextExchange {
   // that is missing. REQUIRES: the ladder listens.
   static Result<std::unique_ptr<ContextExchange>> Join(const ContextExchangeOptions& options,
                                                        std::shared_ptr<Ladder> ladder,
-                                                       std::span<const ContextPeerAddress> nodes,
+                                                       std::span<const ComputeNodeAddress> nodes,
                                                        Deadline deadline);
 
   int num_nodes() const { return static_cast<int>(peers_.size()); }
@@ -96,17 +90,17 @@ class ContextExchange {
   int64_t TakeStale();
 
   // How the nodes before this one in the list are reached.
-  std::vector<AttentionBackend::ChosenPath> paths() const;
+  std::vector<DataPath> paths() const;
 
  private:
   // Several, so that some may be late on a busy machine.
   static constexpr int kSignsPerTimeout = 5;
 
   struct Peer {
-    ContextPeerAddress address;
+    ComputeNodeAddress address;
     // Null for this node itself, and for a node that has not connected yet.
     std::unique_ptr<Lanes> lanes;
-    AttentionBackend::ChosenPath path;
+    DataPath path;
     TimePoint heard{};      // when something came last
     TimePoint next_sign{};  // when it needs a sign of life from this node
   };

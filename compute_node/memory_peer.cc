@@ -20,7 +20,7 @@ std::string WhoPolls(const Status& linked, const DeviceLink* link) {
 
 }  // namespace
 
-Result<std::unique_ptr<MemoryPeer>> MemoryPeer::Connect(const MemoryPeerAddress& address,
+Result<std::unique_ptr<MemoryPeer>> MemoryPeer::Connect(const MemoryNodeAddress& address,
                                                         const WireShape& wire,
                                                         const DataPathOptions& options,
                                                         Result<std::unique_ptr<DeviceLink>> link,
@@ -31,7 +31,7 @@ Result<std::unique_ptr<MemoryPeer>> MemoryPeer::Connect(const MemoryPeerAddress&
           std::to_string(wire.num_batches) + " batches"));
   std::unique_ptr<MemoryPeer> peer(new MemoryPeer(address, wire, options.hello.epoch));
   EndpointOptions offered{wire.compute_window_bytes(), options.hello.Encode()};
-  const bool asked_for = options.polling == "device";
+  const bool asked_for = options.polling == PollingMode::kDevice;
   if (link.ok()) {
     peer->link_ = std::move(*link);
     offered.device_window = peer->link_->window();
@@ -47,7 +47,7 @@ Result<std::unique_ptr<MemoryPeer>> MemoryPeer::Connect(const MemoryPeerAddress&
                     ReplyLanes(wire), {options.hello.epoch, options.payload_checksum});
   if (!lanes.ok()) return lanes.status().WithContext("memory node " + address.name);
   peer->lanes_ = std::move(*lanes);
-  if (options.polling != "host") {
+  if (options.polling != PollingMode::kHost) {
     const Status linked =
         peer->link_ == nullptr ? link.status() : peer->Link(asked_for, ladder, deadline);
     // A link that is not used is freed, unless the endpoint can post to device memory: then the NIC

@@ -18,20 +18,11 @@
 
 namespace lamina {
 
-struct MemoryPeerAddress {
-  NodeId node;
-  std::string name;
-  std::string offers;  // Ladder::offers of the node
-  NodeId group;        // the node's group in routes: its first node that holds the same tokens
-  int first_kv_head = 0;
-  int num_kv_heads = 0;
-};
-
 // What a connection needs besides the node's address; the same for all memory nodes.
 struct DataPathOptions {
   DataHello hello;
-  std::string payload_checksum = "auto";  // see NeedsPayloadChecksum
-  std::string polling = "host";           // see control::ConfigureCompute
+  Switch payload_checksum = Switch::kAuto;   // see NeedsPayloadChecksum
+  PollingMode polling = PollingMode::kHost;  // who waits for messages
 };
 
 // Only Connect waits; the other calls do not block, and Poll takes what has come. Thread: one
@@ -42,16 +33,16 @@ class MemoryPeer {
   // of a link to the node's device, or the reason why there is none; it is used if the node's
   // device takes part. Errors name the memory node: kPeerLost if it was lost meanwhile, kInternal
   // if its window is too small, otherwise the ladder's, which found no fabric that joins the two.
-  static Result<std::unique_ptr<MemoryPeer>> Connect(const MemoryPeerAddress& address,
+  static Result<std::unique_ptr<MemoryPeer>> Connect(const MemoryNodeAddress& address,
                                                      const WireShape& wire,
                                                      const DataPathOptions& options,
                                                      Result<std::unique_ptr<DeviceLink>> link,
                                                      Ladder& ladder, Deadline deadline);
 
-  const MemoryPeerAddress& address() const { return address_; }
+  const MemoryNodeAddress& address() const { return address_; }
   const std::string& name() const { return address_.name; }
   const WireShape& wire() const { return wire_; }
-  const AttentionBackend::ChosenPath& path() const { return path_; }
+  const DataPath& path() const { return path_; }
   const std::string& peer_name() const { return lanes_->peer_name(); }
 
   bool lost() const { return lost_; }
@@ -99,7 +90,7 @@ class MemoryPeer {
   int64_t TakeStale() { return lanes_->TakeStale(); }
 
  private:
-  MemoryPeer(const MemoryPeerAddress& address, const WireShape& wire, uint64_t epoch)
+  MemoryPeer(const MemoryNodeAddress& address, const WireShape& wire, uint64_t epoch)
       : address_(address), wire_(wire), epoch_(epoch) {}
   // Takes a notification; false if a memory node has no reason to send it.
   bool Understands(const Notification& notification);
@@ -107,7 +98,7 @@ class MemoryPeer {
   // `asked_for`: the cluster file demands device polling.
   Status Link(bool asked_for, Ladder& ladder, Deadline deadline);
 
-  const MemoryPeerAddress address_;
+  const MemoryNodeAddress address_;
   const WireShape wire_;
   const uint64_t epoch_;
   std::unique_ptr<DeviceLink> link_;
@@ -115,7 +106,7 @@ class MemoryPeer {
   std::unique_ptr<Lanes> lanes_;
   std::optional<bool> link_answer_;  // of the memory node to kLink
   bool is_linked_ = false;
-  AttentionBackend::ChosenPath path_;
+  DataPath path_;
   std::array<bool, kMaxBatches> asked_{};
   bool lost_ = false;
   std::string why_;

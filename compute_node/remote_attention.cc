@@ -27,7 +27,7 @@ std::string Milliseconds(Clock::duration duration) {
 
 Result<std::unique_ptr<RemoteAttention>> RemoteAttention::Create(
     const RemoteAttentionOptions& options, std::shared_ptr<Ladder> ladder,
-    const std::vector<MemoryPeerAddress>& addresses, ComputeDevice& device, Deadline deadline) {
+    const std::vector<MemoryNodeAddress>& addresses, ComputeDevice& device, Deadline deadline) {
   const int num_own_layers = options.own_layers.end > 0
                                  ? options.own_layers.end - options.own_layers.first
                                  : options.num_layers;
@@ -44,12 +44,12 @@ Result<std::unique_ptr<RemoteAttention>> RemoteAttention::Create(
   const DataPathOptions path{{options.epoch, options.self.value, options.session_token},
                              options.payload_checksum,
                              options.polling};
-  for (const MemoryPeerAddress& address : addresses) {
+  for (const MemoryNodeAddress& address : addresses) {
     WireShape wire = options.wire;
     wire.num_kv_heads = address.num_kv_heads;
     wire.num_heads = address.num_kv_heads * options.attention.group();
     Result<std::unique_ptr<DeviceLink>> link = Unimplemented("so they were told");
-    if (options.polling != "host") link = device.MakeLink(wire, options.peer_timeout);
+    if (options.polling != PollingMode::kHost) link = device.MakeLink(wire, options.peer_timeout);
     LAMINA_ASSIGN_OR_RETURN(
         std::unique_ptr<MemoryPeer> peer,
         MemoryPeer::Connect(address, wire, path, std::move(link), *attention->ladder_, deadline));
@@ -278,8 +278,8 @@ std::vector<LostNode> RemoteAttention::TakeLostNodes() {
   return lost;
 }
 
-std::vector<AttentionBackend::ChosenPath> RemoteAttention::paths() const {
-  std::vector<ChosenPath> paths;
+std::vector<DataPath> RemoteAttention::paths() const {
+  std::vector<DataPath> paths;
   for (const Peer& p : peers_) paths.push_back(p.connection->path());
   return paths;
 }

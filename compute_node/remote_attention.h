@@ -21,12 +21,12 @@ namespace lamina {
 
 struct RemoteAttentionOptions {
   uint64_t epoch = 0;
-  std::string session_token;              // to show to the memory nodes
-  std::string payload_checksum = "auto";  // see NeedsPayloadChecksum
-  std::string polling = "host";           // see control::ConfigureCompute
+  std::string session_token;                 // to show to the memory nodes
+  Switch payload_checksum = Switch::kAuto;   // see NeedsPayloadChecksum
+  PollingMode polling = PollingMode::kHost;  // who waits for messages
   NodeId self;
   AttentionShape attention;
-  std::vector<int64_t> windows = {};  // control::AttentionSpec.windows
+  std::vector<int64_t> windows = {};  // AttentionSpec::windows
   WireShape wire;                     // of a memory node that holds all heads
   int num_layers = 0;                 // of the model
   SliceRange own_layers = {};         // layers with q, k and v computed here; empty: all
@@ -44,7 +44,7 @@ class RemoteAttention : public AttentionBackend {
   // that could not be reached.
   static Result<std::unique_ptr<RemoteAttention>> Create(
       const RemoteAttentionOptions& options, std::shared_ptr<Ladder> ladder,
-      const std::vector<MemoryPeerAddress>& addresses, ComputeDevice& device, Deadline deadline);
+      const std::vector<MemoryNodeAddress>& addresses, ComputeDevice& device, Deadline deadline);
 
   void BeginStep(int batch, StepId step, std::span<const AttentionWork> rows) override;
   void Start(int batch, int layer, const float* q, const float* k, const float* v,
@@ -66,7 +66,7 @@ class RemoteAttention : public AttentionBackend {
   }
   std::vector<LostNode> TakeLostNodes() override;
   Traffic traffic(int batch) const override { return batches_[static_cast<size_t>(batch)].traffic; }
-  std::vector<ChosenPath> paths() const override;
+  std::vector<DataPath> paths() const override;
 
  private:
   struct DecodeRow {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "wire/codec.h"
+
 namespace lamina {
 namespace {
 
@@ -54,30 +56,36 @@ size_t MaxStateBytes(int max_rows) {
   return kStateBytes + static_cast<size_t>(max_rows) * kStateBytesPerRow;
 }
 
-size_t WriteState(control::StepState state, std::span<std::byte> room) {
-  if (state.has_so_far()) {
-    control::StepResult& so_far = *state.mutable_so_far();
-    for (control::FailedSequence& failed : *so_far.mutable_failed())
-      failed.set_message(Cut(failed.message()));
-    for (control::LostPeer& lost : *so_far.mutable_lost_peers())
-      lost.set_message(Cut(lost.message()));
-    // If there still is not enough room, leaves out what is needed least first. Which sequences
-    // have failed is needed most: they must not get a token.
-    if (state.ByteSizeLong() > room.size()) so_far.clear_times();
-    for (control::FailedSequence& failed : *so_far.mutable_failed()) {
-      if (state.ByteSizeLong() > room.size()) failed.clear_message();
-    }
-    if (state.ByteSizeLong() > room.size()) so_far.clear_lost_peers();
-    while (state.ByteSizeLong() > room.size() && so_far.failed_size() > 0)
-      so_far.mutable_failed()->RemoveLast();  // only if more have failed than there are rows
+size_t WriteState(StepState state, std::span<std::byte> room) {
+  if (!state.so_far) return EncodeInto(state, room).value_or(0);
+  StepResult& so_far = *state.so_far;
+  for (FailedSequence& failed : so_far.failed)
+    failed.why = Status(failed.why.code(), Cut(failed.why.message()));
+  for (LostNode& lost : so_far.lost_nodes) lost.message = Cut(lost.message);
+  std::optional<size_t> bytes = EncodeInto(state, room);
+  // If there still is not enough room, leaves out what is needed least first. Which sequences have
+  // failed is needed most: they must not get a token.
+  if (!bytes) {
+    so_far.times.clear();
+    bytes = EncodeInto(state, room);
   }
-  const size_t bytes = state.ByteSizeLong();
-  state.SerializeToArray(room.data(), static_cast<int>(bytes));
-  return bytes;
+  for (size_t i = 0; !bytes && i < so_far.failed.size(); ++i) {
+    so_far.failed[i].why = Status(so_far.failed[i].why.code(), "");
+    bytes = EncodeInto(state, room);
+  }
+  if (!bytes) {
+    so_far.lost_nodes.clear();
+    bytes = EncodeInto(state, room);
+  }
+  while (!bytes && !so_far.failed.empty()) {  // only if more have failed than there are rows
+    so_far.failed.pop_back();
+    bytes = EncodeInto(state, room);
+  }
+  return bytes.value_or(0);
 }
 
 size_t WriteContext(const ContextFormat& format, ComputeDevice& device, int k, SliceRunner& slices,
-                    size_t num_rows, size_t first_prefill, control::StepState state,
+                    size_t num_rows, size_t first_prefill, StepState state,
                     std::span<std::byte> payload) {
   std::vector<PackedParts> packed;
   ForEachBlock(
@@ -89,9 +97,9 @@ size_t WriteContext(const ContextFormat& format, ComputeDevice& device, int k, S
   return end + WriteState(std::move(state), payload.subspan(end));
 }
 
-Result<control::StepState> ReadContext(const ContextFormat& format, ComputeDevice& device, int k,
-                                       SliceRunner& slices, size_t num_rows, size_t first_prefill,
-                                       std::span<const std::byte> payload) {
+Result<StepState> ReadContext(const ContextFormat& format, ComputeDevice& device, int k,
+                              SliceRunner& slices, size_t num_rows, size_t first_prefill,
+                              std::span<const std::byte> payload) {
   const size_t block_bytes = BlockBytes(format, k, num_rows, first_prefill);
   if (payload.size() < block_bytes) {
     return Corrupt("the context of slice " + std::to_string(k) + " has " +
@@ -105,10 +113,11 @@ Result<control::StepState> ReadContext(const ContextFormat& format, ComputeDevic
                       RowParts::Whole(static_cast<int64_t>(count)), slices.value(id) + first);
         end += count * static_cast<size_t>(ElementSize(format.dtype));
       });
-  control::StepState state;
-  if (!state.ParseFromArray(payload.data() + end, static_cast<int>(payload.size() - end)))
+  Result<StepState> state = Decode<StepState>(
+      {reinterpret_cast<const char*>(payload.data() + end), payload.size() - end});
+  if (!state.ok())
     return Corrupt("the state behind the context of slice " + std::to_string(k) +
-                   " cannot be parsed");
+                   " cannot be parsed: " + state.status().message());
   return state;
 }
 

@@ -4,7 +4,7 @@
 //   each value of Slice::context_in   [rows, width], in that order
 //   attention output                  [prefill rows, width]; the outputs of decode rows come from
 //                                     the memory nodes
-//   control::StepState                the remaining bytes
+//   StepState                         the remaining bytes
 //
 // Values are in the wire dtype.
 #pragma once
@@ -15,7 +15,7 @@
 #include "base/status.h"
 #include "compute_node/compute_device.h"
 #include "splitter/slices.h"
-#include "wire/control.pb.h"
+#include "wire/step_messages.h"
 
 namespace lamina {
 
@@ -29,7 +29,7 @@ size_t MaxStateBytes(int max_rows);
 // Writes the state that ends a context or a partial sum; returns its size in bytes. Long texts are
 // cut, and if the rest does not fit, times, texts and lost peers are left out. REQUIRES: `room` has
 // MaxStateBytes of the step's rows.
-size_t WriteState(control::StepState state, std::span<std::byte> room);
+size_t WriteState(StepState state, std::span<std::byte> room);
 
 // Bytes of the largest context of any slice, for steps of at most `max_rows` rows.
 size_t MaxContextBytes(const ContextFormat& format, int max_rows);
@@ -37,13 +37,13 @@ size_t MaxContextBytes(const ContextFormat& format, int max_rows);
 // Writes the context that slice `k` needs, packed by `device`; returns its size in bytes. REQUIRES:
 // `payload` has MaxContextBytes; the values of slice k - 1 are live in `slices`.
 size_t WriteContext(const ContextFormat& format, ComputeDevice& device, int k, SliceRunner& slices,
-                    size_t num_rows, size_t first_prefill, control::StepState state,
+                    size_t num_rows, size_t first_prefill, StepState state,
                     std::span<std::byte> payload);
 
 // Reads what WriteContext has written: unpacks the values into `slices` and returns the state.
 // kCorrupt if the payload is too short for so many rows or the state cannot be parsed.
-Result<control::StepState> ReadContext(const ContextFormat& format, ComputeDevice& device, int k,
-                                       SliceRunner& slices, size_t num_rows, size_t first_prefill,
-                                       std::span<const std::byte> payload);
+Result<StepState> ReadContext(const ContextFormat& format, ComputeDevice& device, int k,
+                              SliceRunner& slices, size_t num_rows, size_t first_prefill,
+                              std::span<const std::byte> payload);
 
 }  // namespace lamina

@@ -8,60 +8,25 @@
 #include "compute_node/step_context.h"
 
 namespace lamina {
-namespace {
-
-SamplingParams FromProto(const control::SamplingParams& proto) {
-  SamplingParams params;
-  params.temperature = proto.temperature();
-  params.top_p = proto.top_p();
-  params.top_k = proto.top_k();
-  params.min_p = proto.min_p();
-  params.repetition_penalty = proto.repetition_penalty();
-  params.frequency_penalty = proto.frequency_penalty();
-  params.presence_penalty = proto.presence_penalty();
-  params.seed = proto.seed();
-  params.num_logprobs = proto.num_logprobs();
-  for (const control::LogitBias& bias : proto.logit_bias())
-    params.logit_bias.emplace_back(bias.token(), bias.bias());
-  params.banned.assign(proto.banned_until_min().begin(), proto.banned_until_min().end());
-  params.min_tokens = proto.min_tokens();
-  return params;
-}
-
-void AddFailure(SequenceId sequence, const Status& status, control::StepResult& result) {
-  control::FailedSequence& failed = *result.add_failed();
-  failed.set_sequence(sequence.value);
-  failed.set_status(static_cast<uint32_t>(status.code()));
-  failed.set_message(status.message());
-}
-
-void AddLostPeer(const LostNode& lost, control::StepResult& result) {
-  control::LostPeer& peer = *result.add_lost_peers();
-  peer.set_node_id(lost.node.value);
-  peer.set_message(lost.message);
-}
-
-}  // namespace
 
 Result<std::unique_ptr<StepRunner>> StepRunner::Create(const LoadedModel& model,
-                                                       const control::Limits& limits,
+                                                       const SessionLimits& limits,
                                                        std::unique_ptr<AttentionBackend> attention,
                                                        ComputeDevice& device) {
   std::unique_ptr<StepRunner> runner(new StepRunner(model, limits, std::move(attention), device));
   for (Batch& batch : runner->batches_) {
-    LAMINA_ASSIGN_OR_RETURN(batch.slices,
-                            device.MakeSlices(model, limits.max_num_batched_tokens()));
+    LAMINA_ASSIGN_OR_RETURN(batch.slices, device.MakeSlices(model, limits.max_num_batched_tokens));
   }
   return runner;
 }
 
-StepRunner::StepRunner(const LoadedModel& model, const control::Limits& limits,
+StepRunner::StepRunner(const LoadedModel& model, const SessionLimits& limits,
                        std::unique_ptr<AttentionBackend> attention, ComputeDevice& device)
     : model_(model),
       limits_(limits),
       attention_(std::move(attention)),
       device_(device),
-      batches_(static_cast<size_t>(std::max(limits.num_batches(), 1))) {
+      batches_(static_cast<size_t>(std::max(limits.num_batches, 1))) {
   attention_->TraceTo(&trace_);
 }
 
@@ -74,39 +39,36 @@ void StepRunner::JoinOthers(std::unique_ptr<ContextExchange> others, DType wire_
   attention_->WhileWaiting(others_->sign_interval(), [this] { others_->Poll(); });
   if (model_.share.num_ranks == 1) return;
   const auto waits = static_cast<int64_t>(attention_->paths().size()) + 1;
-  sums_ = std::make_unique<AllReduce>(*others_, device_, model_, wire_dtype,
-                                      static_cast<int>(batches_.size()),
-                                      milliseconds(waits * limits_.peer_timeout_ms()));
+  sums_ =
+      std::make_unique<AllReduce>(*others_, device_, model_, wire_dtype,
+                                  static_cast<int>(batches_.size()), waits * limits_.peer_timeout);
 }
 
-Status StepRunner::Begin(const control::ComputeOrder& order) {
-  if (order.batch() >= batches_.size() || batches_[order.batch()].under_way)
-    return InvalidArgument("an order for batch " + std::to_string(order.batch()) +
+Status StepRunner::Begin(ComputeOrder order) {
+  if (order.batch >= batches_.size() || batches_[order.batch].under_way)
+    return InvalidArgument("an order for batch " + std::to_string(order.batch) +
                            ", which is not there or has a step under way");
   if (!model_.share.whole() && others_ == nullptr)
     return InvalidArgument("an order before this node has joined those with the rest of the model");
-  const int number = static_cast<int>(order.batch());
-  Batch& batch = batches_[order.batch()];
+  const int number = static_cast<int>(order.batch);
+  Batch& batch = batches_[order.batch];
   UpdateSequences(order);
-  batch.rotates = order.rotates();
+  batch.rotates = order.rotates;
   batch.next_slice = 0;
   const int num_slices = static_cast<int>(model_.sliced.slices.size());
   while (batch.next_slice < num_slices && !RunsHere(number, batch.next_slice)) ++batch.next_slice;
   if (batch.next_slice == num_slices) return OkStatus();  // others carry it out
   batch.start = batch.waits_since = Clock::now();
-  trace_.BeginStep(!order.no_times());
+  trace_.BeginStep(!order.no_times);
   batch.start_ns = trace_.Now();
-  batch.result.Clear();
-  batch.result.set_epoch(order.epoch());
-  batch.result.set_step(order.step());
-  batch.result.set_batch(order.batch());
+  batch.result = {.epoch = order.epoch, .step = order.step, .batch = order.batch};
   batch.counted = {};
   batch.failures.clear();
   batch.rows = Collect(order, batch.failures);
   const std::vector<AttentionWork>& rows = batch.rows.attention;
   batch.first_prefill =
       static_cast<size_t>(std::ranges::find_if(rows, &AttentionWork::prefill) - rows.begin());
-  attention_->BeginStep(number, StepId{order.step()}, rows);
+  attention_->BeginStep(number, order.step, rows);
   batch.slices->Begin(batch.rows.tokens, batch.rows.positions);
   batch.has_context = batch.sent_queries = false;
   if (sums_ != nullptr) sums_->Forget(number);
@@ -115,7 +77,7 @@ Status StepRunner::Begin(const control::ComputeOrder& order) {
   return OkStatus();
 }
 
-bool StepRunner::Advance(std::vector<control::StepResult>& results) {
+bool StepRunner::Advance(std::vector<StepResult>& results) {
   if (others_ != nullptr) {
     attention_->Poll();
     others_->Poll();
@@ -184,19 +146,16 @@ Status StepRunner::TakeContext(int number) {
   const int64_t start_ns = trace_.Now();
   LAMINA_ASSIGN_OR_RETURN(
       const std::span<const std::byte> payload,
-      others_->Take(from, number, StepId{batch.result.step()}, k, batch.rows.tokens.size()));
-  Result<control::StepState> state =
-      ReadContext({model_.sliced, wire_dtype_}, device_, k, *batch.slices, batch.rows.tokens.size(),
-                  batch.first_prefill, payload);
+      others_->Take(from, number, batch.result.step, k, batch.rows.tokens.size()));
+  Result<StepState> state = ReadContext({model_.sliced, wire_dtype_}, device_, k, *batch.slices,
+                                        batch.rows.tokens.size(), batch.first_prefill, payload);
   if (!state.ok()) return others_->Lose(from, state.status().message());
-  for (const control::FailedSequence& failed : state->so_far().failed())
-    batch.failures.emplace(SequenceId{failed.sequence()},
-                           Status(static_cast<StatusCode>(failed.status()), failed.message()));
-  state->mutable_so_far()->clear_failed();
-  batch.result = std::move(*state->mutable_so_far());
+  batch.result = std::move(state->so_far).value_or(StepResult{});
+  for (const FailedSequence& failed : std::exchange(batch.result.failed, {}))
+    batch.failures.emplace(failed.sequence, failed.why);
   std::vector<AskedNode> asked;
-  for (int i = 0; i < state->asked_size() && i < state->posted_ns_size(); ++i)
-    asked.push_back({NodeId{state->asked(i)}, state->posted_ns(i), state->clock() == ClockId()});
+  for (const StepState::Asked& node : state->asked)
+    asked.push_back({node.node, node.posted_ns, state->clock == ClockId()});
   const Op& attention = AttentionBefore(k);
   attention_->Expect(number, attention.layer, batch.slices->value(attention.output), asked);
   trace_.Ran(StepWork::kTake, Traced(number, attention.layer), start_ns);
@@ -269,7 +228,7 @@ void StepRunner::RunToAttention(int number) {
 // step: failures, times, traffic.
 void StepRunner::Reduce(int number, const Op& op) {
   Batch& batch = batches_[static_cast<size_t>(number)];
-  const StepId step{batch.result.step()};
+  const StepId step = batch.result.step;
   const int64_t start_ns = trace_.Now();
   if (!sums_->EndsHere(op)) {
     sums_->Start(number, step, op, batch.num_rows, *batch.slices);
@@ -279,8 +238,8 @@ void StepRunner::Reduce(int number, const Op& op) {
   attention_->AwaitPushes(number);
   Account(number);
   TellTimes(number);
-  control::StepResult so_far = batch.result;
-  for (const auto& [sequence, status] : batch.failures) AddFailure(sequence, status, so_far);
+  StepResult so_far = batch.result;
+  for (const auto& [sequence, status] : batch.failures) so_far.failed.push_back({sequence, status});
   if (sums_->HandOver(number, step, op, batch.num_rows, *batch.slices, std::move(so_far)))
     Leave(number);
 }
@@ -289,20 +248,19 @@ void StepRunner::Reduce(int number, const Op& op) {
 bool StepRunner::TakeSum(int number) {
   Batch& batch = batches_[static_cast<size_t>(number)];
   const int64_t start_ns = trace_.Now();
-  std::vector<control::StepResult> told;
+  std::vector<StepResult> told;
   if (!sums_->Finish(number, *batch.slices, told)) return false;
-  for (const control::StepResult& other : told) {
-    for (const control::FailedSequence& failed : other.failed())
-      batch.failures.emplace(SequenceId{failed.sequence()},
-                             Status(static_cast<StatusCode>(failed.status()), failed.message()));
-    batch.result.mutable_lost_peers()->MergeFrom(other.lost_peers());
-    batch.result.mutable_times()->MergeFrom(other.times());
-    batch.result.set_attention_wait_us(
-        std::max(batch.result.attention_wait_us(), other.attention_wait_us()));
-    batch.result.set_bytes_to_memory(batch.result.bytes_to_memory() + other.bytes_to_memory());
-    batch.result.set_bytes_from_memory(batch.result.bytes_from_memory() +
-                                       other.bytes_from_memory());
-    batch.result.set_stale_messages(batch.result.stale_messages() + other.stale_messages());
+  for (const StepResult& other : told) {
+    for (const FailedSequence& failed : other.failed)
+      batch.failures.emplace(failed.sequence, failed.why);
+    StepResult& result = batch.result;
+    result.lost_nodes.insert(result.lost_nodes.end(), other.lost_nodes.begin(),
+                             other.lost_nodes.end());
+    result.times.insert(result.times.end(), other.times.begin(), other.times.end());
+    result.attention_wait_us = std::max(result.attention_wait_us, other.attention_wait_us);
+    result.bytes_to_memory += other.bytes_to_memory;
+    result.bytes_from_memory += other.bytes_from_memory;
+    result.stale_messages += other.stale_messages;
   }
   trace_.Ran(StepWork::kTake, Traced(number, batch.next_slice), start_ns);
   return true;
@@ -310,7 +268,7 @@ bool StepRunner::TakeSum(int number) {
 
 TracedWork StepRunner::Traced(int number, int layer) const {
   const Batch& batch = batches_[static_cast<size_t>(number)];
-  return {StepId{batch.result.step()}, number, layer, batch.rows.tokens.size()};
+  return {batch.result.step, number, layer, batch.rows.tokens.size()};
 }
 
 void StepRunner::PassOn(int number, int k, int64_t ran_ns) {
@@ -322,27 +280,23 @@ void StepRunner::PassOn(int number, int k, int64_t ran_ns) {
       attention_->StartFor(others_->node(to), number, attention.layer, batch.slices->value(slice.q),
                            batch.slices->value(slice.k), batch.slices->value(slice.v),
                            batch.slices->value(attention.output));
-  control::StepState state;
-  state.set_clock(ClockId());
-  for (const AskedNode& node : asked) {
-    state.add_asked(node.node.value);
-    state.add_posted_ns(node.posted_ns);
-  }
+  StepState state;
+  state.clock = ClockId();
+  for (const AskedNode& node : asked) state.asked.push_back({node.node, node.posted_ns});
   const int num_slices = static_cast<int>(model_.sliced.slices.size());
   while (batch.next_slice < num_slices && !RunsHere(number, batch.next_slice)) ++batch.next_slice;
   const bool leaves = batch.next_slice == num_slices;
   Account(number);
   if (leaves) TellTimes(number);
-  *state.mutable_so_far() = batch.result;
+  state.so_far = batch.result;
   for (const auto& [sequence, status] : batch.failures)
-    AddFailure(sequence, status, *state.mutable_so_far());
+    state.so_far->failed.push_back({sequence, status});
   const size_t num_rows = batch.rows.tokens.size();
   const size_t bytes =
       WriteContext({model_.sliced, wire_dtype_}, device_, k + 1, *batch.slices, num_rows,
                    batch.first_prefill, std::move(state), others_->payload(to, number));
   // If the post fails, the other node is lost, and Advance ends all steps.
-  if (Status posted =
-          others_->Post(to, number, StepId{batch.result.step()}, k + 1, num_rows, bytes);
+  if (Status posted = others_->Post(to, number, batch.result.step, k + 1, num_rows, bytes);
       !posted.ok())
     return;
   trace_.Ran(StepWork::kPost, Traced(number, attention.layer), ran_ns);
@@ -359,33 +313,30 @@ void StepRunner::Leave(int number) {
 
 // If other compute nodes add their times to the same result, this node's get its id.
 void StepRunner::TellTimes(int number) {
-  control::StepResult& result = batches_[static_cast<size_t>(number)].result;
+  StepResult& result = batches_[static_cast<size_t>(number)].result;
   trace_.EndStep(Traced(number, 0), batches_[static_cast<size_t>(number)].start_ns);
-  const int before = result.times_size();
+  const size_t before = result.times.size();
   trace_.TellTimes(result);
-  for (int i = before; others_ != nullptr && i < result.times_size(); ++i) {
-    if (result.times(i).node_id() == 0)
-      result.mutable_times(i)->set_node_id(others_->node(others_->self()).value);
+  for (size_t i = before; others_ != nullptr && i < result.times.size(); ++i) {
+    if (result.times[i].node == NodeId{}) result.times[i].node = others_->node(others_->self());
   }
 }
 
 void StepRunner::Account(int number) {
   Batch& batch = batches_[static_cast<size_t>(number)];
-  control::StepResult& result = batch.result;
+  StepResult& result = batch.result;
   batch.failures.insert(attention_->failures(number).begin(), attention_->failures(number).end());
-  for (const LostNode& lost : attention_->TakeLostNodes()) AddLostPeer(lost, result);
+  for (LostNode& lost : attention_->TakeLostNodes()) result.lost_nodes.push_back(std::move(lost));
   const AttentionBackend::Traffic now = attention_->traffic(number),
                                   before = std::exchange(batch.counted, now);
-  result.set_attention_wait_us(result.attention_wait_us() + now.wait_us - before.wait_us);
-  result.set_bytes_to_memory(result.bytes_to_memory() + now.sent_bytes - before.sent_bytes);
-  result.set_bytes_from_memory(result.bytes_from_memory() + now.received_bytes -
-                               before.received_bytes);
+  result.attention_wait_us += now.wait_us - before.wait_us;
+  result.bytes_to_memory += now.sent_bytes - before.sent_bytes;
+  result.bytes_from_memory += now.received_bytes - before.received_bytes;
   const int64_t stale_contexts = others_ == nullptr ? 0 : others_->TakeStale();
-  result.set_stale_messages(result.stale_messages() + now.stale_messages - before.stale_messages +
-                            stale_contexts);
+  result.stale_messages += now.stale_messages - before.stale_messages + stale_contexts;
 }
 
-control::StepResult StepRunner::End(int number) {
+StepResult StepRunner::End(int number) {
   Batch& batch = batches_[static_cast<size_t>(number)];
   if (others_ != nullptr) attention_->AwaitPushes(number);
   Account(number);
@@ -398,96 +349,94 @@ control::StepResult StepRunner::End(int number) {
   const int64_t sample_ns = trace_.Now();
   SampleRows(batch);
   trace_.Ran(StepWork::kSample, Traced(number, batch.next_slice), sample_ns);
-  control::StepResult& result = batch.result;
-  for (const auto& [sequence, status] : batch.failures) AddFailure(sequence, status, result);
-  result.set_total_us(std::chrono::duration_cast<microseconds>(Clock::now() - batch.start).count());
+  StepResult& result = batch.result;
+  for (const auto& [sequence, status] : batch.failures) result.failed.push_back({sequence, status});
+  result.total_us = std::chrono::duration_cast<microseconds>(Clock::now() - batch.start).count();
   TellTimes(number);
   Leave(number);
   return std::move(result);
 }
 
-void StepRunner::AbandonAll(const LostNode& lost, std::vector<control::StepResult>& results) {
+void StepRunner::AbandonAll(const LostNode& lost, std::vector<StepResult>& results) {
   for (size_t number = 0; number < batches_.size(); ++number) {
     Batch& batch = batches_[number];
     if (!batch.under_way) continue;
-    AddLostPeer(lost, batch.result);
+    batch.result.lost_nodes.push_back(lost);
     TellTimes(static_cast<int>(number));
     Leave(static_cast<int>(number));
     results.push_back(std::move(batch.result));
   }
 }
 
-void StepRunner::UpdateSequences(const control::ComputeOrder& order) {
-  for (const uint64_t released : order.released()) {
-    sequences_.erase(SequenceId{released});
-    attention_->Release(SequenceId{released});
+void StepRunner::UpdateSequences(ComputeOrder& order) {
+  for (const SequenceId released : order.released) {
+    sequences_.erase(released);
+    attention_->Release(released);
   }
-  for (const control::NewSequence& added : order.new_sequences()) {
-    Sequence& sequence = sequences_[SequenceId{added.sequence()}];
-    sequence.tokens.assign(added.tokens().begin(), added.tokens().end());
-    sequence.num_prompt =
-        static_cast<size_t>(std::clamp(added.num_prompt_tokens(), 0, added.tokens_size()));
-    sequence.sampling = FromProto(added.sampling());
+  for (NewSequence& added : order.new_sequences) {
+    Sequence& sequence = sequences_[added.sequence];
+    sequence.tokens = std::move(added.tokens);
+    sequence.num_prompt = static_cast<size_t>(
+        std::clamp<int64_t>(added.num_prompt_tokens, 0, std::ssize(sequence.tokens)));
+    sequence.sampling = std::move(added.sampling);
   }
-  for (const control::ComputeWork& work : order.work()) Learn(work);
+  for (const ComputeWork& work : order.work) Learn(work);
 }
 
 // The token that was sampled last comes back with the order that computes it. So every compute node
 // learns of it, also those that did not sample it.
-void StepRunner::Learn(const control::ComputeWork& work) {
-  const auto found = sequences_.find(SequenceId{work.sequence()});
-  if (found == sequences_.end() || work.prefill() || work.tokens_size() != 1) return;
+void StepRunner::Learn(const ComputeWork& work) {
+  const auto found = sequences_.find(work.sequence);
+  if (found == sequences_.end() || work.prefill || work.tokens.size() != 1) return;
   std::vector<TokenId>& tokens = found->second.tokens;
-  if (work.first_position() == static_cast<int64_t>(tokens.size()) &&
-      work.first_position() < limits_.max_model_len())
-    tokens.push_back(work.tokens(0));
+  if (work.first_position == static_cast<int64_t>(tokens.size()) &&
+      work.first_position < limits_.max_model_len)
+    tokens.push_back(work.tokens[0]);
 }
 
 // An order comes from another process, so it is checked against what this node knows.
-Status StepRunner::Check(const control::ComputeWork& work) const {
-  const auto found = sequences_.find(SequenceId{work.sequence()});
+Status StepRunner::Check(const ComputeWork& work) const {
+  const auto found = sequences_.find(work.sequence);
   if (found == sequences_.end())
     return InternalError("the order names a sequence that was not announced");
   const std::vector<TokenId>& known = found->second.tokens;
   // Tables of position embeddings have max_positions rows.
   const int64_t longest = std::min(
-      {limits_.max_model_len(), model_.config.max_positions, static_cast<int64_t>(known.size())});
-  if (work.tokens_size() == 0 || work.first_position() < 0 ||
-      work.first_position() > longest - work.tokens_size()) {
-    return InternalError("the order's positions, " + std::to_string(work.tokens_size()) + " from " +
-                         std::to_string(work.first_position()) + " on, do not fit a sequence of " +
+      {limits_.max_model_len, model_.config.max_positions, static_cast<int64_t>(known.size())});
+  const int64_t num_tokens = std::ssize(work.tokens);
+  if (num_tokens == 0 || work.first_position < 0 || work.first_position > longest - num_tokens) {
+    return InternalError("the order's positions, " + std::to_string(num_tokens) + " from " +
+                         std::to_string(work.first_position) + " on, do not fit a sequence of " +
                          std::to_string(known.size()) + " tokens");
   }
   int64_t num_routed = 0;
-  for (const control::KvPart& part : work.route()) num_routed += part.num_tokens();
-  if (num_routed != work.tokens_size())
+  for (const WorkPart& part : work.route) num_routed += part.num_tokens;
+  if (num_routed != num_tokens)
     return InternalError("the order's route has no place for some tokens");
-  for (int i = 0; i < work.tokens_size(); ++i) {
-    if (work.tokens(i) != known[static_cast<size_t>(work.first_position() + i)])
+  for (size_t i = 0; i < work.tokens.size(); ++i) {
+    if (work.tokens[i] != known[static_cast<size_t>(work.first_position) + i])
       return InternalError("the order's tokens are not the sequence's");
-    if (work.tokens(i) < 0 || work.tokens(i) >= model_.config.vocab_size)
+    if (work.tokens[i] < 0 || work.tokens[i] >= model_.config.vocab_size)
       return InternalError("the order has a token outside the vocabulary");
   }
   return OkStatus();
 }
 
-StepRunner::Rows StepRunner::Collect(const control::ComputeOrder& order, Failures& failures) const {
+StepRunner::Rows StepRunner::Collect(const ComputeOrder& order, Failures& failures) const {
   Rows rows;
-  for (const control::ComputeWork& work : order.work()) {
-    const SequenceId sequence{work.sequence()};
-    if (work.prefill() && order.dummy_prefill()) {
-      if (Status status = AppendDummy(work, StepId{order.step()}); !status.ok())
+  for (const ComputeWork& work : order.work) {
+    const SequenceId sequence = work.sequence;
+    if (work.prefill && order.dummy_prefill) {
+      if (Status status = AppendDummy(work, order.step); !status.ok())
         failures.emplace(sequence, std::move(status));
       continue;
     }
     Status status = Check(work);
-    if (status.ok()) status = Share(work, StepId{order.step()});
-    const int64_t room =
-        limits_.max_num_batched_tokens() - static_cast<int64_t>(rows.tokens.size());
-    if (status.ok() && work.tokens_size() > room)
+    if (status.ok()) status = Share(work, order.step);
+    const int64_t room = limits_.max_num_batched_tokens - static_cast<int64_t>(rows.tokens.size());
+    if (status.ok() && std::ssize(work.tokens) > room)
       status = InternalError("the order has more rows than max_num_batched_tokens");
-    if (status.ok() && !rows.attention.empty() && rows.attention.back().prefill &&
-        !work.prefill()) {
+    if (status.ok() && !rows.attention.empty() && rows.attention.back().prefill && !work.prefill) {
       status = InternalError("the order has a decode row behind a prefill row");
     }
     if (!status.ok()) {
@@ -495,59 +444,55 @@ StepRunner::Rows StepRunner::Collect(const control::ComputeOrder& order, Failure
       continue;
     }
     AddRows(work, rows);
-    if (work.sample()) rows.sampled.push_back(static_cast<int>(rows.tokens.size()) - 1);
+    if (work.sample) rows.sampled.push_back(static_cast<int>(rows.tokens.size()) - 1);
   }
   return rows;
 }
 
-Status StepRunner::AppendDummy(const control::ComputeWork& work, StepId step) const {
-  int64_t position = work.first_position();
-  for (const control::KvPart& part : work.route()) {
-    LAMINA_RETURN_IF_ERROR(attention_->AppendDummy(
-        SequenceId{work.sequence()}, position,
-        {part.slots().data(), static_cast<size_t>(part.slots_size())}, step));
-    position += part.slots_size();
+Status StepRunner::AppendDummy(const ComputeWork& work, StepId step) const {
+  int64_t position = work.first_position;
+  for (const WorkPart& part : work.route) {
+    LAMINA_RETURN_IF_ERROR(attention_->AppendDummy(work.sequence, position, part.slots, step));
+    position += std::ssize(part.slots);
   }
   return OkStatus();
 }
 
 // Does nothing unless the work says that a beginning of the sequence is there already.
-Status StepRunner::Share(const control::ComputeWork& work, StepId step) const {
-  for (const control::KvPart& part : work.route()) {
-    if (part.shared_size() == 0) continue;
-    if (part.shared_size() != work.first_position())
+Status StepRunner::Share(const ComputeWork& work, StepId step) const {
+  for (const WorkPart& part : work.route) {
+    if (part.shared.empty()) continue;
+    if (std::ssize(part.shared) != work.first_position)
       return InternalError("the order's shared slots are not those of the tokens before");
-    LAMINA_RETURN_IF_ERROR(
-        attention_->Share(SequenceId{work.sequence()},
-                          {part.shared().data(), static_cast<size_t>(part.shared_size())}, step));
+    LAMINA_RETURN_IF_ERROR(attention_->Share(work.sequence, part.shared, step));
   }
   return OkStatus();
 }
 
-void StepRunner::AddRows(const control::ComputeWork& work, Rows& rows) {
-  int64_t position = work.first_position();
-  for (const int32_t token : work.tokens()) {
+void StepRunner::AddRows(const ComputeWork& work, Rows& rows) {
+  int64_t position = work.first_position;
+  for (const TokenId token : work.tokens) {
     rows.tokens.push_back(token);
     rows.positions.push_back(static_cast<int32_t>(position++));
   }
-  position = work.first_position();
-  for (const control::KvPart& part : work.route()) {
-    for (int i = 0; i < part.num_tokens(); ++i) {
-      const TokenSlot slot = i < part.slots_size() ? part.slots(i) : 0;
-      rows.attention.push_back({SequenceId{work.sequence()}, NodeId{part.node_id()}, position++,
-                                slot, work.prefill(), work.sample()});
+  position = work.first_position;
+  for (const WorkPart& part : work.route) {
+    for (int i = 0; i < part.num_tokens; ++i) {
+      const TokenSlot slot = i < std::ssize(part.slots) ? part.slots[static_cast<size_t>(i)] : 0;
+      rows.attention.push_back(
+          {work.sequence, part.node, position++, slot, work.prefill, work.sample});
     }
   }
-  if (work.prefill()) return;
-  for (const control::KvPart& part : work.route()) {
-    if (part.num_tokens() == 0) rows.attention.back().also_on.push_back(NodeId{part.node_id()});
+  if (work.prefill) return;
+  for (const WorkPart& part : work.route) {
+    if (part.num_tokens == 0) rows.attention.back().also_on.push_back(part.node);
   }
 }
 
 void StepRunner::SampleRows(Batch& batch) {
   const Rows& rows = batch.rows;
   const Failures& failures = batch.failures;
-  control::StepResult& result = batch.result;
+  StepResult& result = batch.result;
   const auto sequence_of = [&](size_t i) {
     return rows.attention[static_cast<size_t>(rows.sampled[i])].sequence;
   };
@@ -565,19 +510,10 @@ void StepRunner::SampleRows(Batch& batch) {
   for (size_t i = 0; i < tokens.size(); ++i) {
     const SequenceId id = sequence_of(work[i].row);
     if (tokens[i].token < 0) {
-      AddFailure(id, InternalError("the model gave logits that are not numbers"), result);
+      result.failed.push_back({id, InternalError("the model gave logits that are not numbers")});
       continue;
     }
-    control::SampledToken& sampled = *result.add_sampled();
-    sampled.set_sequence(id.value);
-    sampled.set_token(tokens[i].token);
-    sampled.set_logprob(tokens[i].logprob);
-    sampled.set_rank(tokens[i].rank);
-    for (const TokenLogprob& top : tokens[i].top) {
-      control::TokenLogprob& entry = *sampled.add_top();
-      entry.set_token(top.token);
-      entry.set_logprob(top.logprob);
-    }
+    result.sampled.push_back({id, std::move(tokens[i])});
   }
 }
 

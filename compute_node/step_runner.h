@@ -24,7 +24,8 @@
 #include "compute_node/context_exchange.h"
 #include "compute_node/step_trace.h"
 #include "kernels/sampling.h"
-#include "wire/control.pb.h"
+#include "wire/session_messages.h"
+#include "wire/step_messages.h"
 
 namespace lamina {
 
@@ -34,7 +35,7 @@ class StepRunner {
   // Borrows model and device. kOutOfSpace if the values of all batches' steps do not fit into the
   // device's memory; kUnimplemented if the device cannot run an operator of the model.
   static Result<std::unique_ptr<StepRunner>> Create(const LoadedModel& model,
-                                                    const control::Limits& limits,
+                                                    const SessionLimits& limits,
                                                     std::unique_ptr<AttentionBackend> attention,
                                                     ComputeDevice& device);
 
@@ -46,7 +47,7 @@ class StepRunner {
 
   // Begins the step of an order. kInvalidArgument if there is no such batch, its last step is still
   // under way, or this node has a share of the model and has not joined the others yet.
-  Status Begin(const control::ComputeOrder& order);
+  Status Begin(ComputeOrder order);
 
   // Makes this one of several compute nodes. Contexts and partial sums travel in `wire_dtype`.
   // REQUIRES: no step was begun.
@@ -59,7 +60,7 @@ class StepRunner {
   // a step ends with it here, appends its result to `results`. What goes wrong in a step is in its
   // result, by sequence and by node. A step fails as a whole only if another compute node is lost;
   // then all steps under way end.
-  bool Advance(std::vector<control::StepResult>& results);
+  bool Advance(std::vector<StepResult>& results);
 
   // Sleeps until Advance may have something to do, or one of `fds` is readable. REQUIRES: not
   // idle(), and Advance has just returned false.
@@ -71,7 +72,7 @@ class StepRunner {
   StepTrace& trace() { return trace_; }
 
  private:
-  StepRunner(const LoadedModel& model, const control::Limits& limits,
+  StepRunner(const LoadedModel& model, const SessionLimits& limits,
              std::unique_ptr<AttentionBackend> attention, ComputeDevice& device);
 
   struct Sequence {
@@ -98,21 +99,22 @@ class StepRunner {
     AttentionBackend::Traffic counted;  // the part of the traffic that is in `result` already
     Rows rows;
     Failures failures;
-    control::StepResult result;
+    StepResult result;
     TimePoint start;
     int64_t start_ns = 0;  // 0: not timed
   };
 
   // In all of these `number` is that of a batch.
 
-  void UpdateSequences(const control::ComputeOrder& order);
-  Rows Collect(const control::ComputeOrder& order, Failures& failures) const;
-  Status Check(const control::ComputeWork& work) const;
+  // Takes the tokens of new sequences out of the order.
+  void UpdateSequences(ComputeOrder& order);
+  Rows Collect(const ComputeOrder& order, Failures& failures) const;
+  Status Check(const ComputeWork& work) const;
   // Takes the place of AddRows for work with made-up K and V.
-  Status AppendDummy(const control::ComputeWork& work, StepId step) const;
-  Status Share(const control::ComputeWork& work, StepId step) const;
-  static void AddRows(const control::ComputeWork& work, Rows& rows);
-  void Learn(const control::ComputeWork& work);
+  Status AppendDummy(const ComputeWork& work, StepId step) const;
+  Status Share(const ComputeWork& work, StepId step) const;
+  static void AddRows(const ComputeWork& work, Rows& rows);
+  void Learn(const ComputeWork& work);
   // The compute node that runs the slice, as an index into the nodes of ContextExchange.
   int NodeOf(int number, int slice) const;
   bool RunsHere(int number, int slice) const {
@@ -144,14 +146,14 @@ class StepRunner {
   // Ends the timing of the step here and adds this node's times to the result.
   void TellTimes(int number);
   // Samples and completes the result.
-  control::StepResult End(int number);
+  StepResult End(int number);
   // Ends all steps under way, because another compute node is lost.
-  void AbandonAll(const LostNode& lost, std::vector<control::StepResult>& results);
+  void AbandonAll(const LostNode& lost, std::vector<StepResult>& results);
   void SampleRows(Batch& batch);
   TracedWork Traced(int number, int layer) const;
 
   const LoadedModel& model_;
-  const control::Limits limits_;
+  const SessionLimits limits_;
   StepTrace trace_;
   std::unique_ptr<AttentionBackend> attention_;
   ComputeDevice& device_;

@@ -9,13 +9,6 @@ namespace {
 // Shorter gaps are the way from one piece of work to the next, and no bubbles.
 constexpr int64_t kMinBubbleNs = 1000;
 
-void Tell(NodeId node, StepTimes& sums, control::StepResult& result) {
-  control::NodeTimes& told = *result.add_times();
-  told.set_node_id(node.value);
-  const StepTimes times = std::exchange(sums, {});
-  told.mutable_ns()->Add(times.ns.begin(), times.ns.end());
-}
-
 }  // namespace
 
 StepTrace::StepTrace(size_t num_records) : ring_(num_records) {}
@@ -69,17 +62,17 @@ void StepTrace::AnsweredAnother(NodeId node, const ReplyTimes& times) {
   sums.Add(StepWork::kAttention, times.done_ns - times.started_ns);
 }
 
-void StepTrace::TellTimes(control::StepResult& result) {
+void StepTrace::TellTimes(StepResult& result) {
   if (!on_) return;
-  Tell(NodeId{}, sums_, result);
-  for (Peer& peer : peers_) Tell(peer.node, peer.sums, result);
+  result.times.push_back({NodeId{}, std::exchange(sums_, {})});
+  for (Peer& peer : peers_) result.times.push_back({peer.node, std::exchange(peer.sums, {})});
 }
 
-void StepTrace::TellRecords(size_t max_records, control::Trace& answer) {
+void StepTrace::TellRecords(size_t max_records, TraceAnswer& answer) {
   const uint64_t oldest = std::max(taken_, written_ - std::min<uint64_t>(written_, ring_.size()));
   const uint64_t end = std::min(written_, oldest + max_records);
-  answer.set_num_lost(oldest - taken_);
-  std::string& bytes = *answer.mutable_records();
+  answer.num_lost = oldest - taken_;
+  std::string& bytes = answer.records;
   bytes.reserve(static_cast<size_t>(end - oldest) * sizeof(StepRecord));
   // In two pieces if the records go over the ring's end.
   for (taken_ = oldest; taken_ < end;) {
@@ -88,13 +81,10 @@ void StepTrace::TellRecords(size_t max_records, control::Trace& answer) {
     bytes += EncodeRecords(std::span(ring_).subspan(at, count));
     taken_ += count;
   }
-  answer.set_more(end < written_);
-  answer.set_clock(ClockId());
+  answer.more = end < written_;
+  answer.clock = ClockId();
   for (const Peer& peer : peers_) {
-    if (!peer.clock.known()) continue;
-    control::PeerClock& told = *answer.add_peers();
-    told.set_node_id(peer.node.value);
-    told.set_error_ns(peer.clock.error_ns());
+    if (peer.clock.known()) answer.peers.push_back({peer.node, peer.clock.error_ns()});
   }
 }
 

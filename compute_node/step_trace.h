@@ -7,7 +7,8 @@
 
 #include "base/clock_offset.h"
 #include "base/ids.h"
-#include "wire/control.pb.h"
+#include "wire/session_messages.h"
+#include "wire/step_messages.h"
 #include "wire/step_times.h"
 
 namespace lamina {
@@ -52,11 +53,11 @@ class StepTrace {
   void AnsweredAnother(NodeId node, const ReplyTimes& times);
 
   // Moves the sums since the last call to the result.
-  void TellTimes(control::StepResult& result);
+  void TellTimes(StepResult& result);
 
   // Moves the oldest records that were not taken yet, up to `max_records`, to the answer, with the
   // number of those that were overwritten before they could be taken.
-  void TellRecords(size_t max_records, control::Trace& answer);
+  void TellRecords(size_t max_records, TraceAnswer& answer);
 
  private:
   struct Peer {

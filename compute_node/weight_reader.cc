@@ -155,12 +155,8 @@ Status MissingWeight(const Status& status, const std::string& name, const ModelC
 
 Result<WeightReader> WeightReader::Open(const Graph& graph, const ModelConfig& config,
                                         const WeightOptions& options) {
-  if (options.load_format != "dummy" && options.load_format != "auto" &&
-      options.load_format != "safetensors")
-    return InvalidArgument("load format '" + options.load_format +
-                           "'; known: auto, safetensors, dummy");
   WeightReader reader(config, options);
-  if (options.load_format != "dummy") {
+  if (options.load_format != LoadFormat::kDummy) {
     LAMINA_ASSIGN_OR_RETURN(reader.checkpoint_, Checkpoint::Open(options.model_dir));
   }
   reader.named_ = NamedWeights(graph);

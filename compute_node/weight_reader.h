@@ -15,13 +15,14 @@
 #include "model/graph.h"
 #include "model/model_config.h"
 #include "splitter/model_share.h"
+#include "wire/settings.h"
 
 namespace lamina {
 
 struct WeightOptions {
   std::string model_dir;
-  // "auto" | "safetensors" | "dummy" (random weights of the right shapes; no checkpoint is read).
-  std::string load_format = "auto";
+  // With kDummy the weights are random, of the right shapes, and no checkpoint is read.
+  LoadFormat load_format = LoadFormat::kAuto;
   uint64_t dummy_seed = 0;
   ModelShare share = {};
   // Called on the loading thread after each tensor; may be null.
@@ -45,9 +46,9 @@ struct FoundWeight {
 // Use: Open, ReadAll, and TakeCheckpoint if tensors are still used after that. Thread: one owner.
 class WeightReader {
  public:
-  // Opens the checkpoint, unless weights are made up. Borrows config and options. kInvalidArgument
-  // if there is no such load format; kNotFound if the folder has no checkpoint, kUnimplemented if
-  // it has only pytorch_model.bin, kCorrupt if a file is broken.
+  // Opens the checkpoint, unless weights are made up. Borrows config and options. kNotFound if the
+  // folder has no checkpoint, kUnimplemented if it has only pytorch_model.bin, kCorrupt if a file
+  // is broken.
   static Result<WeightReader> Open(const Graph& graph, const ModelConfig& config,
                                    const WeightOptions& options);
 

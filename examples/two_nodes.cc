@@ -40,11 +40,12 @@ void RunMemoryNode(Fabric& fabric, Listener& listener) {
   const auto peer =
       *Lanes::Create(fabric, *std::move(endpoint), ReplyLanes(kWire), DecodeLanes(kWire), {});
   for (uint32_t token = 0; token < kTokens; ++token) {
-    control::MemoryOrder order;  // the manager's scheduler sends it: what the step is about
-    order.set_epoch(1);
-    order.set_step(token);
-    order.add_decode()->set_num_stored((token + 1) / 2);
-    if (token % 2 == 0) order.mutable_decode(0)->set_slot(token / 2);
+    MemoryOrder order;  // the manager's scheduler sends it: what the step is about
+    order.epoch = 1;
+    order.step = StepId{token};
+    DecodeRow& row = order.decode.emplace_back();
+    row.num_stored = (token + 1) / 2;
+    if (token % 2 == 0) row.slot = token / 2;
     service.Apply(order);
     if (!Await(fabric, *peer, MessageKind::kDecode)) return;
     const auto reply =

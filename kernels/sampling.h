@@ -1,5 +1,5 @@
 // Chooses a sequence's next token from its row of logits, on the CPU. kernels/cuda/sampling.h does
-// the same on a GPU, with the parameters declared here.
+// the same on a GPU. base/sampling_params.h has the parameters of both.
 //
 // The random generator is counter-based: the number that a token is drawn with is a function of
 // (seed, position) alone. So the token depends neither on the batch or the node that computed it,
@@ -9,10 +9,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "base/ids.h"
+#include "base/sampling_params.h"
 
 namespace lamina {
 
@@ -23,51 +23,12 @@ inline constexpr float kLeastTemperature = 1e-5f;
 // leave is equally likely, and its inverse is still a normal number.
 inline constexpr float kMaxTemperature = 1e30f;
 
-// How the tokens of one sequence are chosen. The defaults sample from the model's own distribution.
-struct SamplingParams {
-  float temperature = 1.0f;  // below kLeastTemperature: greedy (ties: lowest id)
-  // Nucleus sampling: draw from the fewest most likely tokens that have at least this share of the
-  // probability that top_k leaves. In (0, 1]; 1: off.
-  float top_p = 1.0f;
-  int32_t top_k = 0;   // draw from the k most likely tokens; 0: off
-  float min_p = 0.0f;  // drop tokens less likely than min_p times the most likely one; [0, 1]
-  // Logits of tokens that stand in the prompt or the output are divided by this if positive, else
-  // multiplied (Keskar et al. 2019, section 4.1). 1: off.
-  float repetition_penalty = 1.0f;
-  // Subtracted from a token's logit for each time that it stands in the output.
-  float frequency_penalty = 0.0f;
-  // Subtracted from a token's logit once if it stands in the output.
-  float presence_penalty = 0.0f;
-  uint64_t seed = 0;
-  int32_t num_logprobs = -1;  // -1: none; 0: of the chosen token; k: also of the k most likely
-  std::vector<std::pair<TokenId, float>> logit_bias;  // added to the logits of these tokens
-  // Tokens that are not chosen while the output has fewer than min_tokens: eos and stop tokens.
-  std::vector<TokenId> banned;
-  int32_t min_tokens = 0;
-};
-
 // The temperature that tokens are drawn with: 0 for greedy, which NaN means too, else between
 // kLeastTemperature and kMaxTemperature.
 inline float DrawTemperature(const SamplingParams& params) {
   return params.temperature >= kLeastTemperature ? std::min(params.temperature, kMaxTemperature)
                                                  : 0.0f;
 }
-
-// A token and the natural logarithm of its probability.
-struct TokenLogprob {
-  TokenId token = 0;
-  float logprob = 0;
-};
-
-// A chosen token. All log-probabilities are those of the raw logits, before temperature, penalties
-// and bias.
-struct SampledToken {
-  TokenId token = 0;  // -1: the logits were unusable (see Sample), and nothing else is set
-  float logprob = 0;  // of `token`; set if num_logprobs >= 0
-  int32_t rank = 0;   // of `token`, 1: the most likely; set if num_logprobs >= 0
-  // The num_logprobs most likely tokens, the most likely first (ties: lowest id).
-  std::vector<TokenLogprob> top;
-};
 
 // The tokens of a sequence, which penalties and min_tokens depend on. Borrows both arrays.
 struct SampleContext {

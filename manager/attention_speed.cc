@@ -2,10 +2,10 @@
 
 namespace lamina {
 
-bool AttentionSpeed::Update(const control::Stats& now) {
-  const int64_t messages = now.attention_messages() - before_.attention_messages();
-  const int64_t us = now.attention_us() - before_.attention_us();
-  const int64_t tokens = now.attended_tokens() - before_.attended_tokens();
+bool AttentionSpeed::Update(const MemoryStats& now) {
+  const int64_t messages = now.attention_messages - before_.attention_messages;
+  const int64_t us = now.attention_us - before_.attention_us;
+  const int64_t tokens = now.attended_tokens - before_.attended_tokens;
   before_ = now;
   if (messages <= 0 || tokens <= 0 || us < kMeaningfulUs * messages) return false;
   const double measured = static_cast<double>(tokens) / static_cast<double>(us);

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "wire/control.pb.h"
+#include "wire/session_messages.h"
 
 namespace lamina {
 
@@ -17,12 +17,12 @@ class AttentionSpeed {
   // Takes the node's counters; true if they gave a measurement. Some microseconds of each message
   // are overhead, so messages that took less than kMeaningfulUs on average say nothing. Old
   // measurements fade by half with each new one.
-  bool Update(const control::Stats& now);
+  bool Update(const MemoryStats& now);
 
   static constexpr int64_t kMeaningfulUs = 25;
 
  private:
-  control::Stats before_;
+  MemoryStats before_;
   std::optional<double> value_;
 };
 

@@ -19,6 +19,7 @@
 #include "transport/ladder.h"
 #include "transport/secret_file.h"
 #include "transport/tls_context.h"
+#include "wire/codec.h"
 #include "wire/wire_format.h"
 
 namespace lamina {
@@ -52,12 +53,6 @@ constexpr auto kAskAgain = milliseconds(200);
 
 // For a daemon that may not be there; it is asked again later.
 constexpr auto kLookWait = std::chrono::seconds(1);
-
-// ResolveConfig has set both dtypes; without it, in tests, auto is float32.
-control::AttentionSpec AttentionSpecOf(const ModelConfig& model, const ClusterConfig& config) {
-  return MakeAttentionSpec(model, config.kv_dtype.value_or(DType::kF32),
-                           config.wire_dtype.value_or(DType::kF32));
-}
 
 bool IsTransient(const Status& status) {
   return status.code() == StatusCode::kTryAgain || status.code() == StatusCode::kTimeout;
@@ -311,15 +306,15 @@ Procedure<Status> ClusterExecutor::AskIfFree(Turns& turns, Node& node,
   LAMINA_CO_RETURN_IF_ERROR(connected);
   const Clock::duration patience = std::max<Clock::duration>(config_.peer_timeout, kLookWait);
   if (node.role == NodeRole::kMemory) {
-    control::ConfigureMemory request;
-    request.set_prepare_only(true);
+    ConfigureMemory request;
+    request.prepare_only = true;
     LAMINA_CO_RETURN_IF_ERROR(
-        node.connection->Send(control::CONFIGURE_MEMORY, request.SerializeAsString()));
+        node.connection->Send(FrameType(MessageType::kConfigureMemory), Encode(request)));
   } else {
-    LAMINA_CO_ASSIGN_OR_RETURN(control::ConfigureCompute request, ComputeRequest(node));
-    request.set_prepare_only(true);
+    LAMINA_CO_ASSIGN_OR_RETURN(ConfigureCompute request, ComputeRequest(node));
+    request.prepare_only = true;
     LAMINA_CO_RETURN_IF_ERROR(
-        node.connection->Send(control::CONFIGURE_COMPUTE, request.SerializeAsString()));
+        node.connection->Send(FrameType(MessageType::kConfigureCompute), Encode(request)));
   }
   const Status configured = co_await AwaitConfigured(turns, node, patience);
   co_return configured;
@@ -342,10 +337,10 @@ Procedure<Status> ClusterExecutor::Open(Turns& turns, Clock::duration reach_pati
   for (const std::unique_ptr<Node>& node : nodes_) {
     if (node->role != NodeRole::kMemory || node->left_out()) continue;
     failed_ = node.get();
-    const Status configured = co_await ConfigureMemory(turns, *node, latest);
+    const Status configured = co_await ConfigureMemoryNode(turns, *node, latest);
     LAMINA_CO_RETURN_IF_ERROR(configured);
   }
-  const Status configured = co_await ConfigureCompute(turns);
+  const Status configured = co_await ConfigureComputeNodes(turns);
   LAMINA_CO_RETURN_IF_ERROR(configured);
   // It was for weights.
   if (turns.now() >= until_) until_ = turns.now() + config_.start_timeout;
@@ -382,25 +377,6 @@ ClusterExecutor::Node* ClusterExecutor::Find(NodeId id) const {
   const auto found = std::ranges::lower_bound(
       nodes_, id, {}, [](const std::unique_ptr<Node>& node) { return node->id; });
   return found != nodes_.end() && (*found)->id == id ? found->get() : nullptr;
-}
-
-control::Limits ClusterExecutor::limits() const {
-  control::Limits limits;
-  limits.set_max_num_seqs(config_.max_num_seqs);
-  limits.set_max_num_batched_tokens(config_.max_num_batched_tokens);
-  limits.set_max_model_len(config_.max_model_len);
-  limits.set_num_batches(config_.num_batches);
-  limits.set_peer_timeout_ms(
-      std::chrono::duration_cast<milliseconds>(config_.peer_timeout).count());
-  return limits;
-}
-
-control::ModelledLink ClusterExecutor::modelled_link() const {
-  control::ModelledLink link;
-  link.set_latency_ns(
-      std::chrono::duration_cast<std::chrono::nanoseconds>(config_.modelled_latency).count());
-  link.set_bytes_per_s(config_.modelled_gb_per_s * 1e9);
-  return link;
 }
 
 Result<ControlOptions> ClusterExecutor::control_options() const {
@@ -455,47 +431,24 @@ Procedure<Result<std::unique_ptr<ControlConnection>>> ClusterExecutor::Reach(
   }
 }
 
-Procedure<Status> ClusterExecutor::ConfigureMemory(Turns& turns, Node& node, TimePoint latest) {
-  LAMINA_CO_ASSIGN_OR_RETURN(const control::ConfigureMemory request, MemoryRequest(node));
+Procedure<Status> ClusterExecutor::ConfigureMemoryNode(Turns& turns, Node& node, TimePoint latest) {
+  LAMINA_CO_ASSIGN_OR_RETURN(const ConfigureMemory request, MemoryRequest(node));
   const Clock::duration patience = std::max<Clock::duration>(latest - turns.now(), kQuietWait);
-  const Status configured = co_await ConfigureOnceFree(turns, node, control::CONFIGURE_MEMORY,
-                                                       request.SerializeAsString(), patience);
+  const Status configured = co_await ConfigureOnceFree(turns, node, MessageType::kConfigureMemory,
+                                                       Encode(request), patience);
   co_return configured;
-}
-
-Result<control::ConfigureMemory> ClusterExecutor::MemoryRequest(const Node& node) const {
-  control::ConfigureMemory request;
-  request.set_epoch(epoch_);
-  request.set_node_id(node.id.value);
-  request.set_node_name(node.config.name);
-  *request.mutable_attention() = AttentionSpecOf(model_, config_);
-  request.mutable_attention()->set_num_heads(node.num_kv_heads *
-                                             (model_.num_heads / model_.num_kv_heads));
-  request.mutable_attention()->set_num_kv_heads(node.num_kv_heads);
-  *request.mutable_limits() = limits();
-  LAMINA_ASSIGN_OR_RETURN(
-      const std::vector<std::string> fabrics,
-      LadderKinds(TransportKindName(config_.transport), config_.transport_fallback));
-  request.mutable_fabrics()->Add(fabrics.begin(), fabrics.end());
-  request.set_payload_checksum(std::string(SwitchName(config_.payload_checksum)));
-  if (config_.models_network()) *request.mutable_modelled_link() = modelled_link();
-  request.set_overlap(config_.overlap == Switch::kOn);
-  request.set_polling(
-      std::string(PollingModeName(compute_.size() == 1 ? config_.polling : PollingMode::kHost)));
-  request.set_session_token(session_token_);
-  return request;
 }
 
 // A node that serves another manager says so at once. That one may be gone without the node having
 // noticed yet, so it is asked again for a while.
-Procedure<Status> ClusterExecutor::ConfigureOnceFree(Turns& turns, Node& node,
-                                                     control::MessageType type, std::string request,
+Procedure<Status> ClusterExecutor::ConfigureOnceFree(Turns& turns, Node& node, MessageType type,
+                                                     std::string request,
                                                      Clock::duration patience) {
   const TimePoint latest =
       Within(turns.now(), std::min<Clock::duration>(config_.start_timeout, kTakeOverWait));
   bool told = false;
   while (true) {
-    LAMINA_CO_RETURN_IF_ERROR(node.connection->Send(static_cast<uint16_t>(type), request));
+    LAMINA_CO_RETURN_IF_ERROR(node.connection->Send(FrameType(type), request));
     const Status status = co_await AwaitConfigured(turns, node, patience);
     if (status.code() != StatusCode::kTryAgain) co_return status;
     if (turns.now() >= latest) {
@@ -512,69 +465,20 @@ Procedure<Status> ClusterExecutor::ConfigureOnceFree(Turns& turns, Node& node,
   }
 }
 
-Result<control::ConfigureCompute> ClusterExecutor::ComputeRequest(const Node& node) const {
-  control::ConfigureCompute request;
-  request.set_epoch(epoch_);
-  request.set_node_id(node.id.value);
-  request.set_node_name(node.config.name);
-  *request.mutable_attention() = AttentionSpecOf(model_, config_);
-  *request.mutable_limits() = limits();
-  LAMINA_ASSIGN_OR_RETURN(
-      const std::vector<std::string> fabrics,
-      LadderKinds(TransportKindName(config_.transport), config_.transport_fallback));
-  request.mutable_fabrics()->Add(fabrics.begin(), fabrics.end());
-  request.set_payload_checksum(std::string(SwitchName(config_.payload_checksum)));
-  if (config_.models_network()) *request.mutable_modelled_link() = modelled_link();
-  request.set_overlap(config_.overlap == Switch::kOn);
-  request.set_polling(
-      std::string(PollingModeName(compute_.size() == 1 ? config_.polling : PollingMode::kHost)));
-  request.set_model(config_.model_path);
-  request.set_load_format(std::string(LoadFormatName(config_.load_format)));
-  if (local())
-    request.set_local_kv_tokens(node.config.memory_bytes /
-                                KvBytesPerToken(model_, config_.kv_dtype));
-  if (!local()) request.set_session_token(session_token_);
-  request.set_joins_others(compute_.size() > 1);
-  if (config_.shares_model()) *request.mutable_share() = ShareOf(node);
-  request.mutable_attention()->set_num_heads(model_.num_heads / config_.tensor_parallel_size);
-  request.mutable_attention()->set_num_kv_heads(node.num_kv_heads);
-  for (const std::unique_ptr<Node>& memory : nodes_) {
-    if (memory->role != NodeRole::kMemory || memory->left_out()) continue;
-    if (memory->rank != node.rank) continue;  // it works for another compute node
-    control::MemoryPeer& peer = *request.add_memory_nodes();
-    peer.set_node_id(memory->id.value);
-    peer.set_node_name(memory->config.name);
-    peer.set_offers(memory->configured.offers());
-    peer.set_group_id(memory->group.value);
-    peer.set_first_kv_head(memory->first_kv_head - node.first_kv_head);
-    peer.set_num_kv_heads(memory->num_kv_heads);
-  }
-  return request;
-}
-
-control::ModelShare ClusterExecutor::ShareOf(const Node& node) const {
-  const ModelShare held = view_.ShareOf(node);
-  control::ModelShare share;
-  share.set_num_stages(held.num_stages);
-  share.set_stage(held.stage);
-  share.set_num_ranks(held.num_ranks);
-  share.set_rank(held.rank);
-  return share;
-}
-
 // All load at the same time.
-Procedure<Status> ClusterExecutor::ConfigureCompute(Turns& turns) {
+Procedure<Status> ClusterExecutor::ConfigureComputeNodes(Turns& turns) {
   std::vector<std::string> requests;
   for (Node* node : compute_) {
-    LAMINA_CO_ASSIGN_OR_RETURN(const control::ConfigureCompute request, ComputeRequest(*node));
-    requests.push_back(request.SerializeAsString());
-    LAMINA_CO_RETURN_IF_ERROR(node->connection->Send(control::CONFIGURE_COMPUTE, requests.back()));
+    LAMINA_CO_ASSIGN_OR_RETURN(const ConfigureCompute request, ComputeRequest(*node));
+    requests.push_back(Encode(request));
+    LAMINA_CO_RETURN_IF_ERROR(
+        node->connection->Send(FrameType(MessageType::kConfigureCompute), requests.back()));
   }
   for (size_t i = 0; i < compute_.size(); ++i) {
     failed_ = compute_[i];
     Status status = co_await AwaitConfigured(turns, *compute_[i], kLoadPatience);
     if (status.code() == StatusCode::kTryAgain) {
-      status = co_await ConfigureOnceFree(turns, *compute_[i], control::CONFIGURE_COMPUTE,
+      status = co_await ConfigureOnceFree(turns, *compute_[i], MessageType::kConfigureCompute,
                                           requests[i], kLoadPatience);
     }
     LAMINA_CO_RETURN_IF_ERROR(status);
@@ -584,24 +488,19 @@ Procedure<Status> ClusterExecutor::ConfigureCompute(Turns& turns) {
 
 Procedure<Status> ClusterExecutor::JoinComputeNodes(Turns& turns) {
   if (compute_.size() == 1) co_return OkStatus();
-  control::ConnectCompute request;
-  request.set_epoch(epoch_);
-  for (const Node* node : compute_) {
-    control::ComputePeer& peer = *request.add_nodes();
-    peer.set_node_id(node->id.value);
-    peer.set_node_name(node->config.name);
-    peer.set_offers(node->configured.offers());
-  }
+  const ConnectCompute request = JoinRequest();
   for (Node* node : compute_) {
     LAMINA_CO_RETURN_IF_ERROR(
-        node->connection->Send(control::CONNECT_COMPUTE, request.SerializeAsString()));
+        node->connection->Send(FrameType(MessageType::kConnectCompute), Encode(request)));
   }
   for (Node* node : compute_) {
     failed_ = node;
-    const control::Configured before = node->configured;
+    const Configured before = node->configured;
     const Status joined = co_await AwaitConfigured(turns, *node, config_.start_timeout);
     LAMINA_CO_RETURN_IF_ERROR(joined);
-    node->configured.MergeFrom(before);
+    std::vector<DataPath> paths = std::move(node->configured.paths);
+    node->configured = before;
+    node->configured.paths.insert(node->configured.paths.begin(), paths.begin(), paths.end());
   }
   co_return OkStatus();
 }
@@ -616,27 +515,31 @@ Procedure<Status> ClusterExecutor::AwaitConfigured(Turns& turns, Node& node,
     LAMINA_CO_RETURN_IF_ERROR(LossOf(node));
     // kTryAgain would be the node's answer.
     if (means_.interrupted && means_.interrupted()) co_return TimedOut("interrupted");
-    const bool counts =
-        frame && (frame->type == control::LOAD_PROGRESS || frame->type == control::CONFIGURED);
+    const bool counts = frame && (frame->type == FrameType(MessageType::kWeightsProgress) ||
+                                  frame->type == FrameType(MessageType::kConfigured));
     if (!counts && turns.now() >= latest) break;
     if (!frame) {
       co_await turns.Next(NextLook(turns.now(), latest));
       continue;
     }
-    if (control::LoadProgress loaded;
-        frame->type == control::LOAD_PROGRESS && loaded.ParseFromString(frame->payload)) {
+    if (frame->type == FrameType(MessageType::kWeightsProgress)) {
+      const Result<WeightsProgress> loaded = Decode<WeightsProgress>(frame->payload);
+      if (!loaded.ok()) continue;
       latest = turns.now() + patience;
       if (means_.progress) {
         means_.progress(fmt::format("{}: loaded {:.1f} of {:.1f} MB of weights", node.name(),
-                                    static_cast<double>(loaded.loaded_bytes()) * 1e-6,
-                                    static_cast<double>(loaded.total_bytes()) * 1e-6));
+                                    static_cast<double>(loaded->loaded_bytes) * 1e-6,
+                                    static_cast<double>(loaded->total_bytes) * 1e-6));
       }
     }
-    if (frame->type != control::CONFIGURED) continue;
-    if (!node.configured.ParseFromString(frame->payload))
-      co_return Corrupt(node.name() + ": its answer cannot be parsed");
-    if (node.configured.status() == 0) co_return OkStatus();
-    co_return Status(static_cast<StatusCode>(node.configured.status()), node.configured.message());
+    if (frame->type != FrameType(MessageType::kConfigured)) continue;
+    Result<Configured> answer = Decode<Configured>(frame->payload);
+    if (!answer.ok()) {
+      co_return Corrupt(node.name() +
+                        ": its answer cannot be parsed: " + answer.status().message());
+    }
+    node.configured = *std::move(answer);
+    co_return node.configured.status;
   }
   co_return TimedOut(fmt::format("{} at {} did not answer Configure within {:.0f} s", node.name(),
                                  node.address(),

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/mutex.h"
+#include "wire/codec.h"
 
 namespace lamina {
 namespace {
@@ -45,7 +46,7 @@ std::vector<KvNode> ClusterExecutor::kv_nodes() const {
   std::vector<KvNode> kv;
   for (const std::unique_ptr<Node>& node : nodes_) {
     if ((node->role == NodeRole::kMemory) == local() || node->left_out()) continue;
-    const int64_t capacity = node->configured.capacity_tokens();
+    const int64_t capacity = node->configured.capacity_tokens;
     if (node->group == node->id) {
       kv.push_back({node->id, capacity});
     } else {  // all hold the same tokens
@@ -70,44 +71,46 @@ void ClusterExecutor::Start(std::function<void(ExecutorEvent)> on_event) {
 }
 
 void ClusterExecutor::OnFrame(Node& node, ControlFrame frame) {
-  if (frame.type == control::STATS) {
-    if (control::Stats stats; stats.ParseFromString(frame.payload) && stats.epoch() == epoch_)
-      OnStats(node, stats);
+  if (frame.type == FrameType(MessageType::kStats)) {
+    if (const auto stats = Decode<MemoryStats>(frame.payload); stats.ok() && stats->epoch == epoch_)
+      OnStats(node, *stats);
     return;
   }
-  if (frame.type == control::TRACE) return OnTrace(node, frame);
+  if (frame.type == FrameType(MessageType::kTraceAnswer)) return OnTrace(node, frame);
   std::function<void(ExecutorEvent)> on_event;
   {
     MutexLock lock(mutex_);
     on_event = on_event_;
   }
-  if (frame.type != control::STEP_RESULT) {
+  if (frame.type != FrameType(MessageType::kStepResult)) {
     node.answers.Push(std::move(frame));
     return means_.on_change();
   }
   ExecutorEvent event;
-  if (!event.result.ParseFromString(frame.payload) || event.result.epoch() != epoch_) {
+  Result<StepResult> result = Decode<StepResult>(frame.payload);
+  if (!result.ok() || result->epoch != epoch_) {
     LAMINA_LOG_ERROR("{}: dropped a step result that is malformed or of another epoch",
                      node.name());
     return;
   }
+  event.result = *std::move(result);
   {
     MutexLock lock(mutex_);
-    heard_[node.id].stale_messages += event.result.stale_messages();
+    heard_[node.id].stale_messages += event.result.stale_messages;
     AddTimes(node, event.result);
     AddLeftOut(event.result);
   }
   if (!on_event) return;
   // Memory nodes first: they are to be left out when the others are connected anew.
   std::optional<ExecutorEvent> without_compute;
-  for (const control::LostPeer& peer : event.result.lost_peers()) {
-    const Node* const lost = Find(NodeId{peer.node_id()});
+  for (const LostNode& peer : event.result.lost_nodes) {
+    const Node* const lost = Find(peer.node);
     if (lost == nullptr) {
-      LAMINA_LOG_ERROR("{}: lost a node {} that there is not", node.name(), peer.node_id());
+      LAMINA_LOG_ERROR("{}: lost a node {} that there is not", node.name(), peer.node.value);
       continue;
     }
     const Status status = PeerLost(node.name() + " lost " + std::string(NodeRoleName(lost->role)) +
-                                   " node " + peer.message());
+                                   " node " + peer.message);
     if (lost->role == NodeRole::kMemory) {
       on_event({ExecutorEvent::Kind::kNodeLost, {}, lost->id, status});
     } else {
@@ -128,22 +131,18 @@ bool ClusterExecutor::IsIrreplaceable(const Node& node) {
 }
 
 void ClusterExecutor::OnTrace(const Node& node, const ControlFrame& frame) {
-  control::Trace answer;
-  if (trace_ == nullptr || !answer.ParseFromString(frame.payload)) {
+  Result<TraceAnswer> answer = Decode<TraceAnswer>(frame.payload);
+  if (trace_ == nullptr || !answer.ok()) {
     LAMINA_LOG_ERROR("{}: dropped records that are malformed or were not asked for", node.name());
   } else {
-    trace_->Take(node.id, std::move(answer));
+    trace_->Take(node.id, *std::move(answer));
   }
 }
 
-void ClusterExecutor::AddTimes(Node& sender, const control::StepResult& result) {
-  for (const control::NodeTimes& told : result.times()) {
-    const NodeId id = told.node_id() == 0 ? sender.id : NodeId{told.node_id()};
-    const auto heard = heard_.find(id);
-    if (heard == heard_.end()) continue;
-    StepTimes& times = heard->second.times;
-    for (int i = 0; i < std::min<int>(told.ns_size(), kNumStepWorks); ++i)
-      times.Add(static_cast<StepWork>(i), told.ns(i));
+void ClusterExecutor::AddTimes(Node& sender, const StepResult& result) {
+  for (const NodeTimes& told : result.times) {
+    const auto heard = heard_.find(told.node == NodeId{} ? sender.id : told.node);
+    if (heard != heard_.end()) heard->second.times.Add(told.times);
   }
 }
 
@@ -154,13 +153,13 @@ void ClusterExecutor::RecordTrace(TraceFile& file) {
       nodes.push_back({node->id, node->name(), node->role == NodeRole::kCompute});
   }
   trace_ = std::make_unique<TraceCollector>(
-      file, epoch_, nodes, [this](NodeId node, const control::TraceRequest& request) {
-        return Find(node)->connection->Send(control::TRACE_REQUEST, request.SerializeAsString());
+      file, epoch_, nodes, [this](NodeId node, const TraceQuery& query) {
+        return Find(node)->connection->Send(FrameType(MessageType::kTraceQuery), Encode(query));
       });
   trace_->Start();
 }
 
-void ClusterExecutor::OnStats(Node& node, const control::Stats& stats) {
+void ClusterExecutor::OnStats(Node& node, const MemoryStats& stats) {
   ExecutorEvent event;
   event.kind = ExecutorEvent::Kind::kSpeeds;
   std::function<void(ExecutorEvent)> on_event;
@@ -193,15 +192,14 @@ std::vector<NodeSpeed> ClusterExecutor::Speeds() {
 }
 
 void ClusterExecutor::AskForStats() {
-  control::StatsRequest request;
-  request.set_epoch(epoch_);
+  const std::string request = Encode(StatsRequest{epoch_});
   for (const std::unique_ptr<Node>& node : nodes_) {
     if (node->role != NodeRole::kMemory) continue;
     {
       MutexLock lock(mutex_);
       if (!heard_[node->id].lost.ok()) continue;
     }
-    if (Status sent = node->connection->Send(control::STATS_REQUEST, request.SerializeAsString());
+    if (Status sent = node->connection->Send(FrameType(MessageType::kStatsRequest), request);
         !sent.ok())
       LAMINA_LOG_DEBUG("{}", sent.message());
   }
@@ -237,9 +235,9 @@ void ClusterExecutor::Leave(NodeId node) {
 
 // The scheduler bounds what starts in one step, so orders fit, unless a single sequence is too long
 // for any. The rest of its step goes on.
-void ClusterExecutor::Submit(const StepPlan& plan, std::span<const control::NewSequence> added) {
-  if (MaxOrderBytes(plan, added) <= kMaxOrderBytes) return SendOrders(plan, added);
-  const FittedStep fitted = FitOrders(
+void ClusterExecutor::Submit(const StepPlan& plan, std::vector<NewSequence> added) {
+  if (MaxOrderBytes(plan, added) <= kMaxOrderBytes) return SendOrders(plan, std::move(added));
+  FittedStep fitted = FitOrders(
       plan, added, [this](const auto& some, const auto& news) { return OrdersFit(some, news); });
   if (!fitted.left_out.empty()) {
     LAMINA_LOG_ERROR(
@@ -249,30 +247,30 @@ void ClusterExecutor::Submit(const StepPlan& plan, std::span<const control::NewS
     MutexLock lock(mutex_);
     left_out_[plan.step] = fitted.left_out;
   }
-  SendOrders(fitted.plan, fitted.added);
+  SendOrders(fitted.plan, std::move(fitted.added));
 }
 
-bool ClusterExecutor::OrdersFit(const StepPlan& plan,
-                                std::span<const control::NewSequence> added) const {
-  if (MakeComputeOrder(epoch_, plan, added, local()).ByteSizeLong() > kMaxOrderBytes) return false;
+bool ClusterExecutor::OrdersFit(const StepPlan& plan, std::span<const NewSequence> added) const {
+  if (Encode(MakeComputeOrder(epoch_, plan, {added.begin(), added.end()}, local())).size() >
+      kMaxOrderBytes)
+    return false;
   return std::ranges::all_of(nodes_, [&](const std::unique_ptr<Node>& node) {
     return node->role != NodeRole::kMemory ||
-           MakeMemoryOrder(epoch_, plan, node->group).ByteSizeLong() <= kMaxOrderBytes;
+           Encode(MakeMemoryOrder(epoch_, plan, node->group)).size() <= kMaxOrderBytes;
   });
 }
 
-void ClusterExecutor::SendOrders(const StepPlan& plan,
-                                 std::span<const control::NewSequence> added) {
-  control::ComputeOrder compute_order = MakeComputeOrder(epoch_, plan, added, local());
-  compute_order.set_no_times(!time_steps_);
-  const std::string bytes = compute_order.SerializeAsString();
+void ClusterExecutor::SendOrders(const StepPlan& plan, std::vector<NewSequence> added) {
+  ComputeOrder compute_order = MakeComputeOrder(epoch_, plan, std::move(added), local());
+  compute_order.no_times = !time_steps_;
+  const std::string bytes = Encode(compute_order);
   // The first slice runs while memory nodes are told; their messages wait for their order.
-  for (Node* node : compute_) SendOrder(*node, control::COMPUTE_ORDER, bytes);
+  for (Node* node : compute_) SendOrder(*node, MessageType::kComputeOrder, bytes);
   for (const std::unique_ptr<Node>& node : nodes_) {
     if (node->role != NodeRole::kMemory || node->left_out()) continue;
-    const control::MemoryOrder order = MakeMemoryOrder(epoch_, plan, node->group);
-    if (order.released().empty() && order.decode().empty() && order.prefill().empty()) continue;
-    SendOrder(*node, control::MEMORY_ORDER, order.SerializeAsString());
+    const MemoryOrder order = MakeMemoryOrder(epoch_, plan, node->group);
+    if (order.released.empty() && order.decode.empty() && order.prefill.empty()) continue;
+    SendOrder(*node, MessageType::kMemoryOrder, Encode(order));
   }
   if (speed_rounds_.Next(speeds_known_)) AskForStats();
 }
@@ -280,22 +278,20 @@ void ClusterExecutor::SendOrders(const StepPlan& plan,
 // A node that is lost says so through OnLost; the compute node finds out about a memory node by
 // itself. One that gets no order for another reason would be waited for until the step's deadline:
 // it is of no use any more.
-void ClusterExecutor::SendOrder(Node& node, control::MessageType type, std::string order) {
-  const Status sent = node.connection->Send(static_cast<uint16_t>(type), std::move(order));
+void ClusterExecutor::SendOrder(Node& node, MessageType type, std::string order) {
+  const Status sent = node.connection->Send(FrameType(type), std::move(order));
   if (sent.ok() || sent.code() == StatusCode::kPeerLost) return;
   OnLost(node, sent);
 }
 
-void ClusterExecutor::AddLeftOut(control::StepResult& result) {
-  const auto found = left_out_.find(StepId{result.step()});
+void ClusterExecutor::AddLeftOut(StepResult& result) {
+  const auto found = left_out_.find(result.step);
   if (found == left_out_.end()) return;
   for (const SequenceId sequence : found->second) {
-    control::FailedSequence& failed = *result.add_failed();
-    failed.set_sequence(sequence.value);
-    failed.set_status(static_cast<uint32_t>(StatusCode::kOutOfSpace));
-    failed.set_message(
-        "what nodes have to be told to start this sequence is more than they take: " +
-        std::to_string(kMaxFrameBytes) + " bytes; a shorter prompt may do");
+    result.failed.push_back(
+        {sequence,
+         OutOfSpace("what nodes have to be told to start this sequence is more than they take: " +
+                    std::to_string(kMaxFrameBytes) + " bytes; a shorter prompt may do")});
   }
   left_out_.erase(found);
 }
@@ -320,29 +316,28 @@ std::vector<NodeStatus> ClusterExecutor::nodes() {
       status.kv_heads =
           fmt::format("{}..{}", node->first_kv_head, node->first_kv_head + node->num_kv_heads - 1);
     status.name = node->config.name;
-    status.holds = node->configured.holds();
-    status.weight_bytes = node->configured.weight_bytes();
+    status.holds = node->configured.holds;
+    status.weight_bytes = node->configured.weight_bytes;
     status.role = node->role;
     status.address = node->address();
     status.state = heard.lost.ok() ? NodeState::kReady : NodeState::kLost;
     status.detail = heard.lost.message();
     for (const Node* compute : compute_) {
-      for (const control::DataPath& path : compute->configured.paths()) {
-        if (path.node_id() == node->id.value)
-          status.paths.push_back(
-              {compute->config.name, path.fabric(), path.through(), path.refused()});
+      for (const DataPath& path : compute->configured.paths) {
+        if (path.node == node->id)
+          status.paths.push_back({compute->config.name, path.fabric, path.through, path.refused});
       }
     }
     if (const DataPathStatus* worst = WorstPath(status.paths)) {
       status.transport = worst->fabric;
       status.transport_refused = worst->refused;
     }
-    status.capacity_tokens = node->configured.capacity_tokens();
-    status.stored_tokens = memory ? heard.stats.used_tokens() : 0;
-    status.stored_sequences = memory ? heard.stats.num_sequences() : 0;
-    status.attention_us = memory ? heard.stats.attention_us() : 0;
+    status.capacity_tokens = node->configured.capacity_tokens;
+    status.stored_tokens = memory ? heard.stats.used_tokens : 0;
+    status.stored_sequences = memory ? heard.stats.num_sequences : 0;
+    status.attention_us = memory ? heard.stats.attention_us : 0;
     status.times = heard.times;
-    status.stale_messages = memory ? heard.stats.stale_messages() : heard.stale_messages;
+    status.stale_messages = memory ? heard.stats.stale_messages : heard.stale_messages;
     result.push_back(std::move(status));
   }
   return result;

@@ -90,7 +90,7 @@ class ClusterExecutor : public StepExecutor {
   std::vector<KvNode> kv_nodes() const override;
   NodeId KvNodeOf(NodeId node) const override { return Find(node)->group; }
   void Start(std::function<void(ExecutorEvent)> on_event) override;
-  void Submit(const StepPlan& plan, std::span<const control::NewSequence> added) override;
+  void Submit(const StepPlan& plan, std::vector<NewSequence> added) override;
   void Leave(NodeId node) override;
   TimePoint Turn(TimePoint now) override;
   std::vector<NodeStatus> nodes() override;
@@ -108,8 +108,8 @@ class ClusterExecutor : public StepExecutor {
     Node(const Member& member, const NodeConfig& of_file) : Member(member), config(of_file) {}
     const NodeConfig config;
     std::unique_ptr<ControlConnection> connection;
-    Inbox<ControlFrame> answers;     // until Start
-    control::Configured configured;  // fixed after Connect
+    Inbox<ControlFrame> answers;  // until Start
+    Configured configured;        // fixed after Connect
     // Lost before this executor, or it shares tokens with a node that was: has no connection.
     bool left_out() const { return state == MemberState::kLost; }
     std::string address() const { return ClusterConfig::Address(config); }
@@ -119,7 +119,7 @@ class ClusterExecutor : public StepExecutor {
   // What the threads of connections have learned of a node.
   struct Heard {
     Status lost;  // ok while the node is not
-    control::Stats stats;
+    MemoryStats stats;
     AttentionSpeed speed;        // of a memory node
     int64_t stale_messages = 0;  // of a compute node
     StepTimes times;
@@ -146,15 +146,18 @@ class ClusterExecutor : public StepExecutor {
                                                               const ControlOptions& options,
                                                               TimePoint latest);
   Procedure<Status> AskIfFree(Turns& turns, Node& node, const ControlOptions& options);
-  Procedure<Status> ConfigureMemory(Turns& turns, Node& node, TimePoint latest);
-  Result<control::ConfigureMemory> MemoryRequest(const Node& node) const;
-  Result<control::ConfigureCompute> ComputeRequest(const Node& node) const;
-  control::ModelShare ShareOf(const Node& node) const;  // REQUIRES: a compute node
-  Procedure<Status> ConfigureCompute(Turns& turns);
+  Procedure<Status> ConfigureMemoryNode(Turns& turns, Node& node, TimePoint latest);
+  Procedure<Status> ConfigureComputeNodes(Turns& turns);
   Procedure<Status> JoinComputeNodes(Turns& turns);
-  Procedure<Status> ConfigureOnceFree(Turns& turns, Node& node, control::MessageType type,
+  Procedure<Status> ConfigureOnceFree(Turns& turns, Node& node, MessageType type,
                                       std::string request, Clock::duration patience);
   Procedure<Status> AwaitConfigured(Turns& turns, Node& node, Clock::duration patience);
+  // Messages to nodes: cluster_requests.cc.
+  Result<ConfigureMemory> MemoryRequest(const Node& node) const;
+  Result<ConfigureCompute> ComputeRequest(const Node& node) const;  // REQUIRES: a compute node
+  ConnectCompute JoinRequest() const;
+  // What both kinds of nodes are told, for a model whose heads one node has all.
+  Status FillRequest(const Node& node, ConfigureNode& request) const;
   TimePoint Within(TimePoint now, Clock::duration patience) const {
     return std::min(until_, now + patience);
   }
@@ -162,20 +165,20 @@ class ClusterExecutor : public StepExecutor {
   TimePoint NextLook(TimePoint now, TimePoint latest) const;
   void OnFrame(Node& node, ControlFrame frame);
   bool IsIrreplaceable(const Node& node);  // REQUIRES: another node says that it is lost
-  void OnStats(Node& node, const control::Stats& stats);
+  void OnStats(Node& node, const MemoryStats& stats);
   void OnTrace(const Node& node, const ControlFrame& frame);
-  void AddTimes(Node& sender, const control::StepResult& result) REQUIRES(mutex_);
+  void AddTimes(Node& sender, const StepResult& result) REQUIRES(mutex_);
   // Empty until all are known.
   std::vector<NodeSpeed> Speeds() REQUIRES(mutex_);
   void AskForStats();
   void OnLost(Node& node, const Status& status);
-  bool OrdersFit(const StepPlan& plan, std::span<const control::NewSequence> added) const;
-  void SendOrders(const StepPlan& plan, std::span<const control::NewSequence> added);
-  void SendOrder(Node& node, control::MessageType type, std::string order);
-  void AddLeftOut(control::StepResult& result) REQUIRES(mutex_);
+  bool OrdersFit(const StepPlan& plan, std::span<const NewSequence> added) const;
+  void SendOrders(const StepPlan& plan, std::vector<NewSequence> added);
+  void SendOrder(Node& node, MessageType type, std::string order);
+  void AddLeftOut(StepResult& result) REQUIRES(mutex_);
   bool local() const { return num_memory_nodes_ == 0; }
-  control::Limits limits() const;
-  control::ModelledLink modelled_link() const;
+  SessionLimits limits() const;
+  std::optional<ModelledLink> modelled_link() const;
   Result<ControlOptions> control_options() const;
 
   const ClusterConfig config_;

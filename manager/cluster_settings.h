@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "wire/settings.h"
 
 namespace lamina {
 
@@ -105,28 +106,12 @@ constexpr std::string_view PipelineModeName(PipelineMode mode) {
 inline constexpr SettingWords<PipelineMode> kPipelineModesAutoLast = kPipelineModes.Only(
     {PipelineMode::kNone, PipelineMode::kFixed, PipelineMode::kRotational, PipelineMode::kAuto});
 
-// The fabric of the data path.
-enum class TransportKind : uint8_t {
-  kAuto,  // the best one for each pair of nodes
-  kVerbs,
-  kUcx,
-  kShm,
-  kTcp,
-};
-
-inline constexpr SettingWords<TransportKind> kTransportKinds({{TransportKind::kAuto, "auto"},
-                                                              {TransportKind::kVerbs, "verbs"},
-                                                              {TransportKind::kUcx, "ucx"},
-                                                              {TransportKind::kShm, "shm"},
-                                                              {TransportKind::kTcp, "tcp"}});
-
-// "auto", "verbs", "ucx", "shm" or "tcp".
-constexpr std::string_view TransportKindName(TransportKind kind) {
-  return kTransportKinds.NameOf(kind);
-}
-
-// What is on, off, or decided by the rest of the configuration.
-enum class Switch : uint8_t { kAuto, kOn, kOff };
+inline constexpr SettingWords<TransportKind> kTransportKinds(
+    {{TransportKind::kAuto, TransportKindName(TransportKind::kAuto)},
+     {TransportKind::kVerbs, TransportKindName(TransportKind::kVerbs)},
+     {TransportKind::kUcx, TransportKindName(TransportKind::kUcx)},
+     {TransportKind::kShm, TransportKindName(TransportKind::kShm)},
+     {TransportKind::kTcp, TransportKindName(TransportKind::kTcp)}});
 
 inline constexpr SettingWords<Switch> kSwitches({{Switch::kAuto, "auto"},
                                                  {Switch::kOn, "on"},
@@ -135,26 +120,12 @@ inline constexpr SettingWords<Switch> kSwitches({{Switch::kAuto, "auto"},
 // "auto", "on" or "off".
 constexpr std::string_view SwitchName(Switch value) { return kSwitches.NameOf(value); }
 
-// Who waits for messages between GPUs.
-enum class PollingMode : uint8_t {
-  kAuto,    // kDevice for nodes on one host, unless their processes take turns on one GPU
-  kDevice,  // kernels do, where they can
-  kHost,
-};
-
 inline constexpr SettingWords<PollingMode> kPollingModes({{PollingMode::kAuto, "auto"},
                                                           {PollingMode::kDevice, "device"},
                                                           {PollingMode::kHost, "host"}});
 
 // "auto", "device" or "host".
 constexpr std::string_view PollingModeName(PollingMode mode) { return kPollingModes.NameOf(mode); }
-
-// Where weights come from.
-enum class LoadFormat : uint8_t {
-  kAuto,
-  kSafetensors,
-  kDummy,  // they are random
-};
 
 inline constexpr SettingWords<LoadFormat> kLoadFormats({{LoadFormat::kAuto, "auto"},
                                                         {LoadFormat::kSafetensors, "safetensors"},

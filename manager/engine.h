@@ -12,10 +12,10 @@
 
 #include "base/ids.h"
 #include "base/node_role.h"
+#include "base/sampling_params.h"
 #include "base/status.h"
 #include "manager/node_state.h"
 #include "scheduler/scheduler.h"
-#include "wire/control.pb.h"
 #include "wire/step_times.h"
 
 namespace lamina {
@@ -37,16 +37,11 @@ struct GenerateRequest {
   bool ignore_eos = false;
   std::vector<TokenId> stop_tokens;  // besides the model's end-of-sequence tokens
   uint64_t prompt_index = 0;         // among the prompts that a client sent together
-  // Seed: of the client's request, see ChoiceSeed. banned_until_min is filled by the engine.
-  control::SamplingParams sampling;
+  // Seed: of the client's request, see ChoiceSeed. `banned` is filled by the engine.
+  SamplingParams sampling;
 };
 
 enum class FinishReason { kStop, kLength, kAbort, kError };
-
-struct TokenLogprobInfo {
-  TokenId token = 0;
-  float logprob = 0;
-};
 
 // What comes back, one call per token and continuation, and one last call with `finish` set (it may
 // carry a token too).
@@ -55,7 +50,7 @@ struct TokenEvent {
   std::optional<TokenId> token;  // an end-of-sequence or stop token is reported here as well
   float logprob = 0;             // if asked for
   int rank = 0;
-  std::vector<TokenLogprobInfo> top;
+  std::vector<TokenLogprob> top;
   std::optional<FinishReason> finish;
   std::optional<TokenId> stop_token;  // which one ended it, for kStop
   Status error;                       // for kError: what the client is told

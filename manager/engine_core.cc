@@ -17,25 +17,24 @@ int WholeSeconds(Clock::duration duration) {
 }
 
 // Of about one step: what the nodes timed since the result before. nullopt if they did not.
-std::optional<StepCost> CostOf(const control::StepResult& result, size_t num_rows,
+std::optional<StepCost> CostOf(const StepResult& result, size_t num_rows,
                                int tensor_parallel_size) {
-  if (result.times_size() == 0) return std::nullopt;
+  if (result.times.empty()) return std::nullopt;
   StepCost cost;
   cost.rows = static_cast<double>(num_rows);
   // By memory node: several compute nodes may each tell a part.
-  std::map<uint32_t, double> attention, wires;
-  for (const control::NodeTimes& node : result.times()) {
+  std::map<NodeId, double> attention, wires;
+  for (const NodeTimes& node : result.times) {
     const auto seconds = [&](StepWork work) {
-      const int i = static_cast<int>(work);
-      return i < node.ns_size() ? static_cast<double>(node.ns(i)) * 1e-9 : 0.0;
+      return static_cast<double>(node.times.of(work)) * 1e-9;
     };
     for (const StepWork work :
          {StepWork::kSlice, StepWork::kPost, StepWork::kTake, StepWork::kSample})
       cost.slices += seconds(work);
-    attention[node.node_id()] += seconds(StepWork::kAttention);
-    wires[node.node_id()] += seconds(StepWork::kQWire) + seconds(StepWork::kOutputWire);
+    attention[node.node] += seconds(StepWork::kAttention);
+    wires[node.node] += seconds(StepWork::kQWire) + seconds(StepWork::kOutputWire);
   }
-  const auto most = [](const std::map<uint32_t, double>& by_node) {
+  const auto most = [](const std::map<NodeId, double>& by_node) {
     double longest = 0;
     for (const auto& [node, seconds] : by_node) longest = std::max(longest, seconds);
     return longest;
@@ -82,7 +81,7 @@ Result<RequestId> EngineCore::Submit(GenerateRequest request, Engine::Sink sink,
   const RequestId id = requests_.Add(std::move(request), std::move(sink), now);
   const GenerateRequest& spec = requests_.Spec(id);
   const uint64_t group = spec.prefix_group == 0 && spec.n > 1 ? id.value : spec.prefix_group;
-  const auto told_bytes = static_cast<int64_t>(spec.sampling.ByteSizeLong());
+  const auto told_bytes = static_cast<int64_t>(MaxOrderBytes(spec.sampling));
   const std::span<const SequenceId> sequences = requests_.Sequences(id);
   for (size_t i = 0; i < sequences.size(); ++i) {
     Status status =
@@ -178,13 +177,13 @@ void EngineCore::CheckDeadlines(TimePoint now) {
 }
 
 void EngineCore::SubmitStep(const StepPlan& plan, TimePoint now) {
-  std::vector<control::NewSequence> added;
+  std::vector<NewSequence> added;
   for (const Work& work : plan.work) {
     if (!work.first) continue;
     added.push_back(requests_.Announce(work.sequence, scheduler().Tokens(work.sequence)));
     requests_.Start(work.sequence, work.first_position, now);
   }
-  executor_->Submit(plan, added);
+  executor_->Submit(plan, std::move(added));
 }
 
 void EngineCore::Handle(const Event& event, TimePoint now) {
@@ -204,22 +203,22 @@ void EngineCore::Handle(const Event& event, TimePoint now) {
   }
 }
 
-void EngineCore::ObserveStep(const StepPlan& plan, const control::StepResult& result) const {
+void EngineCore::ObserveStep(const StepPlan& plan, const StepResult& result) const {
   if (options_.observer == nullptr || plan.work.empty()) return;
   EngineObserver::Step step;
   for (const Work& work : plan.work) {
     (IsOfPrompt(work) ? step.num_prefill_tokens : step.num_decode) += std::ssize(work.tokens);
   }
-  step.total = static_cast<double>(result.total_us()) * 1e-6;
-  step.attention_wait = static_cast<double>(result.attention_wait_us()) * 1e-6;
-  step.bytes_to_memory = result.bytes_to_memory();
-  step.bytes_from_memory = result.bytes_from_memory();
+  step.total = static_cast<double>(result.total_us) * 1e-6;
+  step.attention_wait = static_cast<double>(result.attention_wait_us) * 1e-6;
+  step.bytes_to_memory = result.bytes_to_memory;
+  step.bytes_from_memory = result.bytes_from_memory;
   options_.observer->OnStep(step);
 }
 
-void EngineCore::CompleteStep(const control::StepResult& result, TimePoint now) {
+void EngineCore::CompleteStep(const StepResult& result, TimePoint now) {
   const auto step = std::ranges::find_if(
-      steps_.in_flight(), [&](const auto& s) { return s && s->plan.step.value == result.step(); });
+      steps_.in_flight(), [&](const auto& s) { return s && s->plan.step == result.step; });
   if (step == steps_.in_flight().end()) return;
   const StepPlan& plan = (*step)->plan;
   ObserveStep(plan, result);
@@ -227,8 +226,8 @@ void EngineCore::CompleteStep(const control::StepResult& result, TimePoint now) 
   if (options_.chooses_pipeline)
     cost = CostOf(result, plan.work.size(), options_.tensor_parallel_size);
   std::vector<Scheduler::Sampled> sampled;
-  for (const control::SampledToken& token : result.sampled())
-    sampled.push_back({SequenceId{token.sequence()}, token.token()});
+  for (const NewToken& token : result.sampled)
+    sampled.push_back({token.sequence, token.chosen.token});
   const Pipeline before = steps_.pipeline();
   const std::optional<Pipeline> next = steps_.Complete(
       static_cast<size_t>(step - steps_.in_flight().begin()), now, sampled, std::move(cost));
@@ -237,14 +236,10 @@ void EngineCore::CompleteStep(const control::StepResult& result, TimePoint now) 
                      next->rotates ? ", rotating," : "", before.num_batches,
                      before.rotates ? ", rotating" : "", scheduler().stats().num_running);
   }
-  for (const control::SampledToken& token : result.sampled()) {
-    if (requests_.TakeToken(token, now, decisions_.deliveries))
-      scheduler().Finish(SequenceId{token.sequence()});
+  for (const NewToken& token : result.sampled) {
+    if (requests_.TakeToken(token, now, decisions_.deliveries)) scheduler().Finish(token.sequence);
   }
-  for (const control::FailedSequence& failed : result.failed()) {
-    Fail(SequenceId{failed.sequence()},
-         {static_cast<StatusCode>(failed.status()), failed.message()}, now);
-  }
+  for (const FailedSequence& failed : result.failed) Fail(failed.sequence, failed.why, now);
 }
 
 void EngineCore::Finish(SequenceId sequence, TokenEvent event, TimePoint now) {

@@ -96,8 +96,8 @@ class EngineCore {
  private:
   using InFlight = BatchSteps::InFlight;
 
-  void CompleteStep(const control::StepResult& result, TimePoint now);
-  void ObserveStep(const StepPlan& plan, const control::StepResult& result) const;
+  void CompleteStep(const StepResult& result, TimePoint now);
+  void ObserveStep(const StepPlan& plan, const StepResult& result) const;
   void SubmitStep(const StepPlan& plan, TimePoint now);
   void CheckDeadlines(TimePoint now);
   TimePoint NextDeadline() const;

@@ -32,7 +32,7 @@ Status OpenRequests::Check(const GenerateRequest& request) const {
     return InvalidArgument(
         "every token of the vocabulary is in 'stop_token_ids' or ends the text, so none is left "
         "for the first " +
-        std::to_string(request.sampling.min_tokens()) + ", as many as 'min_tokens' asks for");
+        std::to_string(request.sampling.min_tokens) + ", as many as 'min_tokens' asks for");
   }
   return OkStatus();
 }
@@ -40,7 +40,7 @@ Status OpenRequests::Check(const GenerateRequest& request) const {
 // Nothing could be sampled, which looks like an error of the nodes.
 bool OpenRequests::BansEveryToken(const GenerateRequest& request) const {
   const auto num_named = std::ssize(request.stop_tokens) + std::ssize(options_.eos_tokens);
-  if (request.sampling.min_tokens() == 0 || num_named < options_.vocab_size) return false;
+  if (request.sampling.min_tokens == 0 || num_named < options_.vocab_size) return false;
   std::set<TokenId> banned(request.stop_tokens.begin(), request.stop_tokens.end());
   if (!request.ignore_eos) banned.insert(options_.eos_tokens.begin(), options_.eos_tokens.end());
   const auto in_vocabulary = [&](TokenId token) {
@@ -52,9 +52,9 @@ bool OpenRequests::BansEveryToken(const GenerateRequest& request) const {
 RequestId OpenRequests::Add(GenerateRequest request, Engine::Sink sink, TimePoint now) {
   const RequestId id{++last_request_};
   for (const TokenId eos : options_.eos_tokens) {
-    if (!request.ignore_eos) request.sampling.add_banned_until_min(eos);
+    if (!request.ignore_eos) request.sampling.banned.push_back(eos);
   }
-  for (const TokenId stop : request.stop_tokens) request.sampling.add_banned_until_min(stop);
+  for (const TokenId stop : request.stop_tokens) request.sampling.banned.push_back(stop);
   Request entry{std::move(request), std::move(sink), {}, 0};
   for (int i = 0; i < entry.spec.n; ++i) {
     const SequenceId sequence{++last_sequence_};
@@ -95,33 +95,30 @@ void OpenRequests::Start(SequenceId sequence, int64_t num_cached, TimePoint now)
   continuation.num_cached = num_cached;
 }
 
-control::NewSequence OpenRequests::Announce(SequenceId sequence,
-                                            std::span<const TokenId> tokens) const {
+NewSequence OpenRequests::Announce(SequenceId sequence, std::span<const TokenId> tokens) const {
   const Continuation& continuation = continuations_.at(sequence);
   const GenerateRequest& spec = requests_.at(continuation.request).spec;
-  control::NewSequence announced;
-  announced.set_sequence(sequence.value);
-  *announced.mutable_sampling() = spec.sampling;
-  announced.mutable_sampling()->set_seed(ChoiceSeed(spec.sampling.seed(), spec.prompt_index,
-                                                    static_cast<uint64_t>(continuation.index)));
-  announced.mutable_tokens()->Add(tokens.begin(), tokens.end());
-  announced.set_num_prompt_tokens(static_cast<int32_t>(spec.prompt.size()));
+  NewSequence announced;
+  announced.sequence = sequence;
+  announced.sampling = spec.sampling;
+  announced.sampling.seed =
+      ChoiceSeed(spec.sampling.seed, spec.prompt_index, static_cast<uint64_t>(continuation.index));
+  announced.tokens.assign(tokens.begin(), tokens.end());
+  announced.num_prompt_tokens = static_cast<int32_t>(spec.prompt.size());
   return announced;
 }
 
-bool OpenRequests::TakeToken(const control::SampledToken& sampled, TimePoint now,
-                             std::vector<Delivery>& out) {
-  const SequenceId sequence{sampled.sequence()};
+bool OpenRequests::TakeToken(const NewToken& sampled, TimePoint now, std::vector<Delivery>& out) {
+  const SequenceId sequence = sampled.sequence;
   const auto found = continuations_.find(sequence);
   if (found == continuations_.end()) return false;  // finished while the step ran
   Continuation& continuation = found->second;
   const Request& request = requests_.at(continuation.request);
   TokenEvent event;
-  event.token = sampled.token();
-  event.logprob = sampled.logprob();
-  event.rank = sampled.rank();
-  for (const control::TokenLogprob& top : sampled.top())
-    event.top.push_back({top.token(), top.logprob()});
+  event.token = sampled.chosen.token;
+  event.logprob = sampled.chosen.logprob;
+  event.rank = sampled.chosen.rank;
+  event.top = sampled.chosen.top;
   event.first = continuation.num_generated++ == 0;
   if (event.first) {
     continuation.first_token = now;

@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "manager/engine.h"
 #include "manager/engine_options.h"
-#include "wire/control.pb.h"
+#include "wire/step_messages.h"
 
 namespace lamina {
 
@@ -48,11 +48,11 @@ class OpenRequests {
   void Start(SequenceId sequence, int64_t num_cached, TimePoint now);
 
   // What nodes are told of a sequence that starts with these tokens.
-  control::NewSequence Announce(SequenceId sequence, std::span<const TokenId> tokens) const;
+  NewSequence Announce(SequenceId sequence, std::span<const TokenId> tokens) const;
 
   // A step sampled this. Appends what the client hears to `out`, and returns whether the sequence
   // is over with it. Does nothing for one that was over before.
-  bool TakeToken(const control::SampledToken& sampled, TimePoint now, std::vector<Delivery>& out);
+  bool TakeToken(const NewToken& sampled, TimePoint now, std::vector<Delivery>& out);
 
   // Ends the sequence with `event`, which is appended to `out`. REQUIRES: event.finish. False if it
   // was over before.

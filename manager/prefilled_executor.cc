@@ -16,13 +16,12 @@ void PrefilledExecutor::Start(std::function<void(ExecutorEvent)> on_event) {
   });
 }
 
-void PrefilledExecutor::Submit(const StepPlan& plan, std::span<const control::NewSequence> added) {
+void PrefilledExecutor::Submit(const StepPlan& plan, std::vector<NewSequence> added) {
   for (const SequenceId released : plan.released) unannounced_.erase(released);
-  for (const control::NewSequence& sequence : added)
-    unannounced_[SequenceId{sequence.sequence()}] = sequence;
+  for (NewSequence& sequence : added) unannounced_[sequence.sequence] = std::move(sequence);
   StepPlan told = plan;
   told.dummy_prefill = true;
-  std::vector<control::NewSequence> announced;
+  std::vector<NewSequence> announced;
   std::vector<SequenceId> prefilled;
   Step step;
   step.batch = plan.batch;
@@ -38,30 +37,28 @@ void PrefilledExecutor::Submit(const StepPlan& plan, std::span<const control::Ne
       step.attention[part.node].AddDecode(part.num_stored +
                                           static_cast<int64_t>(part.slots.size()));
     if (auto sequence = unannounced_.extract(work.sequence)) {
-      sequence.mapped().add_tokens(work.tokens.front());
+      sequence.mapped().tokens.push_back(work.tokens.front());
       announced.push_back(std::move(sequence.mapped()));
     }
   }
   step.submitted = Clock::now();
   {
     MutexLock lock(mutex_);
-    in_flight_[plan.step.value] = {std::move(step), std::move(prefilled)};
+    in_flight_[plan.step] = {std::move(step), std::move(prefilled)};
   }
-  nodes_->Submit(told, announced);
+  nodes_->Submit(told, std::move(announced));
 }
 
-void PrefilledExecutor::Finish(control::StepResult& result) {
+void PrefilledExecutor::Finish(StepResult& result) {
   MutexLock lock(mutex_);
-  auto found = in_flight_.extract(result.step());
+  auto found = in_flight_.extract(result.step);
   if (!found) return;
   InFlight& done = found.mapped();
   for (const SequenceId sequence : done.prefilled) {
-    control::SampledToken& sampled = *result.add_sampled();
-    sampled.set_sequence(sequence.value);
-    sampled.set_token(kFirstToken);
+    result.sampled.push_back({sequence, {.token = kFirstToken}});
   }
-  done.step.compute_node = microseconds(result.total_us());
-  done.step.attention_wait = microseconds(result.attention_wait_us());
+  done.step.compute_node = microseconds(result.total_us);
+  done.step.attention_wait = microseconds(result.attention_wait_us);
   steps_.push_back(std::move(done.step));
 }
 

@@ -37,23 +37,23 @@ class PrefilledExecutor : public StepExecutor {
   std::vector<KvNode> kv_nodes() const override { return nodes_->kv_nodes(); }
   NodeId KvNodeOf(NodeId node) const override { return nodes_->KvNodeOf(node); }
   void Start(std::function<void(ExecutorEvent)> on_event) override;
-  void Submit(const StepPlan& plan, std::span<const control::NewSequence> added) override;
+  void Submit(const StepPlan& plan, std::vector<NewSequence> added) override;
   TimePoint Turn(TimePoint now) override { return nodes_->Turn(now); }
   std::vector<NodeStatus> nodes() override { return nodes_->nodes(); }
 
  private:
   static constexpr TokenId kFirstToken = 0;  // what every prompt is said to be followed by
 
-  void Finish(control::StepResult& result);
+  void Finish(StepResult& result);
 
   // Their prompts are there, they have not decoded.
-  std::unordered_map<SequenceId, control::NewSequence> unannounced_;
+  std::unordered_map<SequenceId, NewSequence> unannounced_;
   Mutex mutex_;
   struct InFlight {
     Step step;
     std::vector<SequenceId> prefilled;  // in it, to their end
   };
-  std::map<uint64_t, InFlight> in_flight_ GUARDED_BY(mutex_);  // by step
+  std::map<StepId, InFlight> in_flight_ GUARDED_BY(mutex_);  // by step
   std::vector<Step> steps_ GUARDED_BY(mutex_);
   const std::unique_ptr<StepExecutor> nodes_;  // last: its threads use the members above
 };

@@ -19,7 +19,8 @@
 #include "manager/engine.h"
 #include "model/model_config.h"
 #include "scheduler/scheduler.h"
-#include "wire/control.pb.h"
+#include "wire/session_messages.h"
+#include "wire/step_messages.h"
 
 namespace lamina {
 
@@ -39,7 +40,7 @@ struct ExecutorEvent {
     kSpeeds,  // of attention on kv_nodes(), measured anew: `speeds`
   };
   Kind kind = Kind::kStepDone;
-  control::StepResult result;
+  StepResult result;
   NodeId node;
   Status status;
   std::vector<NodeSpeed> speeds = {};
@@ -59,7 +60,7 @@ class StepExecutor {
   virtual void Start(std::function<void(ExecutorEvent)> on_event) = 0;
 
   // Sends a step's orders. One kStepDone or kComputeLost follows. Thread: the engine's.
-  virtual void Submit(const StepPlan& plan, std::span<const control::NewSequence> added) = 0;
+  virtual void Submit(const StepPlan& plan, std::vector<NewSequence> added) = 0;
 
   // Ends the session of a memory node that others have lost, so that it is free to be taken again.
   // Thread: the engine's.
@@ -91,27 +92,28 @@ using LookForNodes = std::function<std::set<NodeId>(const std::map<NodeId, std::
 
 // The orders of one step. Work with slots and no tokens is for its memory nodes alone. `local`:
 // attention stays on the compute node, which needs the slots then. `node`: as routes name it.
-control::ComputeOrder MakeComputeOrder(uint64_t epoch, const StepPlan& plan,
-                                       std::span<const control::NewSequence> added, bool local);
-control::MemoryOrder MakeMemoryOrder(uint64_t epoch, const StepPlan& plan, NodeId node);
+ComputeOrder MakeComputeOrder(uint64_t epoch, const StepPlan& plan, std::vector<NewSequence> added,
+                              bool local);
+MemoryOrder MakeMemoryOrder(uint64_t epoch, const StepPlan& plan, NodeId node);
 
+// Upper bound of the bytes that these take in an order.
+size_t MaxOrderBytes(const SamplingParams& sampling);
 // None of a step's orders is larger; it may be much more than they are.
-size_t MaxOrderBytes(const StepPlan& plan, std::span<const control::NewSequence> added);
+size_t MaxOrderBytes(const StepPlan& plan, std::span<const NewSequence> added);
 
 // A step of which parts are left out because its orders would be too large.
 struct FittedStep {
   StepPlan plan;
-  std::vector<control::NewSequence> added;
+  std::vector<NewSequence> added;
   std::vector<SequenceId> left_out;  // they have no part in it, and nodes are not told of them
 };
 
 // Leaves out the sequences that start, and if orders do not fit without them either, all work.
 FittedStep FitOrders(
-    const StepPlan& plan, std::span<const control::NewSequence> added,
-    const std::function<bool(const StepPlan&, std::span<const control::NewSequence>)>& fits);
+    const StepPlan& plan, std::span<const NewSequence> added,
+    const std::function<bool(const StepPlan&, std::span<const NewSequence>)>& fits);
 
 // The shape of a model's attention as nodes are told it.
-control::AttentionSpec MakeAttentionSpec(const ModelConfig& model, DType kv_dtype,
-                                         DType wire_dtype);
+AttentionSpec MakeAttentionSpec(const ModelConfig& model, DType kv_dtype, DType wire_dtype);
 
 }  // namespace lamina

@@ -33,7 +33,7 @@ void TraceCollector::Start() {
 
 TraceCollector::~TraceCollector() { Finish(Deadline::After(milliseconds(0))); }
 
-void TraceCollector::Take(NodeId from, control::Trace answer) {
+void TraceCollector::Take(NodeId from, TraceAnswer answer) {
   const int64_t now = NowNs();
   MutexLock lock(mutex_);
   answers_.push_back({from, std::move(answer), now});
@@ -87,10 +87,7 @@ void TraceCollector::AskAll() {
     if (source.gone || source.complete ||
         (now < source.ask_at && (source.asked || finish_from_ns_ == INT64_MAX)))
       continue;
-    control::TraceRequest request;
-    request.set_epoch(epoch_);
-    request.set_sent_ns(NowNs());
-    source.gone = !ask_(node, request).ok();
+    source.gone = !ask_(node, {epoch_, NowNs()}).ok();
     source.asked = true;
     source.ask_at = now + kLostAfter;
   }
@@ -98,22 +95,22 @@ void TraceCollector::AskAll() {
 
 void TraceCollector::Write(const Answer& answer) {
   const auto found = sources_.find(answer.from);
-  std::optional<std::vector<StepRecord>> records = DecodeRecords(answer.trace.records());
-  if (found == sources_.end() || answer.trace.epoch() != epoch_ || !records) {
+  std::optional<std::vector<StepRecord>> records = DecodeRecords(answer.trace.records);
+  if (found == sources_.end() || answer.trace.epoch != epoch_ || !records) {
     LAMINA_LOG_ERROR(
         "node {}: dropped an answer with records that is malformed or of another epoch",
         answer.from.value);
     return;
   }
   Source& source = found->second;
-  const control::Trace& trace = answer.trace;
-  source.clock.Add(trace.clock(),
-                   {trace.asked_ns(), trace.received_ns(), trace.answered_ns(), answer.taken_ns});
+  const TraceAnswer& trace = answer.trace;
+  source.clock.Add(trace.clock,
+                   {trace.asked_ns, trace.received_ns, trace.answered_ns, answer.taken_ns});
   source.asked = false;
   source.ask_at =
-      Clock::now() + (trace.more() ? Clock::duration::zero() : Clock::duration(kInterval));
-  source.complete = !trace.more() && trace.asked_ns() >= finish_from_ns_;
-  num_lost_ += trace.num_lost();
+      Clock::now() + (trace.more ? Clock::duration::zero() : Clock::duration(kInterval));
+  source.complete = !trace.more && trace.asked_ns >= finish_from_ns_;
+  num_lost_ += trace.num_lost;
   if (!source.clock.known()) return;
   for (StepRecord& record : *records) {
     const int64_t duration_ns = record.end_ns - record.start_ns;
@@ -129,13 +126,12 @@ void TraceCollector::Write(const Answer& answer) {
 
 // A process whose times are estimated says so in its name. Estimates change all the time: the first
 // one stands.
-void TraceCollector::NamePeers(const control::Trace& trace) {
-  for (const control::PeerClock& peer : trace.peers()) {
-    const auto node = std::ranges::find(nodes_, NodeId{peer.node_id()}, &Node::id);
-    if (node == nodes_.end() || peer.error_ns() == 0 || !estimated_.insert(node->id).second)
-      continue;
+void TraceCollector::NamePeers(const TraceAnswer& trace) {
+  for (const PeerClock& peer : trace.peers) {
+    const auto node = std::ranges::find(nodes_, peer.node, &Node::id);
+    if (node == nodes_.end() || peer.error_ns == 0 || !estimated_.insert(node->id).second) continue;
     file_.Name(node->id, fmt::format("{} (clock estimated, +-{:.0f} us)", node->name,
-                                     static_cast<double>(peer.error_ns()) * 1e-3));
+                                     static_cast<double>(peer.error_ns) * 1e-3));
   }
 }
 

@@ -15,7 +15,7 @@
 #include "base/clock_offset.h"
 #include "base/mutex.h"
 #include "manager/trace_file.h"
-#include "wire/control.pb.h"
+#include "wire/session_messages.h"
 
 namespace lamina {
 
@@ -26,8 +26,8 @@ class TraceCollector {
     std::string name;  // "memory node m0"
     bool compute = false;
   };
-  // Sends a request to a compute node; an error: it cannot be asked any more.
-  using Ask = std::function<Status(NodeId node, const control::TraceRequest& request)>;
+  // Sends a query to a compute node; an error: it cannot be asked any more.
+  using Ask = std::function<Status(NodeId node, const TraceQuery& query)>;
 
   // `file` is borrowed; nobody else may use it until Finish.
   TraceCollector(TraceFile& file, uint64_t epoch, const std::vector<Node>& nodes, Ask ask);
@@ -37,7 +37,7 @@ class TraceCollector {
   void Start();
 
   // An answer. Thread: any.
-  void Take(NodeId from, control::Trace answer);
+  void Take(NodeId from, TraceAnswer answer);
 
   // Fetches what is left, and ends; what a node does not tell before `deadline` is lost.
   void Finish(Deadline deadline);
@@ -52,7 +52,7 @@ class TraceCollector {
   };
   struct Answer {
     NodeId from;
-    control::Trace trace;
+    TraceAnswer trace;
     int64_t taken_ns = 0;
   };
 
@@ -61,7 +61,7 @@ class TraceCollector {
   // For a while. False: Finish was called, with this deadline.
   bool WaitForAnswers(std::deque<Answer>& answers, Deadline& deadline);
   void Write(const Answer& answer);
-  void NamePeers(const control::Trace& trace);
+  void NamePeers(const TraceAnswer& trace);
 
   TraceFile& file_;
   const uint64_t epoch_;

@@ -40,46 +40,39 @@ void AttentionService::Append(const NewTokens& tokens, StepId step) {
   }
 }
 
-void AttentionService::Apply(const control::MemoryOrder& order) {
-  const StepId step{order.step()};
-  if (static_cast<int>(order.batch()) >= wire_.num_batches ||
-      order.decode_size() > wire_.max_rows) {
+void AttentionService::Apply(const MemoryOrder& order) {
+  const StepId step = order.step;
+  if (order.batch >= static_cast<uint32_t>(wire_.num_batches) ||
+      std::ssize(order.decode) > wire_.max_rows) {
     LAMINA_LOG_ERROR("step {}: an order of {} rows for batch {}, where there are {} of {}",
-                     step.value, order.decode_size(), order.batch(), wire_.num_batches,
+                     step.value, order.decode.size(), order.batch, wire_.num_batches,
                      wire_.max_rows);
     return;
   }
   // Releases take effect before the rows: a sequence that was preempted begins anew at position 0.
-  for (const uint64_t released : order.released()) {
-    store_->Release(SequenceId{released});
-    positions_.Release(SequenceId{released});
+  for (const SequenceId released : order.released) {
+    store_->Release(released);
+    positions_.Release(released);
   }
   StepRows rows;
-  rows.batch = order.batch();
-  for (const control::SharedPrefix& shared : order.shared()) {
-    const std::span<const TokenSlot> slots(shared.slots().data(),
-                                           static_cast<size_t>(shared.slots_size()));
-    Append({SequenceId{shared.sequence()}, 0, slots, 0, NewTokens::Kv::kShared}, step);
-  }
-  for (const control::DecodeRow& row : order.decode()) {
-    const SequenceId sequence{row.sequence()};
-    const TokenSlot slot = row.slot();
-    if (row.has_slot()) Append({sequence, row.num_stored(), {&slot, 1}, row.position()}, step);
+  rows.batch = order.batch;
+  for (const SharedPrefix& shared : order.shared)
+    Append({shared.sequence, 0, shared.slots, 0, NewTokens::Kv::kShared}, step);
+  for (const DecodeRow& row : order.decode) {
+    if (row.slot) Append({row.sequence, row.num_stored, {&*row.slot, 1}, row.position}, step);
     // Several consecutive rows of one sequence are the rest of a prompt behind a shared prefix. All
     // of them are new in this step, so num_before is what the first of them says.
-    const bool goes_on = !rows.decode.empty() && rows.decode.back().sequence == sequence;
-    const int64_t num_before = goes_on ? rows.decode.back().num_before : row.num_stored();
-    rows.decode.push_back({sequence, row.num_stored(), num_before, row.has_slot(), row.position()});
+    const bool goes_on = !rows.decode.empty() && rows.decode.back().sequence == row.sequence;
+    const int64_t num_before = goes_on ? rows.decode.back().num_before : row.num_stored;
+    rows.decode.push_back(
+        {row.sequence, row.num_stored, num_before, row.slot.has_value(), row.position});
   }
-  for (const control::PrefillChunk& chunk : order.prefill()) {
-    const SequenceId sequence{chunk.sequence()};
-    const std::span<const TokenSlot> slots(chunk.slots().data(),
-                                           static_cast<size_t>(chunk.slots_size()));
-    const auto kv = order.dummy_prefill() ? NewTokens::Kv::kMadeUp : NewTokens::Kv::kComes;
-    Append({sequence, chunk.num_stored(), slots, chunk.first_position(), kv}, step);
-    for (int i = 0; i < chunk.slots_size() && !order.dummy_prefill(); ++i)
+  for (const PrefillChunk& chunk : order.prefill) {
+    const auto kv = order.dummy_prefill ? NewTokens::Kv::kMadeUp : NewTokens::Kv::kComes;
+    Append({chunk.sequence, chunk.num_stored, chunk.slots, chunk.first_position, kv}, step);
+    for (int64_t i = 0; i < std::ssize(chunk.slots) && !order.dummy_prefill; ++i)
       rows.prefill.push_back(
-          {sequence, chunk.num_stored() + i, chunk.num_stored(), true, chunk.first_position() + i});
+          {chunk.sequence, chunk.num_stored + i, chunk.num_stored, true, chunk.first_position + i});
   }
   // An order for the same step again replaces the first, which must not count as under way forever.
   if (const auto twice = steps_.find(step); twice != steps_.end()) EndStep(twice->second);
@@ -462,18 +455,16 @@ Status AttentionService::StorePushed(const ReceivedMessage& message, std::span<c
   return result;
 }
 
-control::Stats AttentionService::stats() const {
-  control::Stats stats;
-  stats.set_epoch(epoch_);
-  stats.set_capacity_tokens(store_->capacity_tokens());
-  stats.set_used_tokens(store_->used_tokens());
-  stats.set_num_sequences(store_->num_sequences());
-  stats.set_attention_rows(computed_rows_);
-  stats.set_attention_us(ahead_ != nullptr ? ahead_->attention_us() : attention_us_);
-  stats.set_stale_messages(stale_messages_);
-  stats.set_attention_messages(attention_messages_);
-  stats.set_attended_tokens(attended_tokens_);
-  return stats;
+MemoryStats AttentionService::stats() const {
+  return {.epoch = epoch_,
+          .capacity_tokens = store_->capacity_tokens(),
+          .used_tokens = store_->used_tokens(),
+          .num_sequences = store_->num_sequences(),
+          .attention_rows = computed_rows_,
+          .attention_us = ahead_ != nullptr ? ahead_->attention_us() : attention_us_,
+          .stale_messages = stale_messages_,
+          .attention_messages = attention_messages_,
+          .attended_tokens = attended_tokens_};
 }
 
 }  // namespace lamina

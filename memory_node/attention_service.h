@@ -18,7 +18,8 @@
 #include "memory_node/kv_device.h"
 #include "memory_node/service_times.h"
 #include "memory_node/token_positions.h"
-#include "wire/control.pb.h"
+#include "wire/session_messages.h"
+#include "wire/step_messages.h"
 #include "wire/wire_format.h"
 
 namespace lamina {
@@ -58,7 +59,7 @@ class AttentionService {
   // which the messages of the step refer to. If the order contradicts the table of a sequence, that
   // sequence is forgotten, and rows of it fail. An order for a batch that does not exist, or with
   // more decode rows than WireShape::max_rows, is logged and ignored.
-  void Apply(const control::MemoryOrder& order);
+  void Apply(const MemoryOrder& order);
 
   // The newest step whose order is here. Messages of later steps have to wait.
   StepId newest_step() const { return newest_step_; }
@@ -105,7 +106,7 @@ class AttentionService {
   // one of its rows contradicts the order or the tables. Rows that are in order are stored anyway.
   Status Push(const ReceivedMessage& message);
 
-  control::Stats stats() const;
+  MemoryStats stats() const;
   // Counts a message that was dropped.
   void CountStale() { ++stale_messages_; }
   // Whether the message is of another epoch, or of a step that is over.

@@ -17,6 +17,7 @@
 #include "transport/crypto.h"
 #include "transport/secret_file.h"
 #include "transport/tls_context.h"
+#include "wire/codec.h"
 
 namespace lamina {
 namespace {
@@ -37,39 +38,28 @@ constexpr auto kDeviceInterval = std::chrono::microseconds(100);
 // here should not wait.
 constexpr auto kAcceptInterval = std::chrono::milliseconds(1);
 
-DType FromProto(control::KvDType dtype) {
-  switch (dtype) {
-    case control::KV_DTYPE_BFLOAT16: return DType::kBF16;
-    case control::KV_DTYPE_FLOAT16: return DType::kF16;
-    case control::KV_DTYPE_FP8: return DType::kF8;
-    default: return DType::kF32;
-  }
-}
-
-Status CheckShape(const control::AttentionSpec& spec, const control::Limits& limits) {
-  if (spec.wire_dtype() == control::KV_DTYPE_FP8)
+Status CheckShape(const AttentionSpec& spec, const SessionLimits& limits) {
+  if (spec.wire_dtype == DType::kF8)
     return InvalidArgument("queries and outputs cannot travel in fp8: only the KV cache has it");
-  const bool ok = spec.num_layers() > 0 && spec.num_layers() <= 1024 && spec.num_kv_heads() > 0 &&
-                  spec.num_heads() > 0 && spec.num_heads() <= 1024 &&
-                  spec.num_heads() % spec.num_kv_heads() == 0 && spec.head_dim() > 0 &&
-                  spec.head_dim() <= 256 && spec.head_dim() % 8 == 0 && limits.max_num_seqs() > 0 &&
-                  limits.max_num_seqs() <= 65536 && limits.num_batches() <= kMaxBatches &&
-                  spec.soft_cap() >= 0 && std::isfinite(spec.soft_cap()) &&
-                  (spec.windows().empty() || spec.windows_size() == spec.num_layers()) &&
-                  std::ranges::all_of(spec.windows(), [](int64_t window) { return window >= 0; });
+  const bool ok = spec.num_layers > 0 && spec.num_layers <= 1024 && spec.num_kv_heads > 0 &&
+                  spec.num_heads > 0 && spec.num_heads <= 1024 &&
+                  spec.num_heads % spec.num_kv_heads == 0 && spec.head_dim > 0 &&
+                  spec.head_dim <= 256 && spec.head_dim % 8 == 0 && limits.max_num_seqs > 0 &&
+                  limits.max_num_seqs <= 65536 && limits.num_batches <= kMaxBatches &&
+                  spec.soft_cap >= 0 && std::isfinite(spec.soft_cap) &&
+                  (spec.windows.empty() || std::ssize(spec.windows) == spec.num_layers) &&
+                  std::ranges::all_of(spec.windows, [](int64_t window) { return window >= 0; });
   if (ok) return OkStatus();
   return InvalidArgument(
       fmt::format("attention shape not supported: {} layers, {} windows, {} heads, {} kv heads, "
                   "head_dim {}, soft cap {}, "
                   "{} sequences in {} batches; head_dim must be a multiple of 8 up to 256 and kv "
                   "heads must divide heads",
-                  spec.num_layers(), spec.windows_size(), spec.num_heads(), spec.num_kv_heads(),
-                  spec.head_dim(), spec.soft_cap(), limits.max_num_seqs(), limits.num_batches()));
+                  spec.num_layers, spec.windows.size(), spec.num_heads, spec.num_kv_heads,
+                  spec.head_dim, spec.soft_cap, limits.max_num_seqs, limits.num_batches));
 }
 
-ScoreRules RulesOf(const control::AttentionSpec& spec) {
-  return {spec.scale(), spec.soft_cap(), {spec.windows().begin(), spec.windows().end()}};
-}
+ScoreRules RulesOf(const AttentionSpec& spec) { return {spec.scale, spec.soft_cap, spec.windows}; }
 
 }  // namespace
 
@@ -154,18 +144,18 @@ bool MemoryNode::HandleControl() {
 
 void MemoryNode::HandleFrame(uint64_t connection, const ControlFrame& frame) {
   const bool current = session_ != nullptr && session_->connection == connection;
-  switch (frame.type) {
-    case control::CONFIGURE_MEMORY: Configure(connection, frame.payload); return;
-    case control::MEMORY_ORDER: {
-      control::MemoryOrder order;
-      if (!current || !order.ParseFromString(frame.payload) || order.epoch() != session_->epoch)
-        break;
-      session_->service->Apply(order);
+  switch (static_cast<MessageType>(frame.type)) {
+    case MessageType::kConfigureMemory: Configure(connection, frame.payload); return;
+    case MessageType::kMemoryOrder: {
+      if (!current) break;
+      const Result<MemoryOrder> order = Decode<MemoryOrder>(frame.payload);
+      if (!order.ok() || order->epoch != session_->epoch) break;
+      session_->service->Apply(*order);
       return;
     }
-    case control::STATS_REQUEST: {
+    case MessageType::kStatsRequest: {
       if (!current) break;
-      Send(connection, control::STATS, session_->service->stats());
+      Send(connection, MessageType::kStats, Encode(session_->service->stats()));
       return;
     }
     default: break;
@@ -177,78 +167,71 @@ void MemoryNode::HandleFrame(uint64_t connection, const ControlFrame& frame) {
 }
 
 void MemoryNode::Configure(uint64_t connection, const std::string& payload) {
-  const Result<control::Configured> outcome = Serve(connection, payload);
-  control::Configured answer;
-  if (outcome.ok()) {
-    answer = *outcome;
-  } else {
-    const Status status = outcome.status().WithContext("memory node " + options_.name);
-    answer.set_status(static_cast<uint32_t>(status.code()));
-    answer.set_message(Briefly(status.message()));  // it may quote the request
-    if (const auto rest = refused_lines_.Admit())
-      LAMINA_LOG_ERROR("{}: {}{}", CodeName(status.code()), answer.message(), *rest);
-  }
-  Send(connection, control::CONFIGURED, answer);
+  const Result<Configured> outcome = Serve(connection, payload);
+  if (outcome.ok()) return Send(connection, MessageType::kConfigured, Encode(*outcome));
+  const Status status = outcome.status().WithContext("memory node " + options_.name);
+  Configured answer;
+  answer.status = Status(status.code(), Briefly(status.message()));  // it may quote the request
+  if (const auto rest = refused_lines_.Admit())
+    LAMINA_LOG_ERROR("{}{}", answer.status.ToString(), *rest);
+  Send(connection, MessageType::kConfigured, Encode(answer));
 }
 
-Result<control::Configured> MemoryNode::Serve(uint64_t connection, const std::string& payload) {
+Result<Configured> MemoryNode::Serve(uint64_t connection, const std::string& payload) {
   if (session_ != nullptr)  // before it is parsed, which takes memory
     return TryAgain("it serves " + control_->PeerName(session_->connection) + " already");
-  control::ConfigureMemory request;
-  if (!request.ParseFromString(payload))
-    return InvalidArgument("the Configure message cannot be parsed");
-  if (request.prepare_only()) {
+  const Result<ConfigureMemory> request = Decode<ConfigureMemory>(payload);
+  if (!request.ok())
+    return InvalidArgument("the Configure message cannot be parsed: " + request.status().message());
+  if (request->prepare_only) {
     LAMINA_LOG_DEBUG("{} asked whether this node is free", control_->PeerName(connection));
-    return control::Configured();
+    return Configured();
   }
   control_->Keep(connection);  // while its memory is taken others may connect, however many
-  Result<control::Configured> opened = Open(request);
+  Result<Configured> opened = Open(*request);
   if (opened.ok()) {
     session_->connection = connection;
     control_->Serve(connection);
     LAMINA_LOG_INFO("ready for {}: {} token slots, data paths offered: {}",
-                    control_->PeerName(connection), opened->capacity_tokens(), opened->offers());
+                    control_->PeerName(connection), opened->capacity_tokens, opened->offers);
   } else {
     control_->Keep(0);
   }
   return opened;
 }
 
-void MemoryNode::Send(uint64_t connection, control::MessageType type,
-                      const google::protobuf::MessageLite& message) {
-  const Status sent =
-      control_->Send(connection, static_cast<uint16_t>(type), message.SerializeAsString());
+void MemoryNode::Send(uint64_t connection, MessageType type, std::string message) {
+  const Status sent = control_->Send(connection, FrameType(type), std::move(message));
   if (sent.ok()) return;
   if (const auto rest = unsent_lines_.Admit()) LAMINA_LOG_WARN("{}{}", sent.message(), *rest);
 }
 
-Result<control::Configured> MemoryNode::Open(const control::ConfigureMemory& request) {
-  const control::AttentionSpec& spec = request.attention();
-  LAMINA_RETURN_IF_ERROR(CheckShape(spec, request.limits()));
-  const KvShape shape{spec.num_layers(), spec.num_kv_heads(), spec.head_dim(),
-                      FromProto(spec.kv_dtype())};
+Result<Configured> MemoryNode::Open(const ConfigureMemory& request) {
+  const AttentionSpec& spec = request.attention;
+  LAMINA_RETURN_IF_ERROR(CheckShape(spec, request.limits));
+  const KvShape shape{spec.num_layers, spec.num_kv_heads, spec.head_dim, spec.kv_dtype};
   const int64_t capacity = options_.memory_bytes / shape.bytes_per_token();
   if (capacity < 1) {
     return OutOfSpace("--memory " + std::to_string(options_.memory_bytes) +
                       " bytes is less than one token's KV (" +
                       std::to_string(shape.bytes_per_token()) + " bytes)");
   }
-  if (request.session_token().size() != kSessionTokenBytes) {
-    return InvalidArgument("session token of " + std::to_string(request.session_token().size()) +
+  if (request.session_token.size() != kSessionTokenBytes) {
+    return InvalidArgument("session token of " + std::to_string(request.session_token.size()) +
                            " bytes, expected " + std::to_string(kSessionTokenBytes));
   }
   auto session = std::make_unique<Session>();
-  session->epoch = request.epoch();
-  session->token = request.session_token();
-  session->payload_checksum = request.payload_checksum();
-  session->wire = {spec.num_heads(),
-                   spec.num_kv_heads(),
-                   spec.head_dim(),
+  session->epoch = request.epoch;
+  session->token = request.session_token;
+  session->payload_checksum = request.payload_checksum;
+  session->wire = {spec.num_heads,
+                   spec.num_kv_heads,
+                   spec.head_dim,
                    shape.dtype,
-                   request.limits().max_num_seqs(),
-                   std::max(request.limits().num_batches(), 1),
-                   FromProto(spec.wire_dtype()),
-                   request.overlap()};
+                   request.limits.max_num_seqs,
+                   std::max(request.limits.num_batches, 1),
+                   spec.wire_dtype,
+                   request.overlap};
   const auto window_bytes = static_cast<int64_t>(session->wire.memory_window_bytes());
   LAMINA_RETURN_IF_ERROR(CheckHostMemory(
       window_bytes, fmt::format("a compute node's messages of {} sequences in {} batches",
@@ -256,25 +239,22 @@ Result<control::Configured> MemoryNode::Open(const control::ConfigureMemory& req
   LAMINA_ASSIGN_OR_RETURN(
       std::unique_ptr<KvDevice> device,
       MakeKvDevice(options_.device, shape, capacity, options_.host_memory_bytes, team_));
-  session->service = std::make_unique<AttentionService>(session->wire, RulesOf(spec),
-                                                        request.epoch(), std::move(device));
-  session->opens_to_nics = request.polling() == "device";
-  if (!request.polling().empty() && request.polling() != "host") {
+  session->service = std::make_unique<AttentionService>(session->wire, RulesOf(spec), request.epoch,
+                                                        std::move(device));
+  session->opens_to_nics = request.polling == PollingMode::kDevice;
+  if (request.polling != PollingMode::kHost) {
     Result<std::unique_ptr<AheadAttention>> ahead = session->service->MakeAheadAttention();
     if (ahead.ok())
       session->offered = std::move(*ahead);
     else
       LAMINA_LOG_INFO("this host polls for messages, not the device: {}", ahead.status().message());
   }
-  const std::vector<std::string> fabrics(request.fabrics().begin(), request.fabrics().end());
-  LAMINA_ASSIGN_OR_RETURN(session->ladder, options_.open_ladder(fabrics));
-  if (request.has_modelled_link())
-    session->ladder->Model({std::chrono::nanoseconds(request.modelled_link().latency_ns()),
-                            request.modelled_link().bytes_per_s()});
+  LAMINA_ASSIGN_OR_RETURN(session->ladder, options_.open_ladder(FabricNames(request.fabrics)));
+  if (request.modelled_link) session->ladder->Model(*request.modelled_link);
   LAMINA_RETURN_IF_ERROR(session->ladder->Listen(control_->host()));
-  control::Configured answer;
-  answer.set_capacity_tokens(capacity);
-  answer.set_offers(session->ladder->offers());
+  Configured answer;
+  answer.capacity_tokens = capacity;
+  answer.offers = session->ladder->offers();
   session_ = std::move(session);
   return answer;
 }

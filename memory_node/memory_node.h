@@ -66,8 +66,8 @@ class MemoryNode {
   struct Session {
     uint64_t connection = 0;
     uint64_t epoch = 0;
-    std::string token;             // what a peer of the data path must show
-    std::string payload_checksum;  // the manager's setting
+    std::string token;                        // what a peer of the data path must show
+    Switch payload_checksum = Switch::kAuto;  // the manager's setting
     WireShape wire;
     std::unique_ptr<AttentionService> service;
     // To compute nodes, until one of them joins it; null: the device has none.
@@ -83,10 +83,9 @@ class MemoryNode {
   bool HandleControl();
   void HandleFrame(uint64_t connection, const ControlFrame& frame);
   void Configure(uint64_t connection, const std::string& payload);
-  Result<control::Configured> Serve(uint64_t connection, const std::string& payload);
-  Result<control::Configured> Open(const control::ConfigureMemory& request);
-  void Send(uint64_t connection, control::MessageType type,
-            const google::protobuf::MessageLite& message);
+  Result<Configured> Serve(uint64_t connection, const std::string& payload);
+  Result<Configured> Open(const ConfigureMemory& request);
+  void Send(uint64_t connection, MessageType type, std::string message);
   bool AcceptPeers();
   bool IsMember(const std::optional<DataHello>& hello) const;
   bool PollPeer(ComputePeer& peer);

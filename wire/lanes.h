@@ -56,7 +56,7 @@ class Lanes {
     // Every header has it.
     uint64_t epoch = 0;
     // Whether payloads have checksums, as NeedsPayloadChecksum takes it.
-    std::string payload_checksum = "auto";
+    Switch payload_checksum = Switch::kAuto;
   };
   // `endpoint` is of `fabric`. kInternal if the peer's window is too small for `outgoing`, or its
   // own for `incoming`; kOutOfSpace as Fabric::Allocate.

@@ -58,9 +58,12 @@ struct StepTimes {
   std::array<int64_t, kNumStepWorks> ns{};
   int64_t of(StepWork work) const { return ns[static_cast<size_t>(work)]; }
   void Add(StepWork work, int64_t duration_ns) { ns[static_cast<size_t>(work)] += duration_ns; }
+  void Add(const StepTimes& other) {
+    for (size_t i = 0; i < ns.size(); ++i) ns[i] += other.ns[i];
+  }
 };
 
-// One piece of work. control::Trace carries these bytes as they are, little-endian; the remarks
+// One piece of work. TraceAnswer carries these bytes as they are, little-endian; the remarks
 // begin with the offset.
 struct StepRecord {
   int64_t start_ns = 0;  // 0   clock of the compute node

@@ -76,8 +76,8 @@ Result<FailedRows> FailedRows::Read(std::span<const std::byte> bytes, size_t num
   return failed;
 }
 
-bool NeedsPayloadChecksum(std::string_view setting, std::string_view fabric) {
-  return setting == "on" || (setting == "auto" && fabric == "tcp");
+bool NeedsPayloadChecksum(Switch setting, std::string_view fabric) {
+  return setting == Switch::kOn || (setting == Switch::kAuto && fabric == "tcp");
 }
 
 MessageHeader Seal(MessageHeader header, std::span<const std::byte> payload,

@@ -12,7 +12,7 @@
 //     [context area] x num_batches  MessageHeader, then what the next slice needs, in the format of
 //                                   compute_node/step_context.h
 //     [sum area] x 2 num_batches    only if they run slices together: MessageHeader, then a partial
-//                                   sum [rows, width] in the wire dtype, then a control::StepState.
+//                                   sum [rows, width] in the wire dtype, then a StepState.
 //                                   Message `number` of batch b is in area 2 b + number mod 2,
 //                                   because a rank may be one sum ahead
 //
@@ -70,6 +70,7 @@
 
 #include "base/dtype.h"
 #include "base/status.h"
+#include "wire/settings.h"
 
 namespace lamina {
 
@@ -133,11 +134,10 @@ constexpr uint64_t AboutMessage(uint64_t step, size_t rows, size_t stored) {
   return step << 36 | uint64_t{rows} << 18 | stored;
 }
 
-// Whether messages over `fabric` carry a checksum of their payload. `setting` is "on", "off" or
-// "auto", which is on for tcp only: the packets' own checksums are weak there, and often computed
-// by the NIC before the bytes have crossed its bus. RDMA has a strong checksum; shared memory needs
-// none.
-bool NeedsPayloadChecksum(std::string_view setting, std::string_view fabric);
+// Whether messages over `fabric` carry a checksum of their payload. kAuto is on for tcp only: the
+// packets' own checksums are weak there, and often computed by the NIC before the bytes have
+// crossed its bus. RDMA has a strong checksum; shared memory needs none.
+bool NeedsPayloadChecksum(Switch setting, std::string_view fabric);
 
 // The 32 bits of a transport notification: kind (4 bits), slot (4 bits), number of the message
 // (24 bits).

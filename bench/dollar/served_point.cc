@@ -96,10 +96,10 @@ class LocalPoint : public ServedPoint {
     const NodeConfig& node = config_.nodes.front();
     InProcessOptions options;
     options.weights.model_dir = config_.model_path;
-    options.weights.load_format = LoadFormatName(config_.load_format);
-    options.limits.set_max_num_seqs(config_.max_num_seqs);
-    options.limits.set_max_num_batched_tokens(config_.max_num_batched_tokens);
-    options.limits.set_max_model_len(config_.max_model_len);
+    options.weights.load_format = config_.load_format;
+    options.limits.max_num_seqs = config_.max_num_seqs;
+    options.limits.max_num_batched_tokens = config_.max_num_batched_tokens;
+    options.limits.max_model_len = config_.max_model_len;
     options.kv_dtype = config_.kv_dtype.value_or(model_.dtype);
     options.kv_tokens = node.memory_bytes > 0
                             ? node.memory_bytes / KvBytesPerToken(model_, config_.kv_dtype)

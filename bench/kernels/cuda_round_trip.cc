@@ -20,7 +20,7 @@
 #include "memory_node/memory_node.h"
 #include "plan/statistics.h"
 #include "transport/control_channel.h"
-#include "wire/control.pb.h"
+#include "wire/codec.h"
 
 namespace lamina {
 namespace {
@@ -36,7 +36,7 @@ const std::string kToken = "sixteen letters.";
 class RoundTrip {
  public:
   static Result<std::unique_ptr<RoundTrip>> Create(int device, const RoundTripCase& sizes,
-                                                   const std::string& polling) {
+                                                   PollingMode polling) {
     std::unique_ptr<RoundTrip> trip(new RoundTrip(sizes));
     const KvShape kv{sizes.num_layers, sizes.num_kv_heads, sizes.head_dim, DType::kBF16};
     MemoryNodeOptions node;
@@ -67,12 +67,12 @@ class RoundTrip {
 
   // One step; returns its time per layer, in microseconds.
   Result<double> Step() {
-    control::MemoryOrder order;
-    control::DecodeRow& row = *order.add_decode();
-    row.set_sequence(kSequence.value);
-    row.set_num_stored(length_);
-    row.set_position(length_);
-    row.set_slot(static_cast<uint32_t>(length_));
+    MemoryOrder order;
+    DecodeRow& row = order.decode.emplace_back();
+    row.sequence = kSequence;
+    row.num_stored = length_;
+    row.position = length_;
+    row.slot = static_cast<uint32_t>(length_);
     LAMINA_RETURN_IF_ERROR(Order(order));
     const std::vector<AttentionWork> work = {
         {.sequence = kSequence, .node = kMemory, .position = length_++}};
@@ -94,51 +94,46 @@ class RoundTrip {
   explicit RoundTrip(const RoundTripCase& sizes) : sizes_(sizes) {}
   int num_heads() const { return sizes_.group * sizes_.num_kv_heads; }
 
-  Result<std::string> Configure(const std::string& polling) {
-    control::ConfigureMemory request;
-    request.set_epoch(1);
-    request.set_node_id(kMemory.value);
-    request.add_fabrics("shm");
-    request.set_session_token(kToken);
-    request.set_payload_checksum("auto");
-    request.set_polling(polling);
-    control::AttentionSpec& spec = *request.mutable_attention();
-    spec.set_num_layers(sizes_.num_layers);
-    spec.set_num_heads(num_heads());
-    spec.set_num_kv_heads(sizes_.num_kv_heads);
-    spec.set_head_dim(sizes_.head_dim);
-    spec.set_scale(1 / std::sqrt(static_cast<float>(sizes_.head_dim)));
-    spec.set_kv_dtype(control::KV_DTYPE_BFLOAT16);
-    spec.set_wire_dtype(control::KV_DTYPE_BFLOAT16);
-    request.mutable_limits()->set_max_num_seqs(1);
-    control::Configured answer;
-    LAMINA_RETURN_IF_ERROR(Ask(control::CONFIGURE_MEMORY, request, answer));
-    if (answer.status() != 0)
-      return Status(static_cast<StatusCode>(answer.status()), answer.message());
-    return answer.offers();
+  Result<std::string> Configure(PollingMode polling) {
+    ConfigureMemory request;
+    request.epoch = 1;
+    request.node = kMemory;
+    request.fabrics = {TransportKind::kShm};
+    request.session_token = kToken;
+    request.payload_checksum = Switch::kAuto;
+    request.polling = polling;
+    AttentionSpec& spec = request.attention;
+    spec.num_layers = sizes_.num_layers;
+    spec.num_heads = num_heads();
+    spec.num_kv_heads = sizes_.num_kv_heads;
+    spec.head_dim = sizes_.head_dim;
+    spec.scale = 1 / std::sqrt(static_cast<float>(sizes_.head_dim));
+    spec.kv_dtype = DType::kBF16;
+    spec.wire_dtype = DType::kBF16;
+    request.limits.max_num_seqs = 1;
+    LAMINA_ASSIGN_OR_RETURN(const Configured answer,
+                            Ask<Configured>(MessageType::kConfigureMemory, Encode(request)));
+    LAMINA_RETURN_IF_ERROR(answer.status);
+    return answer.offers;
   }
 
-  Status Ask(uint16_t type, const google::protobuf::MessageLite& request,
-             google::protobuf::MessageLite& answer) {
-    LAMINA_RETURN_IF_ERROR(manager_->Send(type, request.SerializeAsString()));
+  template <typename Answer>
+  Result<Answer> Ask(MessageType type, std::string request) {
+    LAMINA_RETURN_IF_ERROR(manager_->Send(FrameType(type), std::move(request)));
     pollfd entry{answers_.fd(), POLLIN, 0};
     poll(&entry, 1, 60'000);
     const std::optional<ControlFrame> frame = answers_.TryPop();
-    return frame && answer.ParseFromString(frame->payload)
-               ? OkStatus()
-               : TimedOut("the memory node did not answer");
+    if (!frame) return TimedOut("the memory node did not answer");
+    return Decode<Answer>(frame->payload);
   }
 
   // Waits until the node has taken up the order: an answer to a question that was sent after it
   // says so.
   Status AwaitOrder() {
-    control::StatsRequest request;
-    request.set_epoch(1);
-    control::Stats stats;
-    return Ask(control::STATS_REQUEST, request, stats);
+    return Ask<MemoryStats>(MessageType::kStatsRequest, Encode(StatsRequest{.epoch = 1})).status();
   }
 
-  Status Connect(int device, const std::string& polling, const std::string& offers) {
+  Status Connect(int device, PollingMode polling, const std::string& offers) {
     LAMINA_ASSIGN_OR_RETURN(compute_, MakeComputeDevice(CudaGpu{device}, team_));
     RemoteAttentionOptions options;
     options.epoch = 1;
@@ -152,7 +147,7 @@ class RoundTrip {
     options.prefill_cache_tokens = 1;
     LAMINA_ASSIGN_OR_RETURN(std::shared_ptr<Ladder> ladder,
                             Ladder::Open(std::vector<std::string>{"shm"}));
-    const std::vector<MemoryPeerAddress> peers = {
+    const std::vector<MemoryNodeAddress> peers = {
         {kMemory, "m0", offers, kMemory, 0, sizes_.num_kv_heads}};
     LAMINA_ASSIGN_OR_RETURN(attention_,
                             RemoteAttention::Create(options, std::move(ladder), peers, *compute_,
@@ -169,18 +164,20 @@ class RoundTrip {
 
   // Stores `context` tokens with made-up K and V.
   Status FillContext() {
-    control::MemoryOrder order;
-    order.set_dummy_prefill(true);
-    control::PrefillChunk& chunk = *order.add_prefill();
-    chunk.set_sequence(kSequence.value);
-    for (; length_ < sizes_.context; ++length_) chunk.add_slots(static_cast<uint32_t>(length_));
+    MemoryOrder order;
+    order.dummy_prefill = true;
+    PrefillChunk& chunk = order.prefill.emplace_back();
+    chunk.sequence = kSequence;
+    for (; length_ < sizes_.context; ++length_)
+      chunk.slots.push_back(static_cast<uint32_t>(length_));
     return Order(order);
   }
 
-  Status Order(control::MemoryOrder& order) {
-    order.set_epoch(1);
-    order.set_step((++step_.value));
-    return manager_->Send(control::MEMORY_ORDER, order.SerializeAsString());
+  Status Order(MemoryOrder& order) {
+    order.epoch = 1;
+    ++step_.value;
+    order.step = step_;
+    return manager_->Send(FrameType(MessageType::kMemoryOrder), Encode(order));
   }
 
   const RoundTripCase sizes_;
@@ -204,9 +201,9 @@ Result<Measurement> MeasureRoundTrip(int device, const RoundTripCase& sizes) {
   RoundTripCase with_warm_up = sizes;
   with_warm_up.num_steps += kWarmUp;
   LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<RoundTrip> devices,
-                          RoundTrip::Create(device, with_warm_up, "device"));
+                          RoundTrip::Create(device, with_warm_up, PollingMode::kDevice));
   LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<RoundTrip> hosts,
-                          RoundTrip::Create(device, with_warm_up, "host"));
+                          RoundTrip::Create(device, with_warm_up, PollingMode::kHost));
   std::vector<double> device_us, host_us;
   for (int step = 0; step < with_warm_up.num_steps; ++step) {
     LAMINA_ASSIGN_OR_RETURN(const double by_devices, devices->Step());

@@ -105,7 +105,7 @@ Status MeasureCudaSlice(int device, const std::string& model_dir, const std::vec
                           cuda::StagedStream::Create(device));
   WeightOptions options;
   options.model_dir = model_dir;
-  options.load_format = "dummy";
+  options.load_format = LoadFormat::kDummy;
   LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<CudaWeights> weights,
                           CudaWeights::Load(PartOf(model->sliced, model->share, {k, k + 1}),
                                             model->config, options, *staged));

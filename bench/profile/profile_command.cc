@@ -104,7 +104,7 @@ Status Profile(ProfileOptions options) {
   WorkerTeam team(options.threads);
   WeightOptions weights;
   weights.model_dir = options.model;
-  weights.load_format = LoadFormatName(options.load_format);
+  weights.load_format = options.load_format;
   LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedModel> model,
                           LoadedModel::Load(weights, team));
   const ModelConfig& config = model->config;

@@ -469,9 +469,9 @@ std::vector<std::pair<NodeId, double>> VirtualNodes::MeasureSpeeds() {
   double fastest = 0;
   for (Memory& memory : memory_) {
     if (memory.lost) continue;
-    memory.stats.set_attention_messages(memory.messages);
-    memory.stats.set_attention_us(static_cast<int64_t>(memory.attention_us));
-    memory.stats.set_attended_tokens(memory.tokens);
+    memory.stats.attention_messages = memory.messages;
+    memory.stats.attention_us = static_cast<int64_t>(memory.attention_us);
+    memory.stats.attended_tokens = memory.tokens;
     any_new |= memory.speed.Update(memory.stats);
     if (!memory.speed.value()) return {};
     // A group is as slow as its slowest memory node.

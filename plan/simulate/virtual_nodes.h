@@ -145,7 +145,7 @@ class VirtualNodes {
     double slow = 1;
     bool lost = false;
     double busy_s = 0;
-    control::Stats stats;
+    MemoryStats stats;
     AttentionSpeed speed;
     double attention_us = 0;
     int64_t messages = 0, tokens = 0;

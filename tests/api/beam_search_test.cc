@@ -8,7 +8,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-using Offered = std::vector<std::vector<TokenLogprobInfo>>;
+using Offered = std::vector<std::vector<TokenLogprob>>;
 constexpr TokenId kEnd = 9;
 
 std::vector<std::vector<TokenId>> Tokens(const std::vector<BeamSearch::Answer>& answers) {

@@ -71,19 +71,19 @@ TEST_F(HttpApi, SamplingReachesTheEngine) {
   EXPECT_EQ(request.max_new_tokens, 5);
   EXPECT_TRUE(request.ignore_eos);
   EXPECT_THAT(request.stop_tokens, ElementsAre(7));
-  EXPECT_FLOAT_EQ(request.sampling.temperature(), 0.25f);
-  EXPECT_EQ(request.sampling.top_k(), 0);
-  EXPECT_EQ(request.sampling.seed(), 42u);
-  EXPECT_EQ(request.sampling.min_tokens(), 2);
-  EXPECT_EQ(request.sampling.num_logprobs(), -1);
-  EXPECT_EQ(request.sampling.logit_bias(0).token(), 3);
+  EXPECT_FLOAT_EQ(request.sampling.temperature, 0.25f);
+  EXPECT_EQ(request.sampling.top_k, 0);
+  EXPECT_EQ(request.sampling.seed, 42u);
+  EXPECT_EQ(request.sampling.min_tokens, 2);
+  EXPECT_EQ(request.sampling.num_logprobs, -1);
+  EXPECT_EQ(request.sampling.logit_bias.at(0).first, 3);
 }
 
 TEST_F(HttpApi, RequestsWithoutASeedGetDifferentOnes) {
   StartServer();
   Post("/v1/completions", {{"prompt", "x"}});
   Post("/v1/completions", {{"prompt", "x"}});
-  EXPECT_NE(engine_->requests().at(0).sampling.seed(), engine_->requests().at(1).sampling.seed());
+  EXPECT_NE(engine_->requests().at(0).sampling.seed, engine_->requests().at(1).sampling.seed);
 }
 
 TEST_F(HttpApi, EachPromptOfARequestHasAnIndexOfItsOwnForItsSeeds) {
@@ -93,7 +93,7 @@ TEST_F(HttpApi, EachPromptOfARequestHasAnIndexOfItsOwnForItsSeeds) {
   ASSERT_EQ(requests.size(), 3u);
   for (size_t i = 0; i < requests.size(); ++i) {
     EXPECT_EQ(requests[i].prompt_index, i);
-    EXPECT_EQ(requests[i].sampling.seed(), 42u);
+    EXPECT_EQ(requests[i].sampling.seed, 42u);
   }
 }
 

@@ -70,12 +70,12 @@ TEST(ParseCompletion, Defaults) {
   EXPECT_FALSE(options.max_tokens);
   EXPECT_FALSE(options.stream);
   EXPECT_FALSE(options.has_seed);
-  EXPECT_FLOAT_EQ(options.sampling.temperature(), 1);
-  EXPECT_FLOAT_EQ(options.sampling.top_p(), 1);
-  EXPECT_EQ(options.sampling.top_k(), 0);
-  EXPECT_FLOAT_EQ(options.sampling.min_p(), 0);
-  EXPECT_FLOAT_EQ(options.sampling.repetition_penalty(), 1);
-  EXPECT_EQ(options.sampling.num_logprobs(), -1);
+  EXPECT_FLOAT_EQ(options.sampling.temperature, 1);
+  EXPECT_FLOAT_EQ(options.sampling.top_p, 1);
+  EXPECT_EQ(options.sampling.top_k, 0);
+  EXPECT_FLOAT_EQ(options.sampling.min_p, 0);
+  EXPECT_FLOAT_EQ(options.sampling.repetition_penalty, 1);
+  EXPECT_EQ(options.sampling.num_logprobs, -1);
   EXPECT_TRUE(options.skip_special_tokens);
 }
 
@@ -83,12 +83,11 @@ TEST(ParseCompletion, TheModelsDefaultsReplaceTheApis) {
   RequestRules rules = kRules;
   rules.defaults.temperature = 0.6f;
   rules.defaults.top_k = 50;
-  EXPECT_FLOAT_EQ(Completion({{"prompt", "x"}}, rules).request.options.sampling.temperature(),
-                  0.6f);
-  EXPECT_EQ(Completion({{"prompt", "x"}}, rules).request.options.sampling.top_k(), 50);
-  EXPECT_FLOAT_EQ(Completion({{"prompt", "x"}, {"temperature", 0}}, rules)
-                      .request.options.sampling.temperature(),
-                  0);
+  EXPECT_FLOAT_EQ(Completion({{"prompt", "x"}}, rules).request.options.sampling.temperature, 0.6f);
+  EXPECT_EQ(Completion({{"prompt", "x"}}, rules).request.options.sampling.top_k, 50);
+  EXPECT_FLOAT_EQ(
+      Completion({{"prompt", "x"}, {"temperature", 0}}, rules).request.options.sampling.temperature,
+      0);
 }
 
 TEST(ParseCompletion, EveryFieldIsRead) {
@@ -108,17 +107,17 @@ TEST(ParseCompletion, EveryFieldIsRead) {
   EXPECT_EQ(options.min_tokens, 3);
   EXPECT_THAT(options.stop, ElementsAre("a", "b"));
   EXPECT_THAT(options.stop_token_ids, ElementsAre(5, 6));
-  EXPECT_EQ(options.sampling.seed(), UINT64_MAX);
-  EXPECT_FLOAT_EQ(options.sampling.top_p(), 0.9f);
-  EXPECT_EQ(options.sampling.top_k(), 40);
-  EXPECT_FLOAT_EQ(options.sampling.min_p(), 0.1f);
-  EXPECT_FLOAT_EQ(options.sampling.frequency_penalty(), 0.2f);
-  EXPECT_FLOAT_EQ(options.sampling.presence_penalty(), -0.3f);
-  EXPECT_FLOAT_EQ(options.sampling.repetition_penalty(), 1.1f);
-  EXPECT_EQ(options.sampling.num_logprobs(), 4);
-  ASSERT_EQ(options.sampling.logit_bias_size(), 2);
-  EXPECT_EQ(options.sampling.logit_bias(1).token(), 8);
-  EXPECT_FLOAT_EQ(options.sampling.logit_bias(1).bias(), 2.5f);
+  EXPECT_EQ(options.sampling.seed, UINT64_MAX);
+  EXPECT_FLOAT_EQ(options.sampling.top_p, 0.9f);
+  EXPECT_EQ(options.sampling.top_k, 40);
+  EXPECT_FLOAT_EQ(options.sampling.min_p, 0.1f);
+  EXPECT_FLOAT_EQ(options.sampling.frequency_penalty, 0.2f);
+  EXPECT_FLOAT_EQ(options.sampling.presence_penalty, -0.3f);
+  EXPECT_FLOAT_EQ(options.sampling.repetition_penalty, 1.1f);
+  EXPECT_EQ(options.sampling.num_logprobs, 4);
+  ASSERT_EQ(options.sampling.logit_bias.size(), 2u);
+  EXPECT_EQ(options.sampling.logit_bias[1].first, 8);
+  EXPECT_FLOAT_EQ(options.sampling.logit_bias[1].second, 2.5f);
   EXPECT_TRUE(parsed.unknown.empty());
 }
 
@@ -338,17 +337,17 @@ TEST(ParseChat, Messages) {
   EXPECT_FALSE(input.add_generation_prompt);
   EXPECT_EQ(input.variables, (json{{"k", 1}}));
   EXPECT_EQ(parsed.request.options.max_tokens, 9);
-  EXPECT_EQ(parsed.request.options.sampling.num_logprobs(), 2);
+  EXPECT_EQ(parsed.request.options.sampling.num_logprobs, 2);
 }
 
 TEST(ParseChat, LogprobsWithoutTop) {
   EXPECT_EQ(
       Chat(json::parse(R"({"messages": [{"role": "user", "content": "x"}], "logprobs": true})"))
-          .request.options.sampling.num_logprobs(),
+          .request.options.sampling.num_logprobs,
       0);
   EXPECT_EQ(
       Chat(json::parse(R"({"messages": [{"role": "user", "content": "x"}], "logprobs": false})"))
-          .request.options.sampling.num_logprobs(),
+          .request.options.sampling.num_logprobs,
       -1);
 }
 

@@ -26,7 +26,7 @@ using ::testing::HasSubstr;
 std::unique_ptr<LoadedModel> DummyModel(const std::string& dir, WorkerTeam& team) {
   WeightOptions options;
   options.model_dir = dir;
-  options.load_format = "dummy";
+  options.load_format = LoadFormat::kDummy;
   Result<std::unique_ptr<LoadedModel>> model = LoadedModel::Load(options, team);
   EXPECT_TRUE(model.ok()) << model.status();
   return std::move(*model);

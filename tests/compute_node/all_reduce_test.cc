@@ -39,7 +39,7 @@ class AllReduceTest : public testing::Test {
   // `of_rank_1`: what happens to what rank 1 sends.
   void Join(const FaultPlan& of_rank_1 = {}, DType wire_dtype = DType::kF32,
             Clock::duration patience = seconds(5)) {
-    std::vector<ContextPeerAddress> nodes;
+    std::vector<ComputeNodeAddress> nodes;
     std::vector<std::shared_ptr<Ladder>> ladders;
     for (int i = 0; i < kRanks; ++i) {
       std::vector<std::unique_ptr<Fabric>> fabrics;
@@ -58,7 +58,7 @@ class AllReduceTest : public testing::Test {
         ContextExchangeOptions options;
         options.epoch = 7;
         options.session_token = std::string(kSessionTokenBytes, 't');
-        options.payload_checksum = "on";
+        options.payload_checksum = Switch::kOn;
         options.self = NodeId{static_cast<uint32_t>(11 + i)};
         options.num_batches = kBatches;
         options.payload_bytes = 100;
@@ -111,7 +111,7 @@ class AllReduceTest : public testing::Test {
   void ExpectSum(int rank, int batch, size_t sum) {
     ASSERT_TRUE(Await(rank, batch));
     Rank& of = ranks_[static_cast<size_t>(rank)];
-    std::vector<control::StepResult> told;
+    std::vector<StepResult> told;
     ASSERT_TRUE(of.sums->Finish(batch, of.slices[static_cast<size_t>(batch)], told));
     EXPECT_TRUE(told.empty());
     for (size_t i = 0; i < kRows * width_; ++i) {
@@ -178,7 +178,7 @@ TEST_F(AllReduceTest, OwnPartsAreRoundedAsTheOthersGetThem) {
   for (int rank = 0; rank < kRanks; ++rank) {
     ASSERT_TRUE(Await(rank, 0));
     Rank& of = ranks_[static_cast<size_t>(rank)];
-    std::vector<control::StepResult> told;
+    std::vector<StepResult> told;
     ASSERT_TRUE(of.sums->Finish(0, of.slices[0], told));
     EXPECT_EQ(of.slices[0].value(ops_[0].output)[0], 1.0f + 2.0f + 3.0f) << "rank " << rank;
   }
@@ -194,18 +194,18 @@ TEST_F(AllReduceTest, TheLastSumIsRank0sAndBringsWhatTheOthersKnow) {
     EXPECT_FALSE(of.sums->EndsHere(ops_[last - 1]));
     for (size_t i = 0; i < kRows * width_; ++i)
       of.slices[0].value(ops_[last].inputs[0])[i] = PartOf(rank, 0, last, i);
-    control::StepResult so_far;
-    so_far.set_bytes_to_memory(rank);
+    StepResult so_far;
+    so_far.bytes_to_memory = rank;
     EXPECT_TRUE(of.sums->HandOver(0, StepId{3}, ops_[last], kRows, of.slices[0], so_far));
     EXPECT_FALSE(of.sums->under_way(0));
   }
   Start(0, 0, last);
   ASSERT_TRUE(Await(0, 0));
-  std::vector<control::StepResult> told;
+  std::vector<StepResult> told;
   ASSERT_TRUE(ranks_[0].sums->Finish(0, ranks_[0].slices[0], told));
   ASSERT_EQ(told.size(), 2u);
-  EXPECT_EQ(told[0].bytes_to_memory(), 1);
-  EXPECT_EQ(told[1].bytes_to_memory(), 2);
+  EXPECT_EQ(told[0].bytes_to_memory, 1);
+  EXPECT_EQ(told[1].bytes_to_memory, 2);
   EXPECT_EQ(ranks_[0].slices[0].value(ops_[last].output)[0],
             (PartOf(0, 0, last, 0) + PartOf(1, 0, last, 0)) + PartOf(2, 0, last, 0));
   for (int rank = 1; rank < kRanks; ++rank) {
@@ -248,7 +248,7 @@ TEST_F(AllReduceTest, APartOfAnotherStepOrSumIsAnError) {
     Start(1, 0, sum, step);
     Start(2, 0, 0, 3);
     ASSERT_TRUE(Await(0, 0));
-    std::vector<control::StepResult> told;
+    std::vector<StepResult> told;
     EXPECT_FALSE(ranks_[0].sums->Finish(0, ranks_[0].slices[0], told));
     EXPECT_THAT(ranks_[0].exchange->lost()->message, HasSubstr("c1: sent a partial sum of step"));
   }
@@ -260,7 +260,7 @@ TEST_F(AllReduceTest, CorruptPartsAreAnError) {
   Join(plan);
   for (int rank = 0; rank < kRanks; ++rank) Start(rank, 0, 0);
   ASSERT_TRUE(Await(0, 0));
-  std::vector<control::StepResult> told;
+  std::vector<StepResult> told;
   EXPECT_FALSE(ranks_[0].sums->Finish(0, ranks_[0].slices[0], told));
   EXPECT_THAT(ranks_[0].exchange->lost()->message, HasSubstr("c1"));
 }

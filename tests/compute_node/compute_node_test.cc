@@ -16,7 +16,7 @@
 #include "tests/support/temporary_folder.h"
 #include "transport/control_channel.h"
 #include "transport/tcp_socket.h"
-#include "wire/control.pb.h"
+#include "wire/codec.h"
 
 namespace lamina {
 namespace {
@@ -71,17 +71,17 @@ class ComputeNodeTest : public testing::Test {
   }
 
   // With made-up weights.
-  static control::ConfigureCompute TinyStories() {
-    control::ConfigureCompute request;
-    request.set_model(SourcePath("/models/tiny-stories"));
-    request.set_load_format("dummy");
-    control::AttentionSpec& spec = *request.mutable_attention();
-    spec.set_num_layers(4);
-    spec.set_num_heads(8);
-    spec.set_num_kv_heads(4);
-    spec.set_head_dim(32);
-    spec.set_scale(1.0f / std::sqrt(32.0f));
-    request.mutable_limits()->set_max_model_len(100);
+  static ConfigureCompute TinyStories() {
+    ConfigureCompute request;
+    request.model = SourcePath("/models/tiny-stories");
+    request.load_format = LoadFormat::kDummy;
+    AttentionSpec& spec = request.attention;
+    spec.num_layers = 4;
+    spec.num_heads = 8;
+    spec.num_kv_heads = 4;
+    spec.head_dim = 32;
+    spec.scale = 1.0f / std::sqrt(32.0f);
+    request.limits.max_model_len = 100;
     return request;
   }
 
@@ -92,13 +92,12 @@ class ComputeNodeTest : public testing::Test {
     return inbox.TryPop();
   }
 
-  static control::Configured Configure(Client& client, const std::string& request) {
-    control::Configured answer;
-    EXPECT_TRUE(client.connection->Send(control::CONFIGURE_COMPUTE, request).ok());
+  static Configured Configure(Client& client, const std::string& request) {
+    EXPECT_TRUE(client.connection->Send(FrameType(MessageType::kConfigureCompute), request).ok());
     const std::optional<ControlFrame> frame = Next(client.frames);
-    EXPECT_TRUE(frame && frame->type == control::CONFIGURED &&
-                answer.ParseFromString(frame->payload));
-    return answer;
+    if (!frame || frame->type != FrameType(MessageType::kConfigured))
+      throw std::runtime_error("it did not answer");
+    return Decode<Configured>(frame->payload).value();
   }
 
   const TemporaryFolder folder_;
@@ -108,13 +107,13 @@ class ComputeNodeTest : public testing::Test {
 
 TEST_F(ComputeNodeTest, WhoWaitsForWeightsStaysWhoeverComesAndAStopWaitsForNone) {
   WriteFile(folder_ / "config.json", kLargeModel);
-  control::ConfigureCompute request;
-  request.set_model(folder_.path());
-  request.set_load_format("dummy");
-  request.set_prepare_only(true);
+  ConfigureCompute request;
+  request.model = folder_.path();
+  request.load_format = LoadFormat::kDummy;
+  request.prepare_only = true;
   const auto manager = Connect("manager");
   ASSERT_TRUE(
-      manager->connection->Send(control::CONFIGURE_COMPUTE, request.SerializeAsString()).ok());
+      manager->connection->Send(FrameType(MessageType::kConfigureCompute), Encode(request)).ok());
   ASSERT_TRUE(Next(manager->frames));  // they load
   std::vector<std::unique_ptr<Client>> others;
   for (int i = 0; i < kMoreThanMayStay; ++i) others.push_back(Connect("somebody"));
@@ -123,7 +122,8 @@ TEST_F(ComputeNodeTest, WhoWaitsForWeightsStaysWhoeverComesAndAStopWaitsForNone)
   }
   const std::optional<ControlFrame> more = Next(manager->frames);
   ASSERT_TRUE(more);
-  EXPECT_EQ(more->type, control::LOAD_PROGRESS) << "the manager is told how they load";
+  EXPECT_EQ(more->type, FrameType(MessageType::kWeightsProgress))
+      << "the manager is told how they load";
   EXPECT_FALSE(manager->lost.TryPop());
 
   const TimePoint start = Clock::now();
@@ -136,21 +136,21 @@ TEST_F(ComputeNodeTest, AStopWaitsForNoMemoryNodeThatDoesNotAnswer) {
   // It takes connections and says nothing.
   boost::asio::io_context context;
   Tcp::acceptor silent = *ListenTcp(context, "127.0.0.1:0");
-  control::ConfigureCompute request = TinyStories();
-  request.mutable_limits()->set_max_num_seqs(1);
-  request.mutable_limits()->set_max_num_batched_tokens(8);
-  request.mutable_limits()->set_peer_timeout_ms(60'000);
-  request.set_session_token(std::string(16, 't'));
-  request.add_fabrics("tcp");
-  control::MemoryPeer& memory = *request.add_memory_nodes();
-  memory.set_node_id(1);
-  memory.set_group_id(1);
-  memory.set_node_name("silent");
-  memory.set_num_kv_heads(4);
-  memory.set_offers("tcp=" + BoundAddress(silent, "127.0.0.1:0"));
+  ConfigureCompute request = TinyStories();
+  request.limits.max_num_seqs = 1;
+  request.limits.max_num_batched_tokens = 8;
+  request.limits.peer_timeout = milliseconds(60'000);
+  request.session_token = std::string(16, 't');
+  request.fabrics.push_back(TransportKind::kTcp);
+  MemoryNodeAddress& memory = request.memory_nodes.emplace_back();
+  memory.node = NodeId{1};
+  memory.group = NodeId{1};
+  memory.name = "silent";
+  memory.num_kv_heads = 4;
+  memory.offers = "tcp=" + BoundAddress(silent, "127.0.0.1:0");
   const auto manager = Connect("manager");
   ASSERT_TRUE(
-      manager->connection->Send(control::CONFIGURE_COMPUTE, request.SerializeAsString()).ok());
+      manager->connection->Send(FrameType(MessageType::kConfigureCompute), Encode(request)).ok());
   pollfd entry{silent.native_handle(), POLLIN, 0};
   ASSERT_EQ(poll(&entry, 1, Deadline::After(kPatience).RemainingMs()), 1) << "it connects";
 
@@ -161,13 +161,14 @@ TEST_F(ComputeNodeTest, AStopWaitsForNoMemoryNodeThatDoesNotAnswer) {
 }
 
 TEST_F(ComputeNodeTest, WhatCannotBeParsedOrDoneMakesNobodyServed) {
-  control::ConfigureCompute request;
-  request.set_model("/nowhere");
-  for (const std::string& refused : {std::string("\xff"), request.SerializeAsString()}) {
+  ConfigureCompute request;
+  request.model = "/nowhere";
+  for (const std::string& refused : {std::string("\xff"), Encode(request)}) {
     const auto client = Connect("somebody");
-    EXPECT_NE(Configure(*client, refused).status(), 0u);
+    EXPECT_FALSE(Configure(*client, refused).status.ok());
     ASSERT_TRUE(
-        client->connection->Send(control::CONFIGURE_COMPUTE, std::string(size_t{2} << 20, 'x'))
+        client->connection
+            ->Send(FrameType(MessageType::kConfigureCompute), std::string(size_t{2} << 20, 'x'))
             .ok());
     EXPECT_TRUE(Next(client->lost)) << "frames of this size are for who is served";
   }
@@ -176,24 +177,24 @@ TEST_F(ComputeNodeTest, WhatCannotBeParsedOrDoneMakesNobodyServed) {
 TEST_F(ComputeNodeTest, LimitsThatTakeAllMemoryAreRefusedBeforeAnythingIsMade) {
   constexpr int kMost = std::numeric_limits<int32_t>::max();
   for (const int num_seqs : {1, kMost}) {
-    control::ConfigureCompute request = TinyStories();
-    request.set_local_kv_tokens(100);
-    request.mutable_limits()->set_max_num_seqs(num_seqs);
-    request.mutable_limits()->set_max_num_batched_tokens(kMost);
-    EXPECT_THAT(Configure(*Connect("somebody"), request.SerializeAsString()).message(),
+    ConfigureCompute request = TinyStories();
+    request.local_kv_tokens = 100;
+    request.limits.max_num_seqs = num_seqs;
+    request.limits.max_num_batched_tokens = kMost;
+    EXPECT_THAT(Configure(*Connect("somebody"), Encode(request)).status.message(),
                 HasSubstr("2147483647 tokens in a step"));
   }
 }
 
 TEST_F(ComputeNodeTest, ARefusalQuotesALongRequestBriefly) {
-  control::ConfigureCompute request;
+  ConfigureCompute request;
   const std::string long_text(size_t{900} << 10, '\n');
   for (const bool prepare_only : {false, true}) {
-    request.set_model("/" + long_text);
-    request.set_prepare_only(prepare_only);
-    const control::Configured answer = Configure(*Connect("somebody"), request.SerializeAsString());
-    EXPECT_THAT(answer.message(), HasSubstr("compute node compute: "));
-    EXPECT_LT(answer.message().size(), 1100u);
+    request.model = "/" + long_text;
+    request.prepare_only = prepare_only;
+    const Configured answer = Configure(*Connect("somebody"), Encode(request));
+    EXPECT_THAT(answer.status.message(), HasSubstr("compute node compute: "));
+    EXPECT_LT(answer.status.message().size(), 1100u);
   }
 }
 

@@ -27,7 +27,7 @@ ContextExchangeOptions Options(uint32_t self) {
   ContextExchangeOptions options;
   options.epoch = kEpoch;
   options.session_token = kToken;
-  options.payload_checksum = "on";
+  options.payload_checksum = Switch::kOn;
   options.self = NodeId{self};
   options.num_batches = 3;
   options.payload_bytes = kPayload;
@@ -48,7 +48,7 @@ using Joined = std::vector<Result<std::unique_ptr<ContextExchange>>>;
 // Nodes 11, 12, ... with these options join each other.
 Joined Join(const std::vector<ContextExchangeOptions>& options,
             Deadline deadline = Deadline::After(seconds(10)), const FaultPlan& plan = {}) {
-  std::vector<ContextPeerAddress> nodes;
+  std::vector<ComputeNodeAddress> nodes;
   std::vector<std::shared_ptr<Ladder>> ladders;
   for (size_t i = 0; i < options.size(); ++i) {
     ladders.push_back(Listening(plan));
@@ -239,23 +239,24 @@ TEST(StepContext, ValuesPrefillOutputsAndStateArrive) {
         there.value(id)[i] = -1;
       }
     }
-    control::StepState state;
-    state.mutable_so_far()->set_step(9);
-    state.add_asked(4);
+    StepState state;
+    state.so_far.emplace().step = StepId{9};
+    state.asked.push_back({NodeId{4}, 17});
     for (uint64_t i = 0; i < kRows; ++i) {
-      control::FailedSequence& failed = *state.mutable_so_far()->add_failed();
-      failed.set_sequence(i);
-      failed.set_message(std::string(5000, 'x'));
+      state.so_far->failed.push_back({SequenceId{i}, TimedOut(std::string(5000, 'x'))});
     }
     const size_t bytes =
         WriteContext({sliced}, device, k, here, kRows, kFirstPrefill, state, payload);
     ASSERT_LE(bytes, payload.size());
-    const Result<control::StepState> read = ReadContext(
-        {sliced}, device, k, there, kRows, kFirstPrefill, std::span(payload).first(bytes));
+    const Result<StepState> read = ReadContext({sliced}, device, k, there, kRows, kFirstPrefill,
+                                               std::span(payload).first(bytes));
     ASSERT_TRUE(read.ok()) << read.status();
-    EXPECT_EQ(read->so_far().step(), 9u);
-    EXPECT_EQ(read->so_far().failed_size(), static_cast<int>(kRows)) << "their texts are cut";
-    EXPECT_EQ(read->asked(0), 4u);
+    ASSERT_TRUE(read->so_far);
+    EXPECT_EQ(read->so_far->step, StepId{9});
+    ASSERT_EQ(read->so_far->failed.size(), kRows) << "their texts are cut";
+    EXPECT_EQ(read->so_far->failed[4].why.code(), StatusCode::kTimeout);
+    EXPECT_EQ(read->asked.at(0).node, NodeId{4});
+    EXPECT_EQ(read->asked.at(0).posted_ns, 17);
     for (const ValueId id : slice.context_in) {
       for (size_t i = 0; i < kRows * width(id); ++i)
         ASSERT_EQ(there.value(id)[i], here.value(id)[i]);

@@ -392,7 +392,7 @@ TEST_F(CudaDeviceTest, WhatDoesNotFitIsRefusedWithBothSizes) {
 TEST_F(CudaDeviceTest, AModelThatDoesNotFitIsRefusedBeforeItIsRead) {
   WeightOptions weights;
   weights.model_dir = SourcePath("/configs/models/llama-65b");
-  weights.load_format = "dummy";
+  weights.load_format = LoadFormat::kDummy;
   if (!LoadedModel::Describe(weights.model_dir).ok()) GTEST_SKIP() << "no such model description";
   const Status status = device_->Load(weights).status();
   EXPECT_EQ(status.code(), StatusCode::kOutOfSpace);

@@ -122,7 +122,7 @@ class RemoteAttentionTest : public testing::Test {
   static RemoteAttentionOptions Options(Clock::duration peer_timeout = seconds(10)) {
     RemoteAttentionOptions options;
     options.epoch = kEpoch;
-    options.payload_checksum = "on";
+    options.payload_checksum = Switch::kOn;
     options.attention = {.num_heads = 2, .num_kv_heads = 1, .head_dim = 8, .scale = 0.3f};
     options.wire = kWire;
     options.num_layers = 2;
@@ -135,7 +135,7 @@ class RemoteAttentionTest : public testing::Test {
     return *Ladder::Open(std::vector<std::string>{"loopback"});
   }
 
-  void Connect(const std::vector<MemoryPeerAddress>& peers,
+  void Connect(const std::vector<MemoryNodeAddress>& peers,
                Clock::duration peer_timeout = seconds(10)) {
     auto attention = RemoteAttention::Create(Options(peer_timeout), Loopback(), peers, device_,
                                              Deadline::After(seconds(10)));

@@ -14,18 +14,17 @@ void Work() {
 }
 
 std::vector<StepRecord> RecordsOf(StepTrace& trace) {
-  control::Trace answer;
+  TraceAnswer answer;
   trace.TellRecords(1000, answer);
-  return DecodeRecords(answer.records()).value_or(std::vector<StepRecord>{});
+  return DecodeRecords(answer.records).value_or(std::vector<StepRecord>{});
 }
 
 StepTimes TimesOf(StepTrace& trace, NodeId node) {
-  control::StepResult result;
+  StepResult result;
   trace.TellTimes(result);
   StepTimes times;
-  for (const control::NodeTimes& told : result.times()) {
-    for (int i = 0; i < told.ns_size() && told.node_id() == node.value; ++i)
-      times.Add(static_cast<StepWork>(i), told.ns(i));
+  for (const NodeTimes& told : result.times) {
+    if (told.node == node) times.Add(told.times);
   }
   return times;
 }
@@ -130,12 +129,12 @@ TEST(StepTrace, TheRingKeepsTheNewestAndCountsTheRest) {
   for (uint64_t i = 0; i < 13; ++i) full.EndStep({StepId{i}, 0, 0, 0}, NowNs());
   std::vector<uint64_t> steps;
   for (const bool more : {true, true, false}) {
-    control::Trace answer;
+    TraceAnswer answer;
     full.TellRecords(3, answer);
-    EXPECT_EQ(answer.more(), more);
-    EXPECT_EQ(answer.num_lost(), steps.empty() ? 5u : 0u);
-    EXPECT_EQ(answer.clock(), ClockId());
-    const auto records = DecodeRecords(answer.records());
+    EXPECT_EQ(answer.more, more);
+    EXPECT_EQ(answer.num_lost, steps.empty() ? 5u : 0u);
+    EXPECT_EQ(answer.clock, ClockId());
+    const auto records = DecodeRecords(answer.records);
     ASSERT_TRUE(records);
     for (const StepRecord& record : *records) steps.push_back(record.step);
   }
@@ -148,11 +147,11 @@ TEST(StepTrace, TellsHowWellItKnowsTheClocks) {
   const int64_t now = NowNs();
   trace.Answered(kMemory, kWork, now - 100, {ClockId(), now - 80, now - 70, now - 10, 0});
   trace.Answered(NodeId{8}, kWork, now - 100'000, {99, 80'000, 90'000, 100'000, 0});
-  control::Trace answer;
+  TraceAnswer answer;
   trace.TellRecords(0, answer);
-  ASSERT_EQ(answer.peers_size(), 2);
-  EXPECT_EQ(answer.peers(0).error_ns(), 0);
-  EXPECT_GE(answer.peers(1).error_ns(), 40'000);
+  ASSERT_EQ(answer.peers.size(), 2u);
+  EXPECT_EQ(answer.peers[0].error_ns, 0);
+  EXPECT_GE(answer.peers[1].error_ns, 40'000);
 }
 
 }  // namespace

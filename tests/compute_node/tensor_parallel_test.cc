@@ -117,7 +117,7 @@ TEST(TensorParallelSlices, DummyWeightsOfRanksArePartsOfTheSameTensors) {
   const TinyCheckpoint checkpoint(Shape(false));
   WeightOptions options;
   options.model_dir = checkpoint.dir();
-  options.load_format = "dummy";
+  options.load_format = LoadFormat::kDummy;
   ExpectRanksAreTheWhole(options);
 }
 

@@ -64,24 +64,12 @@ TEST(WeightsTest, AHeadThatIsNotThereMayBeTied) {
               AllOf(HasSubstr("lm_head.weight"), HasSubstr("\"tie_word_embeddings\": true")));
 }
 
-TEST(WeightsTest, AnUnknownLoadFormatIsNamedWithThoseThatAreKnown) {
-  const TinyCheckpoint checkpoint({});
-  const ModelConfig config = *ModelConfig::Load(checkpoint.dir());
-  WeightOptions options;
-  options.model_dir = checkpoint.dir();
-  options.load_format = "gguf";
-  WorkerTeam team(1);
-  const Status status = Weights::Load(*TraceModel(config), config, options, team).status();
-  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(status.message(), "load format 'gguf'; known: auto, safetensors, dummy");
-}
-
 // Nodes that share a model may be built by different compilers.
 TEST(WeightsTest, DummyWeightsAreTheSameEverywhere) {
   const TinyCheckpoint checkpoint({.dtype = "F32"});
   const ModelConfig config = *ModelConfig::Load(checkpoint.dir());
   WeightOptions options;
-  options.load_format = "dummy";
+  options.load_format = LoadFormat::kDummy;
   options.dummy_seed = 7;
   WorkerTeam team(1);
   const auto weights = Weights::Load(*TraceModel(config), config, options, team);

@@ -98,8 +98,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   Require(fabric.ok());
   auto owned = std::make_unique<ForeignEndpoint>(WindowBytes(incoming), WindowBytes(outgoing));
   ForeignEndpoint& endpoint = *owned;
-  auto created = lamina::Lanes::Create(**fabric, std::move(owned), outgoing, incoming,
-                                       {.payload_checksum = data.ConsumeBool() ? "on" : "off"});
+  auto created = lamina::Lanes::Create(
+      **fabric, std::move(owned), outgoing, incoming,
+      {.payload_checksum = data.ConsumeBool() ? lamina::Switch::kOn : lamina::Switch::kOff});
   Require(created.ok());
   lamina::Lanes& lanes = **created;
 

@@ -7,11 +7,11 @@
 namespace lamina {
 namespace {
 
-control::Stats Counters(int64_t messages, int64_t us, int64_t tokens) {
-  control::Stats stats;
-  stats.set_attention_messages(messages);
-  stats.set_attention_us(us);
-  stats.set_attended_tokens(tokens);
+MemoryStats Counters(int64_t messages, int64_t us, int64_t tokens) {
+  MemoryStats stats;
+  stats.attention_messages = messages;
+  stats.attention_us = us;
+  stats.attended_tokens = tokens;
   return stats;
 }
 

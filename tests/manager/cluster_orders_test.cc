@@ -8,6 +8,7 @@
 
 #include "manager/cluster_executor.h"
 #include "tests/support/serving.h"
+#include "wire/codec.h"
 
 namespace lamina::testing {
 namespace {
@@ -43,42 +44,43 @@ class PlayedNode {
 
   std::atomic<int> num_stats_requests{0};
   std::atomic<int> num_rows{-1};  // of the last order
-  control::StepResult result;     // of every step
+  StepResult result;              // of every step
   std::atomic<int> silent_to{0};  // messages of that type; 0: to none
 
  private:
   void Take(const ControlFrame& frame) {
     if (frame.type == silent_to) return;
-    switch (frame.type) {
-      case control::CONFIGURE_MEMORY:
-      case control::CONFIGURE_COMPUTE:
-      case control::CONNECT_COMPUTE: {
-        control::ConfigureMemory request;  // the epoch is the first field of each
-        if (request.ParseFromString(frame.payload)) result.set_epoch(request.epoch());
-        control::Configured configured;
-        configured.set_capacity_tokens(1 << 20);
-        Send(control::CONFIGURED, configured);
+    switch (static_cast<MessageType>(frame.type)) {
+      case MessageType::kConfigureMemory: return Begin<ConfigureMemory>(frame);
+      case MessageType::kConfigureCompute: return Begin<ConfigureCompute>(frame);
+      case MessageType::kConnectCompute: return Begin<ConnectCompute>(frame);
+      case MessageType::kComputeOrder: {
+        const Result<ComputeOrder> order = Decode<ComputeOrder>(frame.payload);
+        ASSERT_TRUE(order.ok()) << order.status();
+        num_rows = static_cast<int>(order->work.size());
+        result.epoch = order->epoch;
+        result.step = order->step;
+        Send(MessageType::kStepResult, Encode(result));
         return;
       }
-      case control::COMPUTE_ORDER: {
-        control::ComputeOrder order;
-        ASSERT_TRUE(order.ParseFromString(frame.payload));
-        num_rows = order.work_size();
-        result.set_epoch(order.epoch());
-        result.set_step(order.step());
-        Send(control::STEP_RESULT, result);
-        return;
-      }
-      case control::STATS_REQUEST: ++num_stats_requests; return;
+      case MessageType::kStatsRequest: ++num_stats_requests; return;
       default: return;
     }
   }
 
-  void Send(control::MessageType type, const google::protobuf::MessageLite& message) {
+  template <typename Request>
+  void Begin(const ControlFrame& frame) {
+    const Result<Request> request = Decode<Request>(frame.payload);
+    ASSERT_TRUE(request.ok()) << request.status();
+    result.epoch = request->epoch;
+    Send(MessageType::kConfigured, Encode(Configured{.capacity_tokens = 1 << 20}));
+  }
+
+  void Send(MessageType type, std::string message) {
     AwaitTrue([this] { return std::lock_guard(mutex_), connection_ != nullptr; },
               Deadline::After(seconds(10)));
     std::lock_guard lock(mutex_);
-    EXPECT_TRUE(connection_->Send(static_cast<uint16_t>(type), message.SerializeAsString()).ok());
+    EXPECT_TRUE(connection_->Send(FrameType(type), std::move(message)).ok());
   }
 
   std::mutex mutex_;
@@ -142,14 +144,15 @@ TEST_F(ClusterOrders, WhatIsTooLargeForAnOrderFailsAtOnce) {
   start.first = true;
   start.route = {{NodeId{3}, 0, {1}, std::vector<TokenSlot>(14'000'000, 0xffffffff)}};  // 70 MB
   plan.work.push_back(start);
-  const std::vector<control::NewSequence> added(1);
+  const std::vector<NewSequence> added(1);
   executor_->Submit(plan, added);
   const std::optional<ExecutorEvent> event = NextEvent();
   ASSERT_TRUE(event.has_value()) << "nobody will ever answer this step";
   EXPECT_EQ(event->kind, ExecutorEvent::Kind::kStepDone);
-  ASSERT_EQ(event->result.failed_size(), 1) << event->result.ShortDebugString();
-  EXPECT_EQ(event->result.failed(0).sequence(), 2u);
-  EXPECT_THAT(event->result.failed(0).message(), HasSubstr("more than they take: 67108864 bytes"));
+  ASSERT_EQ(event->result.failed.size(), 1u);
+  EXPECT_EQ(event->result.failed[0].sequence, SequenceId{2});
+  EXPECT_THAT(event->result.failed[0].why.message(),
+              HasSubstr("more than they take: 67108864 bytes"));
   EXPECT_TRUE(AwaitTrue([this] { return c0_.num_rows == 1; }, Deadline::After(seconds(10))))
       << "the other sequence goes on";
 
@@ -157,7 +160,7 @@ TEST_F(ClusterOrders, WhatIsTooLargeForAnOrderFailsAtOnce) {
   executor_->Submit(OneRow(2), {});
   const std::optional<ExecutorEvent> next = NextEvent();
   ASSERT_TRUE(next.has_value());
-  EXPECT_EQ(next->result.failed_size(), 0);
+  EXPECT_TRUE(next->result.failed.empty());
 }
 
 TEST_F(ClusterOrders, MemoryNodesAreAskedForTheirCountersByTheClockAndNotByEachLook) {
@@ -178,16 +181,16 @@ TEST_F(ClusterOrders, MemoryNodesAreAskedForTheirCountersByTheClockAndNotByEachL
 }
 
 // A node lives, so its connection is not lost, and never answers.
-class ClusterTime : public ClusterOrders,
-                    public ::testing::WithParamInterface<control::MessageType> {};
+class ClusterTime : public ClusterOrders, public ::testing::WithParamInterface<MessageType> {};
 
 INSTANTIATE_TEST_SUITE_P(Silent, ClusterTime,
-                         ::testing::Values(control::CONFIGURE_MEMORY, control::CONFIGURE_COMPUTE,
-                                           control::CONNECT_COMPUTE));
+                         ::testing::Values(MessageType::kConfigureMemory,
+                                           MessageType::kConfigureCompute,
+                                           MessageType::kConnectCompute));
 
 TEST_P(ClusterTime, ATryToConnectEndsWithTheTimeThatItHas) {
   config_.peer_timeout = config_.start_timeout = std::chrono::minutes(5);
-  (GetParam() == control::CONFIGURE_MEMORY ? m0_ : c0_).silent_to = GetParam();
+  (GetParam() == MessageType::kConfigureMemory ? m0_ : c0_).silent_to = FrameType(GetParam());
   const TimePoint begin = Clock::now();
   const Result<std::unique_ptr<ClusterExecutor>> executor = ConnectWithin(milliseconds(300));
   EXPECT_FALSE(executor.ok());
@@ -203,9 +206,7 @@ INSTANTIATE_TEST_SUITE_P(SharesTheModel, ClusterCut, ::testing::Bool());
 TEST_P(ClusterCut, OfTwoThatDoNotHearEachOtherOneIsLostUnlessTheyShareTheModel) {
   config_.pipeline_parallel_size = GetParam() ? 2 : 1;
   Connect();
-  control::LostPeer& lost = *c1_.result.add_lost_peers();
-  lost.set_node_id(1);
-  lost.set_message("c0: no sign of life");
+  c1_.result.lost_nodes = {{NodeId{1}, "c0: no sign of life"}};
   executor_->Submit(OneRow(1), {});
   std::optional<ExecutorEvent> event = NextEvent();
   // What c0 says, before or after.

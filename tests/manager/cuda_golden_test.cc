@@ -62,7 +62,7 @@ TEST_P(CudaGolden, TokensAndLogprobsAreThoseOfPyTorch) {
   std::vector<Collector> collectors(2 * kPrompts);
   for (size_t i = 0; i < collectors.size(); ++i) {
     GenerateRequest request = GreedyRequest(golden[i / 2].prompt_ids, kTokens);
-    if (i % 2 == 1) request.sampling.set_num_logprobs(-1);  // then the GPU chooses
+    if (i % 2 == 1) request.sampling.num_logprobs = -1;  // then the GPU chooses
     ASSERT_TRUE(engine.Submit(request, collectors[i].sink()).ok());
   }
   for (size_t i = 0; i < collectors.size(); ++i) {

@@ -150,17 +150,17 @@ TEST_F(EngineCoreTest, AnnouncesContinuationsWithTheirOwnSeedsAndTheTokensBanned
   GenerateRequest request = GreedyRequest({1, 2}, 1);
   request.n = 3;
   request.prompt_index = 4;
-  request.sampling.set_seed(500);
+  request.sampling.seed = 500;
   request.stop_tokens = {8};
   const Collector collector(3);
   ASSERT_TRUE(engine_->Submit(request, collector.sink()).ok());
   ASSERT_EQ(nodes_->announced.size(), 3u);
   for (size_t i = 0; i < 3; ++i) {
     EXPECT_TRUE(collector.results()[i].finished);
-    EXPECT_EQ(nodes_->announced[i].sampling().seed(), ChoiceSeed(500, 4, i));
-    EXPECT_THAT(nodes_->announced[i].sampling().banned_until_min(), ElementsAre(70, 8));
-    EXPECT_THAT(nodes_->announced[i].tokens(), ElementsAre(1, 2));
-    EXPECT_EQ(nodes_->announced[i].num_prompt_tokens(), 2);
+    EXPECT_EQ(nodes_->announced[i].sampling.seed, ChoiceSeed(500, 4, i));
+    EXPECT_THAT(nodes_->announced[i].sampling.banned, ElementsAre(70, 8));
+    EXPECT_THAT(nodes_->announced[i].tokens, ElementsAre(1, 2));
+    EXPECT_EQ(nodes_->announced[i].num_prompt_tokens, 2);
   }
 }
 
@@ -188,13 +188,9 @@ TEST_F(EngineCoreTest, WhatASequenceThatFailedLeftIsNotShared) {
   ASSERT_EQ(plan.work.size(), 2u);
   EXPECT_EQ(plan.work.back().first_position, 5) << "it shares what was proven";
   ExecutorEvent event = FakeExecutor::Answer(plan);
-  event.result.clear_sampled();
-  for (const Work& work : plan.work) {
-    control::FailedSequence& failed = *event.result.add_failed();
-    failed.set_sequence(work.sequence.value);
-    failed.set_status(static_cast<uint32_t>(StatusCode::kInternal));
-    failed.set_message("logits that are no numbers");
-  }
+  event.result.sampled.clear();
+  for (const Work& work : plan.work)
+    event.result.failed.push_back({work.sequence, InternalError("logits that are no numbers")});
   Tell(event);
   for (const size_t which : {0, 1})
     EXPECT_EQ(Result(collectors[which]).reason, FinishReason::kError);
@@ -239,7 +235,7 @@ TEST_F(EngineCoreTest, RefusesToBanEveryToken) {
     if (token != 70) request.stop_tokens.push_back(token);  // which ends the text
   }
   EXPECT_EQ(code(request), StatusCode::kOk);
-  request.sampling.set_min_tokens(2);
+  request.sampling.min_tokens = 2;
   EXPECT_EQ(code(request), StatusCode::kInvalidArgument);
   request.ignore_eos = true;
   EXPECT_EQ(code(request), StatusCode::kOk);

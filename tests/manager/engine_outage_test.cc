@@ -138,8 +138,8 @@ TEST_F(EngineOutageTest, WhatRanStartsAgainWithItsTokens) {
   EXPECT_EQ(Result(meanwhile).reason, FinishReason::kLength);
   EXPECT_EQ(engine_->status().scheduler.num_running, 0);
   ASSERT_FALSE(nodes_->announced.empty());
-  EXPECT_THAT(nodes_->announced[0].tokens(), ElementsAre(1, 2, 20));
-  EXPECT_EQ(nodes_->announced[0].num_prompt_tokens(), 2);
+  EXPECT_THAT(nodes_->announced[0].tokens, ElementsAre(1, 2, 20));
+  EXPECT_EQ(nodes_->announced[0].num_prompt_tokens, 2);
 }
 
 // Compute nodes that live do not hear each other.

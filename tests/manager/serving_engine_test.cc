@@ -147,8 +147,8 @@ TEST_F(ReconnectTest, WhatRanStartsAgainWithItsTokens) {
   EXPECT_EQ(engine_->status().scheduler.num_running, 0);
   std::lock_guard lock(after_->mutex);
   ASSERT_FALSE(after_->announced.empty());
-  EXPECT_THAT(after_->announced[0].tokens(), ElementsAre(1, 2, 20));
-  EXPECT_EQ(after_->announced[0].num_prompt_tokens(), 2);
+  EXPECT_THAT(after_->announced[0].tokens, ElementsAre(1, 2, 20));
+  EXPECT_EQ(after_->announced[0].num_prompt_tokens, 2);
 }
 
 TEST_F(ReconnectTest, EndsEverythingWithItsReasonIfItFails) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "transport/control_channel.h"
+#include "wire/codec.h"
 
 namespace lamina {
 namespace {
@@ -25,12 +26,12 @@ TEST(MemoryOrderTest, SaysWhereInTheirSequencesTokensStand) {
                    {.node = kSecond, .num_stored = 0, .slots = {4, 6}}};
   plan.work = {decode, prefill};
 
-  const control::MemoryOrder first = MakeMemoryOrder(9, plan, kFirst),
-                             second = MakeMemoryOrder(9, plan, kSecond);
-  EXPECT_EQ(first.decode(0).position(), 20);
-  EXPECT_EQ(second.decode(0).position(), 20);
-  EXPECT_EQ(first.prefill(0).first_position(), 7);
-  EXPECT_EQ(second.prefill(0).first_position(), 10) << "behind the three tokens of the other node";
+  const MemoryOrder first = MakeMemoryOrder(9, plan, kFirst),
+                    second = MakeMemoryOrder(9, plan, kSecond);
+  EXPECT_EQ(first.decode[0].position, 20);
+  EXPECT_EQ(second.decode[0].position, 20);
+  EXPECT_EQ(first.prefill[0].first_position, 7);
+  EXPECT_EQ(second.prefill[0].first_position, 10) << "behind the three tokens of the other node";
 }
 
 constexpr size_t kFrame = kMaxFrameBytes;
@@ -62,17 +63,17 @@ TEST(OrderSizeTest, ManyStartsOfALongCachedPromptAreSpreadOverSteps) {
   int num_started = 0, num_steps = 0;
   for (; num_started < kNumStarts && num_steps < kNumStarts; ++num_steps) {
     const StepPlan plan = scheduler.NextStep();
-    std::vector<control::NewSequence> added;
+    std::vector<NewSequence> added;
     for (const Work& work : plan.work) {
       if (!work.first) continue;
       EXPECT_EQ(work.route.front().shared.size(), prompt.size() - 1);
-      control::NewSequence& sequence = added.emplace_back();
-      sequence.mutable_tokens()->Add(prompt.begin(), prompt.end());
+      NewSequence& sequence = added.emplace_back();
+      sequence.tokens.assign(prompt.begin(), prompt.end());
       ++num_started;
     }
-    EXPECT_LE(MakeComputeOrder(9, plan, added, /*local=*/true).ByteSizeLong(), kFrame)
+    EXPECT_LE(Encode(MakeComputeOrder(9, plan, added, /*local=*/true)).size(), kFrame)
         << added.size() << " sequences start";
-    EXPECT_LE(MakeMemoryOrder(9, plan, kFirst).ByteSizeLong(), kFrame)
+    EXPECT_LE(Encode(MakeMemoryOrder(9, plan, kFirst)).size(), kFrame)
         << added.size() << " sequences start";
     EXPECT_LE(MaxOrderBytes(plan, added), kFrame);
     sample_all(plan);
@@ -100,16 +101,21 @@ TEST(OrderSizeTest, NoOrderIsLargerThanTheBound) {
   plan.work.push_back(work);
   work.prefill = true;
   plan.work.push_back(work);
-  control::NewSequence added;
-  added.set_sequence(kLong);
-  added.mutable_tokens()->Add(work.tokens.begin(), work.tokens.end());
-  added.set_num_prompt_tokens(0x7fffffff);
-  for (int i = 0; i < 100; ++i) added.mutable_sampling()->add_banned_until_min(0x7fffffff);
+  NewSequence added;
+  added.sequence = SequenceId{kLong};
+  added.tokens = work.tokens;
+  added.num_prompt_tokens = 0x7fffffff;
+  added.sampling.banned.assign(100, -1);
+  added.sampling.logit_bias.assign(100, {-1, 1.5f});
+  added.sampling.seed = kLong;
+  added.sampling.temperature = added.sampling.min_p = added.sampling.frequency_penalty =
+      added.sampling.presence_penalty = 1.5f;
+  added.sampling.top_k = added.sampling.num_logprobs = added.sampling.min_tokens = -1;
   for (int copies = 0; copies < 2; ++copies) {
-    const std::vector<control::NewSequence> all(plan.work.size(), added);
+    const std::vector<NewSequence> all(plan.work.size(), added);
     const size_t bound = MaxOrderBytes(plan, all);
-    EXPECT_LE(MakeComputeOrder(kLong, plan, all, /*local=*/true).ByteSizeLong(), bound);
-    EXPECT_LE(MakeMemoryOrder(kLong, plan, NodeId{0xffffffff}).ByteSizeLong(), bound);
+    EXPECT_LE(Encode(MakeComputeOrder(kLong, plan, all, /*local=*/true)).size(), bound);
+    EXPECT_LE(Encode(MakeMemoryOrder(kLong, plan, NodeId{0xffffffff})).size(), bound);
     plan.work.insert(plan.work.end(), 100, plan.work.front());
   }
 }
@@ -120,7 +126,7 @@ TEST(OrderSizeTest, WhatDoesNotFitIsLeftOutAndTheRestGoesOn) {
   plan.work.resize(3);
   for (size_t i = 0; i < 3; ++i) plan.work[i].sequence = SequenceId{i + 1};
   plan.work[2].first = true;
-  const std::vector<control::NewSequence> added(1);
+  const std::vector<NewSequence> added(1);
   const auto fitted_to = [&](size_t num_work) {
     return FitOrders(plan, added, [&](const StepPlan& some, const auto&) {
       return some.work.size() <= num_work;
@@ -142,24 +148,19 @@ TEST(AttentionSpecTest, HasTheModelsScaleCapAndWindows) {
   ModelConfig model;
   model.num_layers = 2;
   model.head_dim = 16;
-  EXPECT_EQ(MakeAttentionSpec(model, DType::kF32, DType::kF32).scale(), 0.25f);
-  EXPECT_EQ(MakeAttentionSpec(model, DType::kF32, DType::kF16).kv_dtype(),
-            control::KV_DTYPE_FLOAT32);
-  EXPECT_EQ(MakeAttentionSpec(model, DType::kF32, DType::kF16).wire_dtype(),
-            control::KV_DTYPE_FLOAT16);
-  EXPECT_EQ(MakeAttentionSpec(model, DType::kBF16, DType::kF32).kv_dtype(),
-            control::KV_DTYPE_BFLOAT16);
-  EXPECT_EQ(MakeAttentionSpec(model, DType::kF8, DType::kF32).kv_dtype(), control::KV_DTYPE_FP8);
-  EXPECT_TRUE(MakeAttentionSpec(model, DType::kF32, DType::kF32).windows().empty());
+  EXPECT_EQ(MakeAttentionSpec(model, DType::kF32, DType::kF32).scale, 0.25f);
+  EXPECT_EQ(MakeAttentionSpec(model, DType::kF32, DType::kF16).kv_dtype, DType::kF32);
+  EXPECT_EQ(MakeAttentionSpec(model, DType::kF32, DType::kF16).wire_dtype, DType::kF16);
+  EXPECT_EQ(MakeAttentionSpec(model, DType::kBF16, DType::kF32).kv_dtype, DType::kBF16);
+  EXPECT_EQ(MakeAttentionSpec(model, DType::kF8, DType::kF32).kv_dtype, DType::kF8);
+  EXPECT_TRUE(MakeAttentionSpec(model, DType::kF32, DType::kF32).windows.empty());
   model.query_pre_attn_scalar = 64;
   model.attention_soft_cap = 50;
   model.windows = {12, 0};
-  const control::AttentionSpec spec = MakeAttentionSpec(model, DType::kF32, DType::kF32);
-  EXPECT_EQ(spec.scale(), 0.125f);
-  EXPECT_EQ(spec.soft_cap(), 50);
-  ASSERT_EQ(spec.windows_size(), 2);
-  EXPECT_EQ(spec.windows(0), 12);
-  EXPECT_EQ(spec.windows(1), 0);
+  const AttentionSpec spec = MakeAttentionSpec(model, DType::kF32, DType::kF32);
+  EXPECT_EQ(spec.scale, 0.125f);
+  EXPECT_EQ(spec.soft_cap, 50);
+  EXPECT_EQ(spec.windows, model.windows);
 }
 
 }  // namespace

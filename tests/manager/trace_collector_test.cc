@@ -35,35 +35,33 @@ class TraceCollectorTest : public ::testing::Test {
     nodes.push_back({kMemory, "memory node m0", false});
     collector_ = std::make_unique<TraceCollector>(
         *file_, kEpoch, nodes,
-        [this](NodeId id, const control::TraceRequest& request) { return Answer(id, request); });
+        [this](NodeId id, const TraceQuery& query) { return Answer(id, query); });
     collector_->Start();
   }
 
-  Status Answer(NodeId id, const control::TraceRequest& request) {
+  Status Answer(NodeId id, const TraceQuery& query) {
     std::lock_guard lock(mutex_);
     Node& node = nodes_.at(id);
     ++node.num_requests;
-    EXPECT_EQ(request.epoch(), kEpoch);
+    EXPECT_EQ(query.epoch, kEpoch);
     if (node.gone) return PeerLost("gone");
     if (node.silent) return OkStatus();
-    control::Trace answer;
-    answer.set_epoch(kEpoch);
-    answer.set_clock(node.clock);
-    answer.set_asked_ns(request.sent_ns());
-    answer.set_received_ns(NowNs() + node.ahead_ns);
+    TraceAnswer answer;
+    answer.epoch = kEpoch;
+    answer.clock = node.clock;
+    answer.asked_ns = query.sent_ns;
+    answer.received_ns = NowNs() + node.ahead_ns;
     const size_t count = std::min<size_t>(2, node.steps.size());
     for (size_t i = 0; i < count; ++i) {
       const StepRecord record{.start_ns = NowNs() + node.ahead_ns,
                               .end_ns = NowNs() + node.ahead_ns + 1000,
                               .step = node.steps[i]};
-      *answer.mutable_records() += EncodeRecords({&record, 1});
+      answer.records += EncodeRecords({&record, 1});
     }
     node.steps.erase(node.steps.begin(), node.steps.begin() + static_cast<std::ptrdiff_t>(count));
-    answer.set_more(!node.steps.empty());
-    answer.set_answered_ns(NowNs() + node.ahead_ns);
-    control::PeerClock& peer = *answer.add_peers();
-    peer.set_node_id(kMemory.value);
-    peer.set_error_ns(memory_error_ns_);
+    answer.more = !node.steps.empty();
+    answer.answered_ns = NowNs() + node.ahead_ns;
+    answer.peers.push_back({kMemory, memory_error_ns_});
     collector_->Take(id, answer);
     return OkStatus();
   }
@@ -153,16 +151,16 @@ TEST_F(TraceCollectorTest, ANodeThatIsSilentHoldsUpNothingButTheEnd) {
 TEST_F(TraceCollectorTest, AnswersThatCannotBeAreDropped) {
   nodes_[kFirst].silent = true;
   Start();
-  control::Trace answer;
-  answer.set_epoch(kEpoch);
-  answer.set_clock(ClockId());
-  answer.set_records("short");
+  TraceAnswer answer;
+  answer.epoch = kEpoch;
+  answer.clock = ClockId();
+  answer.records = "short";
   collector_->Take(kFirst, answer);
-  answer.set_epoch(kEpoch + 1);
+  answer.epoch = kEpoch + 1;
   const StepRecord record{.start_ns = 1, .end_ns = 2, .step = 1};
-  answer.set_records(EncodeRecords({&record, 1}));
+  answer.records = EncodeRecords({&record, 1});
   collector_->Take(kFirst, answer);
-  answer.set_epoch(kEpoch);
+  answer.epoch = kEpoch;
   collector_->Take(kMemory, answer);  // memory nodes are not asked
   Finish(milliseconds(100));
   EXPECT_TRUE(StepsOf(1).empty());

@@ -123,30 +123,30 @@ class AttentionAheadTest : public testing::Test {
     service_.Use(*service_.MakeAheadAttention());
   }
 
-  static void AddDecode(control::MemoryOrder& order, const Decoding& decoding) {
-    control::DecodeRow& row = *order.add_decode();
-    row.set_sequence(decoding.sequence);
-    row.set_num_stored(decoding.num_stored);
-    row.set_position(decoding.num_stored);
-    if (decoding.slot) row.set_slot(*decoding.slot);
+  static void AddDecode(MemoryOrder& order, const Decoding& decoding) {
+    DecodeRow& row = order.decode.emplace_back();
+    row.sequence = SequenceId{decoding.sequence};
+    row.num_stored = decoding.num_stored;
+    row.position = decoding.num_stored;
+    if (decoding.slot) row.slot = *decoding.slot;
   }
-  static void AddPrompt(control::MemoryOrder& order, uint64_t sequence, const Slots& slots) {
-    control::PrefillChunk& chunk = *order.add_prefill();
-    chunk.set_sequence(sequence);
-    chunk.mutable_slots()->Add(slots.begin(), slots.end());
+  static void AddPrompt(MemoryOrder& order, uint64_t sequence, const Slots& slots) {
+    PrefillChunk& chunk = order.prefill.emplace_back();
+    chunk.sequence = SequenceId{sequence};
+    chunk.slots.assign(slots.begin(), slots.end());
   }
-  void Apply(uint64_t step, uint32_t batch, control::MemoryOrder order) {
-    order.set_step(step);
-    order.set_batch(batch);
+  void Apply(uint64_t step, uint32_t batch, MemoryOrder order) {
+    order.step = StepId{step};
+    order.batch = batch;
     service_.Apply(order);
   }
   void Prompt(uint64_t step, uint32_t batch, uint64_t sequence, const Slots& slots) {
-    control::MemoryOrder order;
+    MemoryOrder order;
     AddPrompt(order, sequence, slots);
     Apply(step, batch, order);
   }
   void Decode(uint64_t step, uint32_t batch, const Decoding& decoding) {
-    control::MemoryOrder order;
+    MemoryOrder order;
     AddDecode(order, decoding);
     Apply(step, batch, order);
   }
@@ -188,17 +188,17 @@ TEST_F(AttentionAheadTest, AStepIsAskedForWithItsOrderAndEachLayerWithItsWindow)
   ASSERT_EQ(asked_.size(), 2u);
   EXPECT_EQ(asked_[1].stored, Slots{});
   EXPECT_EQ(asked_[1].by_layer[0], std::vector<Slots>{(Slots{5, 3, 8, 6})});
-  const control::Stats stats = service_.stats();
-  EXPECT_EQ(stats.attention_us(), 1234);
-  EXPECT_EQ(stats.attention_messages(), 2 * kLayers);
-  EXPECT_EQ(stats.attention_rows(), 2 * kLayers);
-  EXPECT_EQ(stats.attended_tokens(), 4 + 2 + 4 + 1);
+  const MemoryStats stats = service_.stats();
+  EXPECT_EQ(stats.attention_us, 1234);
+  EXPECT_EQ(stats.attention_messages, 2 * kLayers);
+  EXPECT_EQ(stats.attention_rows, 2 * kLayers);
+  EXPECT_EQ(stats.attended_tokens, 4 + 2 + 4 + 1);
 }
 
 TEST_F(AttentionAheadTest, RowsOfOneSequenceAttendToThoseBefore) {
   Prompt(1, 0, 7, {5});
   PushAll(1, 1);
-  control::MemoryOrder order;
+  MemoryOrder order;
   AddDecode(order, {7, 1, 2});
   AddDecode(order, {7, 2, 4});
   Apply(2, 0, order);
@@ -230,7 +230,7 @@ TEST_F(AttentionAheadTest, AStepDoesNotWaitForRowsThatWereRefused) {
 TEST_F(AttentionAheadTest, APromptOfOthersHoldsNothingUpAndIsNotForgotten) {
   Prompt(1, 0, 7, {5});
   PushAll(1, 1);
-  control::MemoryOrder order;
+  MemoryOrder order;
   AddDecode(order, {7, 1, 6});
   AddPrompt(order, 8, {10, 11});
   Apply(2, 0, order);
@@ -250,11 +250,11 @@ TEST_F(AttentionAheadTest, WhoSharesTokensWaitsForNoPrompt) {
   Prompt(1, 0, 7, {5, 3});
   PushAll(1, 2);
   Prompt(2, 0, 9, {12, 13});
-  control::MemoryOrder order;
-  control::SharedPrefix& shared = *order.add_shared();
-  shared.set_sequence(8);
-  shared.add_slots(5);
-  shared.add_slots(3);
+  MemoryOrder order;
+  SharedPrefix& shared = order.shared.emplace_back();
+  shared.sequence = SequenceId{8};
+  shared.slots.push_back(5);
+  shared.slots.push_back(3);
   AddDecode(order, {8, 2, 6});
   Apply(3, 1, order);
   ASSERT_EQ(asked_.size(), 1u);
@@ -265,7 +265,7 @@ TEST_F(AttentionAheadTest, OrdersThatNoWindowHasRoomForAreDropped) {
   Prompt(1, 0, 7, {5});
   PushAll(1, 1);
   Decode(2, kWire.num_batches, {7, 1, 6});
-  control::MemoryOrder order;
+  MemoryOrder order;
   for (int i = 0; i <= kWire.max_rows; ++i) AddDecode(order, {7, 1 + i, 10 + i});
   Apply(3, 0, order);
   EXPECT_TRUE(asked_.empty());

@@ -106,11 +106,11 @@ class AttentionServiceTest : public ::testing::Test {
 
   // A prompt of `slots.size()` tokens is ordered and pushed in `step`.
   void Prefill(SequenceId sequence, uint64_t step, const std::vector<TokenSlot>& slots) {
-    control::MemoryOrder order;
-    order.set_step(step);
-    control::PrefillChunk& chunk = *order.add_prefill();
-    chunk.set_sequence(sequence.value);
-    chunk.mutable_slots()->Add(slots.begin(), slots.end());
+    MemoryOrder order;
+    order.step = StepId{step};
+    PrefillChunk& chunk = order.prefill.emplace_back();
+    chunk.sequence = sequence;
+    chunk.slots.assign(slots.begin(), slots.end());
     service_->Apply(order);
     Remembered& remembered = remembered_[sequence];
     for (size_t i = 0; i < slots.size(); ++i) {
@@ -121,13 +121,13 @@ class AttentionServiceTest : public ::testing::Test {
   }
 
   void OrderDecode(uint64_t step, const std::vector<std::pair<SequenceId, TokenSlot>>& rows) {
-    control::MemoryOrder order;
-    order.set_step(step);
+    MemoryOrder order;
+    order.step = StepId{step};
     for (const auto& [sequence, slot] : rows) {
-      control::DecodeRow& row = *order.add_decode();
-      row.set_sequence(sequence.value);
-      row.set_num_stored(static_cast<int64_t>(remembered_[sequence].k.size()));
-      row.set_slot(slot);
+      DecodeRow& row = order.decode.emplace_back();
+      row.sequence = sequence;
+      row.num_stored = static_cast<int64_t>(remembered_[sequence].k.size());
+      row.slot = slot;
     }
     service_->Apply(order);
   }
@@ -137,12 +137,12 @@ class AttentionServiceTest : public ::testing::Test {
   };
 
   // One more row for the sequence, behind the tokens that it has, with random contents.
-  void AddRow(control::MemoryOrder& order, SequenceId sequence, TokenSlot slot, DecodeRows& rows) {
+  void AddRow(MemoryOrder& order, SequenceId sequence, TokenSlot slot, DecodeRows& rows) {
     Remembered& remembered = remembered_[sequence];
-    control::DecodeRow& row = *order.add_decode();
-    row.set_sequence(sequence.value);
-    row.set_num_stored(static_cast<int64_t>(remembered.k.size()));
-    row.set_slot(slot);
+    DecodeRow& row = order.decode.emplace_back();
+    row.sequence = sequence;
+    row.num_stored = static_cast<int64_t>(remembered.k.size());
+    row.slot = slot;
     rows.q.push_back(Random(kQ));
     rows.k.push_back(Random(kKv));
     rows.v.push_back(Random(kKv));
@@ -196,13 +196,13 @@ TEST_F(AttentionServiceTest, AWindowIsCountedInPositionsOfTheSequence) {
     Remembered all;
     uint64_t step = 0;
     const auto prefill = [&](int64_t first_position, const std::vector<TokenSlot>& slots) {
-      control::MemoryOrder order;
-      order.set_step(++step);
-      control::PrefillChunk& chunk = *order.add_prefill();
-      chunk.set_sequence(kA.value);
-      chunk.set_num_stored(std::ssize(all.k));
-      chunk.set_first_position(first_position);
-      chunk.mutable_slots()->Add(slots.begin(), slots.end());
+      MemoryOrder order;
+      order.step = StepId{++step};
+      PrefillChunk& chunk = order.prefill.emplace_back();
+      chunk.sequence = kA;
+      chunk.num_stored = std::ssize(all.k);
+      chunk.first_position = first_position;
+      chunk.slots.assign(slots.begin(), slots.end());
       service_->Apply(order);
       std::vector<Row> k, v;
       for (size_t i = 0; i < slots.size(); ++i) {
@@ -224,13 +224,13 @@ TEST_F(AttentionServiceTest, AWindowIsCountedInPositionsOfTheSequence) {
     for (const Step& now :
          {Step{8, true, 2}, {9, false, 2}, {10, false, 3}, {11, false, 4}, {12, false, 5}}) {
       SCOPED_TRACE("position " + std::to_string(now.position));
-      control::MemoryOrder order;
-      order.set_step(++step);
-      control::DecodeRow& row = *order.add_decode();
-      row.set_sequence(kA.value);
-      row.set_num_stored(std::ssize(all.k));
-      row.set_position(now.position);
-      if (now.stores) row.set_slot(9);
+      MemoryOrder order;
+      order.step = StepId{++step};
+      DecodeRow& row = order.decode.emplace_back();
+      row.sequence = kA;
+      row.num_stored = std::ssize(all.k);
+      row.position = now.position;
+      if (now.stores) row.slot = 9;
       service_->Apply(order);
       const Row q = Random(kQ);
       std::vector<Row> k, v;
@@ -269,14 +269,14 @@ TEST_F(AttentionServiceTest, AWindowIsCountedInPositionsOfTheSequence) {
 // No push comes for them: rows that decode find them stored, and rows of later pushes are not
 // counted from them.
 TEST_F(AttentionServiceTest, MadeUpPromptsAreThereWithoutAPush) {
-  control::MemoryOrder order;
-  order.set_step(1);
-  order.set_dummy_prefill(true);
-  control::PrefillChunk& chunk = *order.add_prefill();
-  chunk.set_sequence(kA.value);
-  for (const uint32_t slot : {5u, 3u, 8u}) chunk.add_slots(slot);
+  MemoryOrder order;
+  order.step = StepId{1};
+  order.dummy_prefill = true;
+  PrefillChunk& chunk = order.prefill.emplace_back();
+  chunk.sequence = kA;
+  for (const uint32_t slot : {5u, 3u, 8u}) chunk.slots.push_back(slot);
   service_->Apply(order);
-  EXPECT_EQ(service_->stats().used_tokens(), 3);
+  EXPECT_EQ(service_->stats().used_tokens, 3);
   remembered_[kA].k.resize(3);
   OrderDecode(2, {{kA, 1}});
   const Row q = Random(kQ), k = Random(kKv), v = Random(kKv);
@@ -292,8 +292,8 @@ TEST_F(AttentionServiceTest, MadeUpPromptsAreThereWithoutAPush) {
 TEST_F(AttentionServiceTest, ADecodeInTwoPartsGivesTheSameOutputs) {
   Prefill(kA, 1, {5, 3});
   Prefill(kB, 2, {0});
-  control::MemoryOrder order;
-  order.set_step(3);
+  MemoryOrder order;
+  order.step = StepId{3};
   DecodeRows rows;
   // The last two have no token yet.
   const std::vector<SequenceId> sequences = {kA, kB, SequenceId{3}, SequenceId{4}};
@@ -342,11 +342,11 @@ TEST_F(AttentionServiceTest, ASequenceMayShareItsBeginningAndHaveSeveralRows) {
       remembered.k.push_back(remembered_[kA].k[i]);
       remembered.v.push_back(remembered_[kA].v[i]);
     }
-    control::MemoryOrder order;
-    order.set_step(step);
-    control::SharedPrefix& shared = *order.add_shared();
-    shared.set_sequence(sequence.value);
-    for (const uint32_t slot : {5u, 3u}) shared.add_slots(slot);
+    MemoryOrder order;
+    order.step = StepId{step};
+    SharedPrefix& shared = order.shared.emplace_back();
+    shared.sequence = sequence;
+    for (const uint32_t slot : {5u, 3u}) shared.slots.push_back(slot);
     DecodeRows rows;
     for (uint32_t i = 0; i < 3; ++i) {
       AddRow(order, sequence, (in_two_parts ? 9 : 12) + i, rows);
@@ -377,7 +377,7 @@ TEST_F(AttentionServiceTest, ASequenceMayShareItsBeginningAndHaveSeveralRows) {
         EXPECT_NEAR(out[i][d], rows.expected[i][d], 1e-5) << "row " << i << " element " << d;
     }
   }
-  EXPECT_EQ(service_->stats().used_tokens(), 13);
+  EXPECT_EQ(service_->stats().used_tokens, 13);
 }
 
 // What the order says of one sequence contradicts what is stored here.
@@ -390,13 +390,13 @@ TEST_F(AttentionServiceTest, ABadRowDoesNotFailTheOthers) {
     for (const uint16_t flags : {uint16_t{0}, kWantsLse}) {
       SCOPED_TRACE((in_two_parts ? "in two parts, flags " : "in one part, flags ") +
                    std::to_string(flags));
-      control::MemoryOrder order;
-      order.set_step(step);
+      MemoryOrder order;
+      order.step = StepId{step};
       DecodeRows rows;
       AddRow(order, kA, slot++, rows);
       const SequenceId bad{step + 100};
       AddRow(order, bad, 15, rows);
-      order.mutable_decode(1)->set_num_stored(7);
+      order.decode[1].num_stored = 7;
       AddRow(order, kB, slot++, rows);
       service_->Apply(order);
       std::vector<std::byte> reply(kWire.reply_area_bytes(), std::byte{0x55});
@@ -457,12 +457,12 @@ void AttentionServiceTest::ExpectWireAndKvDtypes(DType kv_dtype) {
   const KvShape shape{.num_layers = 1, .num_kv_heads = 2, .head_dim = 8, .dtype = kv_dtype};
   AttentionService service(wire, {kScale}, kEpoch,
                            std::make_unique<CpuKvDevice>(*KvStore::Create(shape, 16), team_));
-  control::MemoryOrder order;
-  order.set_step(1);
+  MemoryOrder order;
+  order.step = StepId{1};
   for (const uint64_t sequence : {1, 2}) {
-    control::DecodeRow& row = *order.add_decode();
-    row.set_sequence(sequence);
-    row.set_slot(static_cast<uint32_t>(sequence));
+    DecodeRow& row = order.decode.emplace_back();
+    row.sequence = SequenceId{sequence};
+    row.slot = static_cast<uint32_t>(sequence);
   }
   service.Apply(order);
   std::vector<std::byte> payload;
@@ -508,11 +508,11 @@ TEST_F(AttentionServiceTest, QueriesAndOutputsHaveTheWireDtypeAndKvItsOwn) {
 }
 
 TEST_F(AttentionServiceTest, AnswersAnErrorInsteadOfAttentionOverMissingTokens) {
-  control::MemoryOrder order;  // a prompt whose push never comes
-  order.set_step(1);
-  control::PrefillChunk& chunk = *order.add_prefill();
-  chunk.set_sequence(kA.value);
-  chunk.add_slots(0);
+  MemoryOrder order;  // a prompt whose push never comes
+  order.step = StepId{1};
+  PrefillChunk& chunk = order.prefill.emplace_back();
+  chunk.sequence = kA;
+  chunk.slots.push_back(0);
   service_->Apply(order);
   remembered_[kA].k.push_back(Random(kKv));
   OrderDecode(2, {{kA, 1}});
@@ -575,20 +575,20 @@ TEST_F(AttentionServiceTest, KnowsStaleMessages) {
 }
 
 TEST_F(AttentionServiceTest, APushForAReleasedSequenceIsDropped) {
-  control::MemoryOrder order;
-  order.set_step(1);
-  control::PrefillChunk& chunk = *order.add_prefill();
-  chunk.set_sequence(kA.value);
-  chunk.add_slots(0);
+  MemoryOrder order;
+  order.step = StepId{1};
+  PrefillChunk& chunk = order.prefill.emplace_back();
+  chunk.sequence = kA;
+  chunk.slots.push_back(0);
   service_->Apply(order);
-  control::MemoryOrder release;
-  release.set_step(2);
-  release.add_released(kA.value);
+  MemoryOrder release;
+  release.step = StepId{2};
+  release.released.push_back(kA);
   service_->Apply(release);
   EXPECT_EQ(service_->Push(Pack(MessageKind::kPush, 1, {{Random(kKv)}, {Random(kKv)}})).code(),
             StatusCode::kNotFound);
-  EXPECT_EQ(service_->stats().used_tokens(), 0);
-  EXPECT_EQ(service_->stats().num_sequences(), 0);
+  EXPECT_EQ(service_->stats().used_tokens, 0);
+  EXPECT_EQ(service_->stats().num_sequences, 0);
 }
 
 }  // namespace

@@ -12,10 +12,11 @@
 #include <thread>
 
 #include "base/inbox.h"
+#include "manager/cluster_settings.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/transport/fabric_pair.h"
 #include "transport/control_channel.h"
-#include "wire/control.pb.h"
+#include "wire/codec.h"
 #include "wire/wire_format.h"
 
 namespace lamina {
@@ -40,6 +41,12 @@ class MemoryNodeTest : public testing::TestWithParam<std::string> {
     options.secret_file = folder_ / "secret";
     options.memory_bytes = int64_t{1} << 20;
     options.num_threads = 1;
+    // No message can name the loopback fabric.
+    if (GetParam() == "loopback") {
+      options.open_ladder = [](std::span<const std::string>) {
+        return Ladder::Open(std::vector<std::string>{"loopback"});
+      };
+    }
     auto node = MemoryNode::Create(options);
     ASSERT_TRUE(node.ok()) << node.status();
     node_ = std::move(*node);
@@ -57,45 +64,42 @@ class MemoryNodeTest : public testing::TestWithParam<std::string> {
     thread_.join();
   }
 
-  // Sends a control message and parses the answer into `answer`.
-  void Ask(uint16_t type, const google::protobuf::Message& request, uint16_t answer_type,
-           google::protobuf::Message& answer) {
-    ASSERT_TRUE(manager_->Send(type, request.SerializeAsString()).ok());
+  // The fabric of the data path as a message names it.
+  static TransportKind Fabric() {
+    return kTransportKinds.Named(GetParam()).value_or(TransportKind::kShm);
+  }
+
+  // The answer to a control message of these bytes.
+  template <typename Answer>
+  Answer Ask(MessageType type, const std::string& request, MessageType answer_type) {
+    EXPECT_TRUE(manager_->Send(FrameType(type), request).ok());
     pollfd entry{answers_.fd(), POLLIN, 0};
     poll(&entry, 1, 60'000);
     const std::optional<ControlFrame> frame = answers_.TryPop();
-    ASSERT_TRUE(frame && frame->type == answer_type && answer.ParseFromString(frame->payload));
+    if (!frame || frame->type != FrameType(answer_type))
+      throw std::runtime_error("the node did not answer");
+    return Decode<Answer>(frame->payload).value();
   }
 
-  control::Configured Configure(const std::string& token,
-                                const control::AttentionSpec& dtypes = {}) {
-    control::ConfigureMemory request;
-    request.set_epoch(kEpoch);
-    request.add_fabrics(GetParam());
-    request.set_session_token(token);
-    request.set_payload_checksum("auto");
-    control::AttentionSpec& spec = *request.mutable_attention();
+  Configured Configure(const std::string& token, const AttentionSpec& dtypes = {}) {
+    ConfigureMemory request;
+    request.epoch = kEpoch;
+    request.fabrics = {Fabric()};
+    request.session_token = token;
+    request.payload_checksum = Switch::kAuto;
+    AttentionSpec& spec = request.attention;
     spec = dtypes;
-    spec.set_num_layers(1);
-    spec.set_num_heads(2);
-    spec.set_num_kv_heads(1);
-    spec.set_head_dim(8);
-    request.mutable_limits()->set_max_num_seqs(kWire.max_rows);
-    control::Configured answer;
-    Ask(control::CONFIGURE_MEMORY, request, control::CONFIGURED, answer);
-    return answer;
+    spec.num_layers = 1;
+    spec.num_heads = 2;
+    spec.num_kv_heads = 1;
+    spec.head_dim = 8;
+    request.limits.max_num_seqs = kWire.max_rows;
+    return ConfigureWith(Encode(request));
   }
 
   // Of a Configure message of these bytes.
-  control::Configured ConfigureWith(const std::string& request) {
-    control::Configured answer;
-    EXPECT_TRUE(manager_->Send(control::CONFIGURE_MEMORY, request).ok());
-    pollfd entry{answers_.fd(), POLLIN, 0};
-    poll(&entry, 1, 60'000);
-    const std::optional<ControlFrame> frame = answers_.TryPop();
-    EXPECT_TRUE(frame && frame->type == control::CONFIGURED &&
-                answer.ParseFromString(frame->payload));
-    return answer;
+  Configured ConfigureWith(const std::string& request) {
+    return Ask<Configured>(MessageType::kConfigureMemory, request, MessageType::kConfigured);
   }
 
   bool IsManagerLost() {
@@ -103,12 +107,9 @@ class MemoryNodeTest : public testing::TestWithParam<std::string> {
     return poll(&entry, 1, 60'000) > 0;
   }
 
-  control::Stats Stats() {
-    control::StatsRequest request;
-    request.set_epoch(kEpoch);
-    control::Stats stats;
-    Ask(control::STATS_REQUEST, request, control::STATS, stats);
-    return stats;
+  MemoryStats Stats() {
+    return Ask<MemoryStats>(MessageType::kStatsRequest, Encode(StatsRequest{kEpoch}),
+                            MessageType::kStats);
   }
 
   // A compute node's end of the data path.
@@ -121,9 +122,9 @@ class MemoryNodeTest : public testing::TestWithParam<std::string> {
 
   // A compute node's end after the node was configured; empty if that failed.
   Path JoinedMember() {
-    const control::Configured ready = Configure(kToken);
-    EXPECT_EQ(ready.status(), 0u) << ready.message();
-    return Connect(ready.offers(), {kEpoch, 1, kToken});
+    const Configured ready = Configure(kToken);
+    EXPECT_TRUE(ready.status.ok()) << ready.status;
+    return Connect(ready.offers, {kEpoch, 1, kToken});
   }
 
   // Writes a message without a payload into the area that `notification` is about, and posts the
@@ -159,32 +160,32 @@ class MemoryNodeTest : public testing::TestWithParam<std::string> {
 };
 
 TEST_P(MemoryNodeTest, OnlyWhoShowsTheSessionsTokenJoinsTheDataPath) {
-  const control::Configured ready = Configure(kToken);
-  ASSERT_EQ(ready.status(), 0u) << ready.message();
-  const Path member = Connect(ready.offers(), {kEpoch, 1, kToken});
+  const Configured ready = Configure(kToken);
+  ASSERT_TRUE(ready.status.ok()) << ready.status;
+  const Path member = Connect(ready.offers, {kEpoch, 1, kToken});
   ASSERT_NE(member.endpoint, nullptr);
   EXPECT_THAT(member.endpoint->peer_hello(), testing::Not(HasSubstr(kToken)))
       << "strangers read it";
   for (const DataHello& hello : {DataHello{kEpoch, 1, ""}, DataHello{kEpoch, 1, "the wrong token!"},
                                  DataHello{kEpoch + 1, 1, kToken}, DataHello{0, 0, "x"}}) {
     const Result<Path> stranger = ladder_->Connect(
-        ready.offers(), {kWire.compute_window_bytes(), hello.Encode()}, Deadline::After(kPatience));
+        ready.offers, {kWire.compute_window_bytes(), hello.Encode()}, Deadline::After(kPatience));
     EXPECT_EQ(stranger.status().code(), StatusCode::kPeerLost) << stranger.status();
   }
   EXPECT_FALSE(IsLost(*member.endpoint));
 }
 
 TEST_P(MemoryNodeTest, KeepsKvIn8BitsButTakesNoQueriesInThem) {
-  control::AttentionSpec dtypes;
-  dtypes.set_kv_dtype(control::KV_DTYPE_FP8);
-  dtypes.set_wire_dtype(control::KV_DTYPE_FP8);
-  const control::Configured refused = Configure(kToken, dtypes);
-  EXPECT_EQ(refused.status(), static_cast<uint32_t>(StatusCode::kInvalidArgument));
-  EXPECT_THAT(refused.message(), HasSubstr("cannot travel in fp8"));
-  dtypes.clear_wire_dtype();
-  const control::Configured ready = Configure(kToken, dtypes);
-  ASSERT_EQ(ready.status(), 0u) << ready.message();
-  EXPECT_EQ(ready.capacity_tokens(), (1 << 20) / (2 * 8)) << "K and V of 8 elements, 1 byte each";
+  AttentionSpec dtypes;
+  dtypes.kv_dtype = DType::kF8;
+  dtypes.wire_dtype = DType::kF8;
+  const Configured refused = Configure(kToken, dtypes);
+  EXPECT_EQ(refused.status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(refused.status.message(), HasSubstr("cannot travel in fp8"));
+  dtypes.wire_dtype = DType::kF32;
+  const Configured ready = Configure(kToken, dtypes);
+  ASSERT_TRUE(ready.status.ok()) << ready.status;
+  EXPECT_EQ(ready.capacity_tokens, (1 << 20) / (2 * 8)) << "K and V of 8 elements, 1 byte each";
 }
 
 TEST_P(MemoryNodeTest, MessagesOfAnotherEpochAreDroppedAndCounted) {
@@ -199,14 +200,14 @@ TEST_P(MemoryNodeTest, MessagesOfAnotherEpochAreDroppedAndCounted) {
                {.kind = kind, .epoch = epoch, .step = 1, .num_rows = 0, .number = number});
       ++num_sent;
       const Deadline deadline = Deadline::After(kPatience);
-      while (Stats().stale_messages() < num_sent) {
+      while (Stats().stale_messages < num_sent) {
         ASSERT_FALSE(deadline.Passed());
         ASSERT_FALSE(IsLost(*member.endpoint)) << member.endpoint->last_error();
       }
     }
   }
-  EXPECT_EQ(Stats().stale_messages(), num_sent);
-  EXPECT_EQ(Stats().attention_rows(), 0);
+  EXPECT_EQ(Stats().stale_messages, num_sent);
+  EXPECT_EQ(Stats().attention_rows, 0);
 }
 
 TEST_P(MemoryNodeTest, AMessageAnnouncedTwiceIsHandledOnce) {
@@ -219,7 +220,7 @@ TEST_P(MemoryNodeTest, AMessageAnnouncedTwiceIsHandledOnce) {
   std::vector<uint32_t> answers;
   const Deadline deadline = Deadline::After(kPatience);
   // It belongs to no step, and came three times more.
-  while (Stats().stale_messages() < 4 || answers.empty()) {
+  while (Stats().stale_messages < 4 || answers.empty()) {
     ASSERT_FALSE(deadline.Passed());
     std::array<Event, 8> events;
     const size_t count = member.endpoint->Poll(events);
@@ -261,21 +262,23 @@ TEST_P(MemoryNodeTest, AManagerWithAnotherSecretOrNoneIsToldNothing) {
                                          Deadline::After(kPatience));
     EXPECT_EQ(stranger.status().code(), StatusCode::kInvalidArgument) << secret;
   }
-  EXPECT_EQ(Configure(kToken).status(), 0u) << "it serves those who know the secret";
+  EXPECT_TRUE(Configure(kToken).status.ok()) << "it serves those who know the secret";
 }
 
 TEST_P(MemoryNodeTest, ASessionNeedsAToken) {
   for (const std::string& token : {std::string(), std::string("short"), std::string(17, 'x')}) {
-    const control::Configured answer = Configure(token);
-    EXPECT_EQ(answer.status(), static_cast<uint32_t>(StatusCode::kInvalidArgument));
-    EXPECT_THAT(answer.message(), HasSubstr("session token of " + std::to_string(token.size()) +
-                                            " bytes, expected 16"));
+    const Configured answer = Configure(token);
+    EXPECT_EQ(answer.status.code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(
+        answer.status.message(),
+        HasSubstr("session token of " + std::to_string(token.size()) + " bytes, expected 16"));
   }
-  EXPECT_EQ(Configure(kToken).status(), 0u);
+  EXPECT_TRUE(Configure(kToken).status.ok());
 }
 
 TEST_P(MemoryNodeTest, WhatCannotBeParsedMakesNobodyKept) {
-  EXPECT_THAT(ConfigureWith("\xff").message(), HasSubstr("the Configure message cannot be parsed"));
+  EXPECT_THAT(ConfigureWith("\xff").status.message(),
+              HasSubstr("the Configure message cannot be parsed"));
   std::vector<std::unique_ptr<ControlConnection>> others;
   for (int i = 0; i < 64; ++i) {
     auto other = ConnectControl(node_->address(), {.hello = "other", .secret = kSecret},
@@ -287,52 +290,53 @@ TEST_P(MemoryNodeTest, WhatCannotBeParsedMakesNobodyKept) {
 }
 
 TEST_P(MemoryNodeTest, WhoIsRefusedIsAStrangerAgain) {
-  EXPECT_NE(Configure("no token").status(), 0u);
-  ASSERT_TRUE(manager_->Send(control::CONFIGURE_MEMORY, std::string(size_t{2} << 20, 'x')).ok());
+  EXPECT_FALSE(Configure("no token").status.ok());
+  ASSERT_TRUE(
+      manager_->Send(FrameType(MessageType::kConfigureMemory), std::string(size_t{2} << 20, 'x'))
+          .ok());
   EXPECT_TRUE(IsManagerLost()) << "frames of this size are for who is served";
 }
 
 TEST_P(MemoryNodeTest, MessagesThatTheHostHasNoMemoryForAreRefusedAndTheNodeGoesOn) {
-  control::ConfigureMemory request;
-  request.set_session_token(kToken);
-  request.add_fabrics(GetParam());
-  control::AttentionSpec& spec = *request.mutable_attention();
-  spec.set_num_layers(1);
-  spec.set_num_heads(1024);
-  spec.set_num_kv_heads(1);
-  spec.set_head_dim(256);
-  request.mutable_limits()->set_max_num_seqs(65536);
-  request.mutable_limits()->set_num_batches(kMaxBatches);
-  const control::Configured answer = ConfigureWith(request.SerializeAsString());
-  EXPECT_EQ(answer.status(), static_cast<uint32_t>(StatusCode::kOutOfSpace));
-  EXPECT_THAT(answer.message(),
+  ConfigureMemory request;
+  request.session_token = kToken;
+  request.fabrics = {Fabric()};
+  AttentionSpec& spec = request.attention;
+  spec.num_layers = 1;
+  spec.num_heads = 1024;
+  spec.num_kv_heads = 1;
+  spec.head_dim = 256;
+  request.limits.max_num_seqs = 65536;
+  request.limits.num_batches = kMaxBatches;
+  const Configured answer = ConfigureWith(Encode(request));
+  EXPECT_EQ(answer.status.code(), StatusCode::kOutOfSpace);
+  EXPECT_THAT(answer.status.message(),
               MatchesRegex("memory node memory: a compute node's messages of 65536 sequences in 16 "
                            "batches need [0-9.]+ GB of this host's memory, which has [0-9.]+ GB "
                            "available"));
-  EXPECT_EQ(Configure(kToken).status(), 0u);
+  EXPECT_TRUE(Configure(kToken).status.ok());
 }
 
 TEST_P(MemoryNodeTest, ARefusalIsShortHoweverMuchWasAskedFor) {
-  control::ConfigureMemory request;
-  control::AttentionSpec& spec = *request.mutable_attention();
-  spec.set_num_layers(1);
-  spec.set_num_heads(2);
-  spec.set_num_kv_heads(1);
-  spec.set_head_dim(8);
-  request.mutable_limits()->set_max_num_seqs(4);
-  for (int i = 0; i < 100'000; ++i) spec.add_windows(i);
-  const control::Configured many_windows = ConfigureWith(request.SerializeAsString());
-  EXPECT_THAT(many_windows.message(),
+  ConfigureMemory request;
+  AttentionSpec& spec = request.attention;
+  spec.num_layers = 1;
+  spec.num_heads = 2;
+  spec.num_kv_heads = 1;
+  spec.head_dim = 8;
+  request.limits.max_num_seqs = 4;
+  for (int i = 0; i < 100'000; ++i) spec.windows.push_back(i);
+  const Configured many_windows = ConfigureWith(Encode(request));
+  EXPECT_THAT(many_windows.status.message(),
               HasSubstr("attention shape not supported: 1 layers, 100000 windows"));
-  EXPECT_LT(many_windows.message().size(), 400u);
+  EXPECT_LT(many_windows.status.message().size(), 400u);
 
-  spec.clear_windows();
-  request.set_session_token(kToken);
-  request.add_fabrics(std::string(size_t{900} << 10, '\n'));
-  const control::Configured long_name = ConfigureWith(request.SerializeAsString());
-  EXPECT_THAT(long_name.message(),
-              HasSubstr("memory node memory: no data path can be opened here"));
-  EXPECT_LT(long_name.message().size(), 1100u);
+  spec.windows.clear();
+  request.session_token = kToken;
+  request.fabrics.assign(100'000, TransportKind::kTcp);
+  const Configured many_fabrics = ConfigureWith(Encode(request));
+  EXPECT_THAT(many_fabrics.status.message(), HasSubstr("memory node memory: "));
+  EXPECT_LT(many_fabrics.status.message().size(), 1100u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Fabrics, MemoryNodeTest,

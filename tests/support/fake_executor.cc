@@ -16,7 +16,7 @@ void FakeExecutor::Leave(NodeId node) {
   shared_->left.push_back(node);
 }
 
-void FakeExecutor::Submit(const StepPlan& plan, std::span<const control::NewSequence> added) {
+void FakeExecutor::Submit(const StepPlan& plan, std::vector<NewSequence> added) {
   std::lock_guard lock(shared_->mutex);
   shared_->announced.insert(shared_->announced.end(), added.begin(), added.end());
   if (shared_->answer_at_once) {
@@ -59,17 +59,14 @@ std::vector<NodeStatus> FakeExecutor::nodes() {
 
 ExecutorEvent FakeExecutor::Answer(const StepPlan& plan) {
   ExecutorEvent event;
-  event.result.set_step(plan.step.value);
+  event.result.step = plan.step;
   for (const Work& work : plan.work) {
     if (!work.sample) continue;
-    control::SampledToken& sampled = *event.result.add_sampled();
-    sampled.set_sequence(work.sequence.value);
-    sampled.set_token(static_cast<int32_t>(
-        10 * (work.first_position + static_cast<int64_t>(work.tokens.size()))));
+    const auto token = static_cast<TokenId>(10 * (work.first_position + std::ssize(work.tokens)));
+    event.result.sampled.push_back({work.sequence, {.token = token}});
   }
   // Nodes that hardly take any time: one batch is best.
-  control::NodeTimes& times = *event.result.add_times();
-  times.mutable_ns()->Resize(kNumStepWorks, 1);
+  event.result.times.emplace_back().times.ns.fill(1);
   return event;
 }
 

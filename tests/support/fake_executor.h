@@ -7,7 +7,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -29,7 +28,7 @@ class FakeExecutor : public StepExecutor {
     std::condition_variable changed;
     std::function<void(ExecutorEvent)> on_event;
     std::deque<StepPlan> submitted;
-    std::vector<control::NewSequence> announced;
+    std::vector<NewSequence> announced;
     bool answer_at_once = true;
     std::vector<KvNode> kv_nodes = {{kNode, 1000}};
     std::map<NodeId, std::string> lost;       // as nodes() says
@@ -44,7 +43,7 @@ class FakeExecutor : public StepExecutor {
   std::vector<KvNode> kv_nodes() const override { return shared_->kv_nodes; }
   void Start(std::function<void(ExecutorEvent)> on_event) override;
   void Leave(NodeId node) override;
-  void Submit(const StepPlan& plan, std::span<const control::NewSequence> added) override;
+  void Submit(const StepPlan& plan, std::vector<NewSequence> added) override;
   TimePoint Turn(TimePoint now) override;
   std::vector<NodeStatus> nodes() override;
 

@@ -53,10 +53,8 @@ GenerateRequest GreedyRequest(std::vector<TokenId> prompt, int64_t max_new_token
   GenerateRequest request;
   request.prompt = std::move(prompt);
   request.max_new_tokens = max_new_tokens;
-  request.sampling.set_temperature(0);
-  request.sampling.set_top_p(1);
-  request.sampling.set_repetition_penalty(1);
-  request.sampling.set_num_logprobs(5);
+  request.sampling.temperature = 0;
+  request.sampling.num_logprobs = 5;
   return request;
 }
 
@@ -121,11 +119,11 @@ Result<std::unique_ptr<StepExecutor>> InProcess(const Deployment& deployment,
                                                 const ModelConfig& model) {
   InProcessOptions options;
   options.weights.model_dir = deployment.model;
-  options.weights.load_format = LoadFormatName(deployment.load_format);
+  options.weights.load_format = deployment.load_format;
   LAMINA_ASSIGN_OR_RETURN(options.device, FindDevice(deployment.compute_device, ""));
-  options.limits.set_max_num_seqs(deployment.max_num_seqs);
-  options.limits.set_max_num_batched_tokens(deployment.max_num_batched_tokens);
-  options.limits.set_max_model_len(model.max_positions);
+  options.limits.max_num_seqs = deployment.max_num_seqs;
+  options.limits.max_num_batched_tokens = deployment.max_num_batched_tokens;
+  options.limits.max_model_len = model.max_positions;
   options.kv_dtype = deployment.kv_dtype;
   options.kv_tokens = deployment.memory_bytes / KvBytesPerToken(model, deployment.kv_dtype);
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<InProcessExecutor> executor,

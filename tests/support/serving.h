@@ -20,7 +20,7 @@ namespace lamina::testing {
 struct Generated {
   std::vector<TokenId> tokens;
   std::vector<float> logprobs;
-  std::vector<std::vector<TokenLogprobInfo>> tops;
+  std::vector<std::vector<TokenLogprob>> tops;
   FinishReason reason = FinishReason::kError;
   Status error;
   bool finished = false;

@@ -67,9 +67,9 @@ class LanesTest : public testing::TestWithParam<const char*> {
   void Join(const WireShape& wire) {
     Connected ends = Connect(wire.compute_window_bytes(), wire.memory_window_bytes());
     compute_.lanes = *Lanes::Create(*fabric_, std::move(ends.first), DecodeLanes(wire),
-                                    ReplyLanes(wire), {kEpoch, "on"});
+                                    ReplyLanes(wire), {kEpoch, Switch::kOn});
     memory_.lanes = *Lanes::Create(*other_fabric_, std::move(ends.second), ReplyLanes(wire),
-                                   DecodeLanes(wire), {kEpoch, "on"});
+                                   DecodeLanes(wire), {kEpoch, Switch::kOn});
   }
 
   static void Fill(Lanes& from, MessageKind kind, uint32_t slot, const std::string& text) {
@@ -132,9 +132,10 @@ TEST_P(LanesTest, AMessageInTwoPartsHasOneNumber) {
 TEST_P(LanesTest, ALaneOfTwoAreasHoldsTwoMessages) {
   const std::vector<Lane> lanes = ContextLanes(2, 100, 50);
   Connected ends = Connect(WindowBytes(lanes), WindowBytes(lanes));
-  compute_.lanes = *Lanes::Create(*fabric_, std::move(ends.first), lanes, lanes, {kEpoch, "off"});
+  compute_.lanes =
+      *Lanes::Create(*fabric_, std::move(ends.first), lanes, lanes, {kEpoch, Switch::kOff});
   memory_.lanes =
-      *Lanes::Create(*other_fabric_, std::move(ends.second), lanes, lanes, {kEpoch, "off"});
+      *Lanes::Create(*other_fabric_, std::move(ends.second), lanes, lanes, {kEpoch, Switch::kOff});
   for (int i = 0; i < 4; i += 2) {
     Send(*compute_.lanes, MessageKind::kPartialSum, 1, "sum " + std::to_string(i));
     Send(*compute_.lanes, MessageKind::kPartialSum, 1, "sum " + std::to_string(i + 1));

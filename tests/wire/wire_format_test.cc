@@ -64,9 +64,9 @@ TEST(WireFormat, PayloadsHaveAChecksumWhereItIsAskedFor) {
 
 TEST(WireFormat, WhichFabricsNeedAChecksum) {
   for (const char* fabric : {"tcp", "shm", "ucx", "verbs"}) {
-    EXPECT_TRUE(NeedsPayloadChecksum("on", fabric));
-    EXPECT_FALSE(NeedsPayloadChecksum("off", fabric));
-    EXPECT_EQ(NeedsPayloadChecksum("auto", fabric), std::string_view(fabric) == "tcp");
+    EXPECT_TRUE(NeedsPayloadChecksum(Switch::kOn, fabric));
+    EXPECT_FALSE(NeedsPayloadChecksum(Switch::kOff, fabric));
+    EXPECT_EQ(NeedsPayloadChecksum(Switch::kAuto, fabric), std::string_view(fabric) == "tcp");
   }
 }
 

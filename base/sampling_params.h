@@ -1,0 +1,53 @@
+// How a sequence's tokens are chosen, and what is told of a chosen one: the values that the
+// manager, the messages and the kernels share. kernels/sampling.h chooses.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "base/ids.h"
+
+namespace lamina {
+
+// How the tokens of one sequence are chosen. The defaults sample from the model's own distribution.
+struct SamplingParams {
+  // Below kLeastTemperature of kernels/sampling.h: greedy (ties: lowest id).
+  float temperature = 1.0f;
+  // Nucleus sampling: draw from the fewest most likely tokens that have at least this share of the
+  // probability that top_k leaves. In (0, 1]; 1: off.
+  float top_p = 1.0f;
+  int32_t top_k = 0;   // draw from the k most likely tokens; 0: off
+  float min_p = 0.0f;  // drop tokens less likely than min_p times the most likely one; [0, 1]
+  // Logits of tokens that stand in the prompt or the output are divided by this if positive, else
+  // multiplied (Keskar et al. 2019, section 4.1). 1: off.
+  float repetition_penalty = 1.0f;
+  // Subtracted from a token's logit for each time that it stands in the output.
+  float frequency_penalty = 0.0f;
+  // Subtracted from a token's logit once if it stands in the output.
+  float presence_penalty = 0.0f;
+  uint64_t seed = 0;
+  int32_t num_logprobs = -1;  // -1: none; 0: of the chosen token; k: also of the k most likely
+  std::vector<std::pair<TokenId, float>> logit_bias;  // added to the logits of these tokens
+  // Tokens that are not chosen while the output has fewer than min_tokens: eos and stop tokens.
+  std::vector<TokenId> banned;
+  int32_t min_tokens = 0;
+};
+
+// A token and the natural logarithm of its probability.
+struct TokenLogprob {
+  TokenId token = 0;
+  float logprob = 0;
+};
+
+// A chosen token. All log-probabilities are those of the raw logits, before temperature, penalties
+// and bias.
+struct SampledToken {
+  TokenId token = 0;  // -1: the logits were unusable, and nothing else is set
+  float logprob = 0;  // of `token`; set if num_logprobs >= 0
+  int32_t rank = 0;   // of `token`, 1: the most likely; set if num_logprobs >= 0
+  // The num_logprobs most likely tokens, the most likely first (ties: lowest id).
+  std::vector<TokenLogprob> top;
+};
+
+}  // namespace lamina
