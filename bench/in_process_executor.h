@@ -49,6 +49,7 @@ class InProcessExecutor : public StepExecutor {
   std::vector<KvNode> kv_nodes() const override { return {{kSelf, kv_tokens_}}; }
   void Start(std::function<void(ExecutorEvent)> on_event) override;
   void Submit(const StepPlan& plan, std::vector<NewSequence> added) override;
+  TimePoint Turn(TimePoint) override { return TimePoint::max(); }
   std::vector<NodeStatus> nodes() override;
 
  private:

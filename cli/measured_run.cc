@@ -5,6 +5,7 @@
 #include "manager/cluster_executor.h"
 #include "manager/local_cluster.h"
 #include "manager/prefilled_executor.h"
+#include "manager/serving_engine.h"
 
 namespace lamina {
 namespace {
@@ -133,7 +134,7 @@ Result<SimulationResult> Measure(const ClusterModel& cluster, const RequestTrace
   std::unique_ptr<StepExecutor> executor = std::move(nodes);
   if (options.prompts_appear) executor = std::make_unique<PrefilledExecutor>(std::move(executor));
   Answers warm_up(1), answers(workload.requests.size());  // the engine tells them until it is gone
-  ServingEngine engine(EngineOptionsOf(cluster, workload, options), std::move(executor));
+  ServingEngine engine({EngineOptionsOf(cluster, workload, options)}, std::move(executor));
   LAMINA_RETURN_IF_ERROR(WarmUp(engine, cluster, warm_up));
   answers.Start();
   const auto most = options.max_concurrency > 0 ? int64_t{options.max_concurrency}

@@ -6,9 +6,9 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <list>
 #include <optional>
 #include <random>
-#include <thread>
 #include <utility>
 
 #include "base/descriptors.h"
@@ -48,22 +48,40 @@ constexpr auto kTakeOverWait = std::chrono::seconds(12);
 // parts of the model. What takes longer is an outage.
 constexpr int kMendTimeouts = 2;
 
+// Until a node that serves another manager is asked again.
+constexpr auto kAskAgain = milliseconds(200);
+
 // For a daemon that may not be there; it is asked again later.
 constexpr auto kLookWait = std::chrono::seconds(1);
-
-// ResolveConfig has set both dtypes; without it, in tests, auto is float32.
-AttentionSpec AttentionSpecOf(const ModelConfig& model, const ClusterConfig& config) {
-  return MakeAttentionSpec(model, config.kv_dtype.value_or(DType::kF32),
-                           config.wire_dtype.value_or(DType::kF32));
-}
 
 bool IsTransient(const Status& status) {
   return status.code() == StatusCode::kTryAgain || status.code() == StatusCode::kTimeout;
 }
 
-bool WaitReadable(int fd, Deadline deadline) {
-  pollfd entry{fd, POLLIN, 0};
-  return poll(&entry, 1, deadline.RemainingMs()) > 0;
+// Between two looks whether somebody interrupts.
+constexpr auto kInterruptionInterval = milliseconds(100);
+
+// Of one wait of this thread; poll(2) counts its milliseconds in an int.
+constexpr auto kLongestWait = std::chrono::hours(1);
+
+// Makes a procedure, which begin(turns, on_change) returns, and waits for it.
+template <typename T, typename Begin>
+Result<T> Await(Begin begin, std::stop_token stop = {}) {
+  LAMINA_ASSIGN_OR_RETURN(WakeFd created, WakeFd::Create());
+  // Shared with connections' threads, which outlive the wait.
+  const auto wake = std::make_shared<WakeFd>(std::move(created));
+  const auto on_change = [wake] { wake->Signal(); };
+  const std::stop_callback stopped(stop, on_change);
+  Turns turns(Clock::now());
+  Procedure<T> procedure = begin(turns, on_change);
+  procedure.Start();
+  while (!procedure.done()) {
+    pollfd entry{wake->fd(), POLLIN, 0};
+    const Deadline due(std::min(turns.next(), Clock::now() + kLongestWait));
+    if (poll(&entry, 1, due.RemainingMs()) > 0) wake->Clear();
+    turns.Turn(Clock::now());
+  }
+  return procedure.TakeResult();
 }
 
 View Without(View view, const std::map<NodeId, std::string>& lost) {
@@ -76,74 +94,109 @@ View Without(View view, const std::map<NodeId, std::string>& lost) {
 Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::Connect(
     const ClusterConfig& config, const ModelConfig& model, const StartProgress& progress,
     std::function<bool()> interrupted) {
-  LAMINA_RETURN_IF_ERROR(CheckDescriptorsLeft(config.nodes.size() * kDescriptorsPerNode));
-  LAMINA_ASSIGN_OR_RETURN(View view, ViewOf(config, model));
-  std::unique_ptr<ClusterExecutor> executor(
-      new ClusterExecutor(config, model, std::move(view), {}));
-  executor->interrupted_ = std::move(interrupted);
-  LAMINA_RETURN_IF_ERROR(executor->Open(config.start_timeout, config.start_timeout, progress));
-  return executor;
+  LAMINA_ASSIGN_OR_RETURN(
+      Connected connected, Await<Connected>([&](Turns& turns, std::function<void()> on_change) {
+        return ConnectByTurns(turns, config, model,
+                              {progress, interrupted, StartConnectControl, std::move(on_change)});
+      }));
+  return connected;
 }
 
 Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::ConnectWithout(
     const ClusterConfig& config, const ModelConfig& model, std::map<NodeId, std::string> lost,
     Deadline until, const StartProgress& progress, std::function<bool()> interrupted) {
-  const Deadline mended = Deadline::After(
-      std::min<Clock::duration>(config.start_timeout, kMendTimeouts * config.peer_timeout));
-  LAMINA_ASSIGN_OR_RETURN(const View all, ViewOf(config, model));
+  LAMINA_ASSIGN_OR_RETURN(Connected connected,
+                          Await<Connected>([&](Turns& turns, std::function<void()> on_change) {
+                            return ConnectWithoutByTurns(
+                                turns, config, model, std::move(lost), until.at(),
+                                {progress, interrupted, StartConnectControl, std::move(on_change)});
+                          }));
+  return connected;
+}
+
+Procedure<ClusterExecutor::Connected> ClusterExecutor::ConnectByTurns(Turns& turns,
+                                                                      const ClusterConfig& config,
+                                                                      const ModelConfig& model,
+                                                                      ConnectMeans means) {
+  LAMINA_CO_RETURN_IF_ERROR(CheckDescriptorsLeft(config.nodes.size() * kDescriptorsPerNode));
+  LAMINA_CO_ASSIGN_OR_RETURN(View view, ViewOf(config, model));
+  std::unique_ptr<ClusterExecutor> executor(
+      new ClusterExecutor(config, model, std::move(view), {}, TimePoint::max(), std::move(means)));
+  const Status opened = co_await executor->Open(turns, config.start_timeout, config.start_timeout);
+  LAMINA_CO_RETURN_IF_ERROR(opened);
+  co_return executor;
+}
+
+Procedure<ClusterExecutor::Connected> ClusterExecutor::ConnectWithoutByTurns(
+    Turns& turns, const ClusterConfig& config, const ModelConfig& model,
+    std::map<NodeId, std::string> lost, TimePoint until, ConnectMeans means) {
+  const TimePoint mended =
+      turns.now() +
+      std::min<Clock::duration>(config.start_timeout, kMendTimeouts * config.peer_timeout);
+  // A node that did not notice yet is busy with its session for at most the peer timeout.
+  const Clock::duration patience =
+      std::min(config.start_timeout, 2 * config.peer_timeout + kQuietWait);
+  LAMINA_CO_ASSIGN_OR_RETURN(const View all, ViewOf(config, model));
   while (true) {
-    LAMINA_RETURN_IF_ERROR(CheckDescriptorsLeft(config.nodes.size() * kDescriptorsPerNode));
-    std::unique_ptr<ClusterExecutor> executor(new ClusterExecutor(config, model, all, lost));
-    executor->interrupted_ = interrupted;
-    executor->until_ = until;
-    const auto reasons = [&](NodeRole role) {
-      std::string text;
-      for (const auto& [id, why] : lost) {
-        if (all.Find(id)->role == role) text += (text.empty() ? "" : "; ") + why;
-      }
-      return text;
-    };
-    if (executor->compute_.empty())
-      return PeerLost("no compute node is left: " + reasons(NodeRole::kCompute));
-    if (config.shares_model() &&
-        std::ssize(executor->compute_) <
-            std::ranges::count(config.nodes, NodeRole::kCompute, &NodeConfig::role))
-      return PeerLost("no other compute node holds that part of the model: " +
-                      reasons(NodeRole::kCompute));
-    if (executor->kv_nodes().empty())
-      return PeerLost("no memory node is left: " + reasons(NodeRole::kMemory));
-    // A node that did not notice yet is busy with its session for at most the peer timeout.
-    const Clock::duration patience =
-        std::min(config.start_timeout, 2 * config.peer_timeout + kQuietWait);
+    LAMINA_CO_RETURN_IF_ERROR(CheckDescriptorsLeft(config.nodes.size() * kDescriptorsPerNode));
+    std::unique_ptr<ClusterExecutor> executor(
+        new ClusterExecutor(config, model, all, lost, until, means));
+    LAMINA_CO_RETURN_IF_ERROR(executor->TooFewLeft(lost));
     const Status opened =
-        executor->Open(std::min<Clock::duration>(patience, kReachWait), patience, progress);
-    if (opened.ok()) return executor;
-    if (interrupted && interrupted()) return opened;
-    const std::map<NodeId, std::string> more = executor->NewlyLost(opened);
-    if (more.empty() || executor->until_.Passed()) return opened;
-    if (executor->HasCut() && !mended.Passed()) continue;
+        co_await executor->Open(turns, std::min<Clock::duration>(patience, kReachWait), patience);
+    if (opened.ok()) co_return executor;
+    if (means.interrupted && means.interrupted()) co_return opened;
+    const std::map<NodeId, std::string> more = co_await executor->NewlyLost(turns, opened);
+    if (more.empty() || turns.now() >= executor->until_) co_return opened;
+    if (executor->HasCut() && turns.now() < mended) continue;
     lost.insert(more.begin(), more.end());
   }
 }
 
+Status ClusterExecutor::TooFewLeft(const std::map<NodeId, std::string>& lost) const {
+  const auto reasons = [&](NodeRole role) {
+    std::string text;
+    for (const auto& [id, why] : lost) {
+      if (view_.Find(id)->role == role) text += (text.empty() ? "" : "; ") + why;
+    }
+    return text;
+  };
+  if (compute_.empty()) return PeerLost("no compute node is left: " + reasons(NodeRole::kCompute));
+  if (config_.shares_model() &&
+      std::ssize(compute_) <
+          std::ranges::count(config_.nodes, NodeRole::kCompute, &NodeConfig::role))
+    return PeerLost("no other compute node holds that part of the model: " +
+                    reasons(NodeRole::kCompute));
+  if (kv_nodes().empty()) return PeerLost("no memory node is left: " + reasons(NodeRole::kMemory));
+  return OkStatus();
+}
+
 // Those that were lost while the nodes were connected. A node may tell of the loss of another
 // before that other's connection does. If no connection is lost, it was the node that failed.
-std::map<NodeId, std::string> ClusterExecutor::NewlyLost(const Status& why) {
+Procedure<std::map<NodeId, std::string>> ClusterExecutor::NewlyLost(Turns& turns, Status why) {
+  const TimePoint latest =
+      Within(turns.now(), std::min<Clock::duration>(config_.peer_timeout, kReachWait));
   std::map<NodeId, std::string> lost;
-  const auto found = [&] {
-    mutex_.AssertHeld();
+  while (true) {
     for (const std::unique_ptr<Node>& node : nodes_) {
-      const Status& status = heard_[node->id].lost;
-      if (!status.ok() && !node->left_out()) lost.emplace(node->id, status.message());
+      const Status loss = LossOf(*node);
+      if (!loss.ok() && !node->left_out()) lost.emplace(node->id, loss.message());
     }
-    return !lost.empty() || failed_ == nullptr;
-  };
-  const TimePoint latest = Within(std::min<Clock::duration>(config_.peer_timeout, kReachWait)).at();
-  MutexLock lock(mutex_);
-  while (!found() && lost_one_.WaitUntil(lock, latest)) {
+    if (!lost.empty() || failed_ == nullptr) co_return lost;
+    if (turns.now() >= latest) break;
+    co_await turns.Next(latest);
   }
-  if (lost.empty() && failed_ != nullptr) lost.emplace(failed_->id, why.message());
-  return lost;
+  lost.emplace(failed_->id, why.message());
+  co_return lost;
+}
+
+Status ClusterExecutor::LossOf(const Node& node) {
+  MutexLock lock(mutex_);
+  return heard_[node.id].lost;
+}
+
+TimePoint ClusterExecutor::NextLook(TimePoint now, TimePoint latest) const {
+  return means_.interrupted == nullptr ? latest : std::min(latest, now + kInterruptionInterval);
 }
 
 // All nodes live, but compute nodes do not reach each other, and nobody else has their parts of the
@@ -180,92 +233,132 @@ LookForNodes LookAmong(const ClusterConfig& config, const ModelConfig& model) {
 std::set<NodeId> ClusterExecutor::Look(const ClusterConfig& config, const ModelConfig& model,
                                        const std::map<NodeId, std::string>& lost, Deadline until,
                                        std::stop_token stop) {
+  const auto begin = [&](Turns& turns, std::function<void()> on_change) {
+    return LookByTurns(turns, config, model, lost, until.at(), stop,
+                       {nullptr, nullptr, StartConnectControl, std::move(on_change)});
+  };
+  const Result<std::set<NodeId>> found = Await<std::set<NodeId>>(begin, stop);
+  if (found.ok()) return *found;
+  LAMINA_LOG_ERROR("cannot look for lost nodes: {}", found.status().message());
+  return {};
+}
+
+Procedure<std::set<NodeId>> ClusterExecutor::LookByTurns(Turns& turns, const ClusterConfig& config,
+                                                         const ModelConfig& model,
+                                                         const std::map<NodeId, std::string>& lost,
+                                                         TimePoint until, std::stop_token stop,
+                                                         ConnectMeans means) {
+  std::set<NodeId> free;
   Result<View> view = ViewOf(config, model);
   if (!view.ok()) {
     LAMINA_LOG_ERROR("cannot look for lost nodes: {}", view.status().message());
-    return {};
+    co_return free;
   }
-  ClusterExecutor asking(config, model, std::move(*view), {});
-  asking.until_ = until;
+  ClusterExecutor asking(config, model, std::move(*view), {}, until, std::move(means));
   const Result<ControlOptions> control = asking.control_options();
   if (!control.ok()) {
     LAMINA_LOG_ERROR("cannot look for lost nodes: {}", control.status().message());
-    return {};
+    co_return free;
   }
-  const std::stop_callback end_waits(stop, [&] {
-    MutexLock lock(asking.mutex_);
-    for (auto& [id, heard] : asking.heard_) heard.lost = TryAgain("the manager stops");
-  });
-  struct Answers {
-    Mutex mutex;
-    std::set<NodeId> free GUARDED_BY(mutex);
-  } answers;
-  std::vector<std::jthread> threads;  // one that hangs must not hold up the others
+  // All at the same time: one that hangs must not hold up the others.
+  struct Asked {
+    Asked(ClusterExecutor& asking, Node& asked, const ControlOptions& options, TimePoint now)
+        : node(asked), turns(now), answer(asking.AskIfFree(turns, asked, options)) {}
+    Node& node;
+    Turns turns;
+    Procedure<Status> answer;
+  };
+  std::list<Asked> asked;
   for (const auto& [id, why] : lost) {
-    threads.emplace_back([&, node = asking.Find(id)] {
-      const Status answer = asking.AskIfFree(*node, *control);
-      if (!answer.ok())
-        return LAMINA_LOG_DEBUG("{} is not back: {}", node->name(), answer.message());
-      MutexLock lock(answers.mutex);
-      answers.free.insert(node->id);
-    });
+    asked.emplace_back(asking, *asking.Find(id), *control, turns.now());
+    asked.back().answer.Start();
   }
-  threads.clear();
-  MutexLock lock(answers.mutex);
-  std::set<NodeId>& free = answers.free;
+  while (true) {
+    std::erase_if(asked, [&](Asked& one) {
+      if (!one.answer.done()) return false;
+      const Status answer = one.answer.TakeResult();
+      if (answer.ok()) {
+        free.insert(one.node.id);
+      } else {
+        LAMINA_LOG_DEBUG("{} is not back: {}", one.node.name(), answer.message());
+      }
+      return true;
+    });
+    if (asked.empty() || stop.stop_requested()) break;
+    TimePoint next = TimePoint::max();
+    for (const Asked& one : asked) next = std::min(next, one.turns.next());
+    co_await turns.Next(next);
+    for (Asked& one : asked) one.turns.Turn(turns.now());
+  }
   for (const std::unique_ptr<Node>& node : asking.nodes_) {
     if (!lost.contains(node->id) || free.contains(node->id)) continue;
     std::erase_if(free, [&](NodeId other) { return asking.KvNodeOf(other) == node->group; });
   }
-  return free;
+  co_return free;
 }
 
 // Compute nodes load their weights, which takes no more time then when they are connected in
 // earnest.
-Status ClusterExecutor::AskIfFree(Node& node, const ControlOptions& options) {
-  LAMINA_RETURN_IF_ERROR(ConnectNode(node, options, Within(kLookWait), {}));
+Procedure<Status> ClusterExecutor::AskIfFree(Turns& turns, Node& node,
+                                             const ControlOptions& options) {
+  const Status connected =
+      co_await ConnectNode(turns, node, options, Within(turns.now(), kLookWait));
+  LAMINA_CO_RETURN_IF_ERROR(connected);
   const Clock::duration patience = std::max<Clock::duration>(config_.peer_timeout, kLookWait);
   if (node.role == NodeRole::kMemory) {
     ConfigureMemory request;
     request.prepare_only = true;
-    LAMINA_RETURN_IF_ERROR(
+    LAMINA_CO_RETURN_IF_ERROR(
         node.connection->Send(FrameType(MessageType::kConfigureMemory), Encode(request)));
   } else {
-    LAMINA_ASSIGN_OR_RETURN(ConfigureCompute request, ComputeRequest(node));
+    LAMINA_CO_ASSIGN_OR_RETURN(ConfigureCompute request, ComputeRequest(node));
     request.prepare_only = true;
-    LAMINA_RETURN_IF_ERROR(
+    LAMINA_CO_RETURN_IF_ERROR(
         node.connection->Send(FrameType(MessageType::kConfigureCompute), Encode(request)));
   }
-  return AwaitConfigured(node, patience, {});
+  const Status configured = co_await AwaitConfigured(turns, node, patience);
+  co_return configured;
 }
 
-Status ClusterExecutor::Open(Clock::duration reach_patience, Clock::duration patience,
-                             const StartProgress& progress) {
-  const Deadline reached = Within(reach_patience), deadline = Within(patience);
-  LAMINA_ASSIGN_OR_RETURN(session_token_, RandomBytes(kSessionTokenBytes));
-  LAMINA_ASSIGN_OR_RETURN(const ControlOptions control, control_options());
-  for (std::unique_ptr<Node>& node : nodes_) {
+Procedure<Status> ClusterExecutor::Open(Turns& turns, Clock::duration reach_patience,
+                                        Clock::duration patience) {
+  const TimePoint reached = Within(turns.now(), reach_patience);
+  const TimePoint latest = Within(turns.now(), patience);
+  LAMINA_CO_ASSIGN_OR_RETURN(session_token_, RandomBytes(kSessionTokenBytes));
+  LAMINA_CO_ASSIGN_OR_RETURN(const ControlOptions control, control_options());
+  for (const std::unique_ptr<Node>& node : nodes_) {
     if (node->left_out()) continue;
-    if (Status connected = ConnectNode(*node, control, reached, progress); !connected.ok()) {
-      MutexLock lock(mutex_);
-      return heard_[node->id].lost = connected;
-    }
+    const Status connected = co_await ConnectNode(turns, *node, control, reached);
+    if (connected.ok()) continue;
+    MutexLock lock(mutex_);
+    heard_[node->id].lost = connected;
+    co_return connected;
   }
-  for (std::unique_ptr<Node>& node : nodes_) {
+  for (const std::unique_ptr<Node>& node : nodes_) {
     if (node->role != NodeRole::kMemory || node->left_out()) continue;
     failed_ = node.get();
-    LAMINA_RETURN_IF_ERROR(ConfigureMemoryNode(*node, deadline, progress));
+    const Status configured = co_await ConfigureMemoryNode(turns, *node, latest);
+    LAMINA_CO_RETURN_IF_ERROR(configured);
   }
-  LAMINA_RETURN_IF_ERROR(ConfigureComputeNodes(progress));
-  if (until_.Passed()) until_ = Deadline::After(config_.start_timeout);  // it was for weights
-  LAMINA_RETURN_IF_ERROR(JoinComputeNodes(progress));
+  const Status configured = co_await ConfigureComputeNodes(turns);
+  LAMINA_CO_RETURN_IF_ERROR(configured);
+  // It was for weights.
+  if (turns.now() >= until_) until_ = turns.now() + config_.start_timeout;
+  const Status joined = co_await JoinComputeNodes(turns);
+  LAMINA_CO_RETURN_IF_ERROR(joined);
   failed_ = nullptr;
-  return OkStatus();
+  co_return OkStatus();
 }
 
 ClusterExecutor::ClusterExecutor(const ClusterConfig& config, const ModelConfig& model, View view,
-                                 const std::map<NodeId, std::string>& lost)
-    : config_(config), model_(model), view_(Without(std::move(view), lost)), epoch_(NewEpoch()) {
+                                 const std::map<NodeId, std::string>& lost, TimePoint until,
+                                 ConnectMeans means)
+    : config_(config),
+      model_(model),
+      view_(Without(std::move(view), lost)),
+      epoch_(NewEpoch()),
+      means_(std::move(means)),
+      until_(until) {
   for (size_t i = 0; i < config.nodes.size(); ++i) {
     nodes_.push_back(std::make_unique<Node>(view_.members()[i], config.nodes[i]));
     Node& node = *nodes_.back();
@@ -286,21 +379,6 @@ ClusterExecutor::Node* ClusterExecutor::Find(NodeId id) const {
   return found != nodes_.end() && (*found)->id == id ? found->get() : nullptr;
 }
 
-SessionLimits ClusterExecutor::limits() const {
-  SessionLimits limits;
-  limits.max_num_seqs = config_.max_num_seqs;
-  limits.max_num_batched_tokens = config_.max_num_batched_tokens;
-  limits.max_model_len = config_.max_model_len;
-  limits.num_batches = config_.num_batches;
-  limits.peer_timeout = std::chrono::duration_cast<milliseconds>(config_.peer_timeout);
-  return limits;
-}
-
-std::optional<ModelledLink> ClusterExecutor::modelled_link() const {
-  if (!config_.models_network()) return std::nullopt;
-  return ModelledLink{config_.modelled_latency, config_.modelled_gb_per_s * 1e9};
-}
-
 Result<ControlOptions> ClusterExecutor::control_options() const {
   ControlOptions options;
   options.hello = "manager of cluster " + config_.name;
@@ -308,28 +386,28 @@ Result<ControlOptions> ClusterExecutor::control_options() const {
   options.peer_timeout = std::max<Clock::duration>(config_.peer_timeout, 4 * options.heartbeat);
   LAMINA_ASSIGN_OR_RETURN(options.secret, ReadSecretFile(config_.secret_file));
   LAMINA_ASSIGN_OR_RETURN(options.tls, TlsContext::Load(config_.tls));
-  options.interrupted = interrupted_;
+  options.interrupted = means_.interrupted;
   return options;
 }
 
-Status ClusterExecutor::ConnectNode(Node& node, const ControlOptions& options, Deadline deadline,
-                                    const StartProgress& progress) {
-  const Deadline quiet = deadline.NoLaterThan(Clock::now() + kQuietWait);
+Procedure<Status> ClusterExecutor::ConnectNode(Turns& turns, Node& node,
+                                               const ControlOptions& options, TimePoint latest) {
+  const TimePoint quiet = std::min(latest, turns.now() + kQuietWait);
   Result<std::unique_ptr<ControlConnection>> connection =
-      ConnectControl(node.address(), options, quiet);
-  if (!connection.ok() && !deadline.Passed() && IsTransient(connection.status())) {
-    if (progress) {
-      progress(fmt::format(
+      co_await Reach(turns, node, options, quiet);
+  if (!connection.ok() && turns.now() < latest && IsTransient(connection.status())) {
+    if (means_.progress) {
+      means_.progress(fmt::format(
           "waiting up to {} s for {}: {}",
-          std::chrono::duration_cast<std::chrono::seconds>(deadline.Remaining()).count(),
+          std::chrono::duration_cast<std::chrono::seconds>(latest - turns.now()).count(),
           node.name(), connection.status().message()));
     }
-    connection = ConnectControl(node.address(), options, deadline);
+    connection = co_await Reach(turns, node, options, latest);
   }
   if (!connection.ok()) {
     const Status status = connection.status().WithContext(node.name());
-    if (!IsTransient(status)) return status;
-    return Status(
+    if (!IsTransient(status)) co_return status;
+    co_return Status(
         status.code(),
         status.message() +
             "; is its daemon running? `lamina cluster up` starts the daemons of a cluster");
@@ -339,170 +417,133 @@ Status ClusterExecutor::ConnectNode(Node& node, const ControlOptions& options, D
       .on_frame = [this, &node](ControlFrame frame) { OnFrame(node, std::move(frame)); },
       .on_lost = [this, &node](const Status& status) { OnLost(node, status); },
   });
-  return OkStatus();
+  co_return OkStatus();
 }
 
-Status ClusterExecutor::FillRequest(const Node& node, ConfigureNode& request) const {
-  request.epoch = epoch_;
-  request.node = node.id;
-  request.node_name = node.config.name;
-  request.attention = AttentionSpecOf(model_, config_);
-  request.limits = limits();
-  LAMINA_ASSIGN_OR_RETURN(
-      const std::vector<std::string> fabrics,
-      LadderKinds(TransportKindName(config_.transport), config_.transport_fallback));
-  for (const std::string& fabric : fabrics)
-    request.fabrics.push_back(kTransportKinds.Named(fabric).value_or(TransportKind::kAuto));
-  request.payload_checksum = config_.payload_checksum;
-  request.modelled_link = modelled_link();
-  request.overlap = config_.overlap == Switch::kOn;
-  request.polling = compute_.size() == 1 ? config_.polling : PollingMode::kHost;
-  if (!local()) request.session_token = session_token_;
-  return OkStatus();
+Procedure<Result<std::unique_ptr<ControlConnection>>> ClusterExecutor::Reach(
+    Turns& turns, const Node& node, const ControlOptions& options, TimePoint latest) {
+  const std::unique_ptr<ControlConnecting> connecting =
+      means_.connect(node.address(), options, latest, means_.on_change);
+  while (true) {
+    std::optional<Result<std::unique_ptr<ControlConnection>>> outcome = connecting->Poll();
+    if (outcome) co_return std::move(*outcome);
+    co_await turns.Next(TimePoint::max());  // it has an outcome at `latest`
+  }
 }
 
-Status ClusterExecutor::ConfigureMemoryNode(Node& node, Deadline deadline,
-                                            const StartProgress& progress) {
-  ConfigureMemory request;
-  LAMINA_RETURN_IF_ERROR(FillRequest(node, request));
-  request.attention.num_heads = node.num_kv_heads * (model_.num_heads / model_.num_kv_heads);
-  request.attention.num_kv_heads = node.num_kv_heads;
-  const Clock::duration patience = std::max<Clock::duration>(deadline.Remaining(), kQuietWait);
-  return ConfigureOnceFree(node, MessageType::kConfigureMemory, Encode(request), patience,
-                           progress);
+Procedure<Status> ClusterExecutor::ConfigureMemoryNode(Turns& turns, Node& node, TimePoint latest) {
+  LAMINA_CO_ASSIGN_OR_RETURN(const ConfigureMemory request, MemoryRequest(node));
+  const Clock::duration patience = std::max<Clock::duration>(latest - turns.now(), kQuietWait);
+  const Status configured = co_await ConfigureOnceFree(turns, node, MessageType::kConfigureMemory,
+                                                       Encode(request), patience);
+  co_return configured;
 }
 
 // A node that serves another manager says so at once. That one may be gone without the node having
 // noticed yet, so it is asked again for a while.
-Status ClusterExecutor::ConfigureOnceFree(Node& node, MessageType type, const std::string& request,
-                                          Clock::duration patience, const StartProgress& progress) {
-  const Deadline deadline = Within(std::min<Clock::duration>(config_.start_timeout, kTakeOverWait));
+Procedure<Status> ClusterExecutor::ConfigureOnceFree(Turns& turns, Node& node, MessageType type,
+                                                     std::string request,
+                                                     Clock::duration patience) {
+  const TimePoint latest =
+      Within(turns.now(), std::min<Clock::duration>(config_.start_timeout, kTakeOverWait));
   bool told = false;
   while (true) {
-    LAMINA_RETURN_IF_ERROR(node.connection->Send(FrameType(type), request));
-    const Status status = AwaitConfigured(node, patience, progress);
-    if (status.code() != StatusCode::kTryAgain) return status;
-    if (deadline.Passed())
-      return {status.code(),
-              status.message() + "; stop that manager first: a node serves one at a time"};
-    if (progress && !std::exchange(told, true)) {
-      progress(fmt::format("waiting up to {:.0f} s, in case it is gone: {}",
-                           std::chrono::duration<double>(deadline.Remaining()).count(),
-                           status.message()));
+    LAMINA_CO_RETURN_IF_ERROR(node.connection->Send(FrameType(type), request));
+    const Status status = co_await AwaitConfigured(turns, node, patience);
+    if (status.code() != StatusCode::kTryAgain) co_return status;
+    if (turns.now() >= latest) {
+      co_return Status(status.code(),
+                       status.message() + "; stop that manager first: a node serves one at a time");
     }
-    WaitReadable(node.answers.fd(), Deadline::After(milliseconds(200)));
+    if (means_.progress && !std::exchange(told, true)) {
+      means_.progress(fmt::format("waiting up to {:.0f} s, in case it is gone: {}",
+                                  std::chrono::duration<double>(latest - turns.now()).count(),
+                                  status.message()));
+    }
+    const TimePoint again = turns.now() + kAskAgain;
+    while (turns.now() < again) co_await turns.Next(again);
   }
-}
-
-Result<ConfigureCompute> ClusterExecutor::ComputeRequest(const Node& node) const {
-  ConfigureCompute request;
-  LAMINA_RETURN_IF_ERROR(FillRequest(node, request));
-  request.model = config_.model_path;
-  request.load_format = config_.load_format;
-  if (local())
-    request.local_kv_tokens = node.config.memory_bytes / KvBytesPerToken(model_, config_.kv_dtype);
-  request.joins_others = compute_.size() > 1;
-  if (config_.shares_model()) request.part = PartOf(node);
-  request.attention.num_heads = model_.num_heads / config_.tensor_parallel_size;
-  request.attention.num_kv_heads = node.num_kv_heads;
-  for (const std::unique_ptr<Node>& memory : nodes_) {
-    if (memory->role != NodeRole::kMemory || memory->left_out()) continue;
-    if (memory->rank != node.rank) continue;  // it works for another compute node
-    request.memory_nodes.push_back({memory->id, memory->config.name, memory->configured.offers,
-                                    memory->group, memory->first_kv_head - node.first_kv_head,
-                                    memory->num_kv_heads});
-  }
-  return request;
-}
-
-ModelPart ClusterExecutor::PartOf(const Node& node) const {
-  const ModelShare held = view_.ShareOf(node);
-  return {.num_stages = held.num_stages,
-          .stage = held.stage,
-          .num_ranks = held.num_ranks,
-          .rank = held.rank};
 }
 
 // All load at the same time.
-Status ClusterExecutor::ConfigureComputeNodes(const StartProgress& progress) {
+Procedure<Status> ClusterExecutor::ConfigureComputeNodes(Turns& turns) {
   std::vector<std::string> requests;
   for (Node* node : compute_) {
-    LAMINA_ASSIGN_OR_RETURN(const ConfigureCompute request, ComputeRequest(*node));
+    LAMINA_CO_ASSIGN_OR_RETURN(const ConfigureCompute request, ComputeRequest(*node));
     requests.push_back(Encode(request));
-    LAMINA_RETURN_IF_ERROR(
+    LAMINA_CO_RETURN_IF_ERROR(
         node->connection->Send(FrameType(MessageType::kConfigureCompute), requests.back()));
   }
   for (size_t i = 0; i < compute_.size(); ++i) {
     failed_ = compute_[i];
-    Status status = AwaitConfigured(*compute_[i], kLoadPatience, progress);
-    if (status.code() == StatusCode::kTryAgain)
-      status = ConfigureOnceFree(*compute_[i], MessageType::kConfigureCompute, requests[i],
-                                 kLoadPatience, progress);
-    LAMINA_RETURN_IF_ERROR(status);
+    Status status = co_await AwaitConfigured(turns, *compute_[i], kLoadPatience);
+    if (status.code() == StatusCode::kTryAgain) {
+      status = co_await ConfigureOnceFree(turns, *compute_[i], MessageType::kConfigureCompute,
+                                          requests[i], kLoadPatience);
+    }
+    LAMINA_CO_RETURN_IF_ERROR(status);
   }
-  return OkStatus();
+  co_return OkStatus();
 }
 
-Status ClusterExecutor::JoinComputeNodes(const StartProgress& progress) {
-  if (compute_.size() == 1) return OkStatus();
-  ConnectCompute request;
-  request.epoch = epoch_;
-  for (const Node* node : compute_) {
-    request.nodes.push_back({node->id, node->config.name, node->configured.offers});
-  }
-  for (Node* node : compute_)
-    LAMINA_RETURN_IF_ERROR(
+Procedure<Status> ClusterExecutor::JoinComputeNodes(Turns& turns) {
+  if (compute_.size() == 1) co_return OkStatus();
+  const ConnectCompute request = JoinRequest();
+  for (Node* node : compute_) {
+    LAMINA_CO_RETURN_IF_ERROR(
         node->connection->Send(FrameType(MessageType::kConnectCompute), Encode(request)));
+  }
   for (Node* node : compute_) {
     failed_ = node;
     const Configured before = node->configured;
-    LAMINA_RETURN_IF_ERROR(AwaitConfigured(*node, config_.start_timeout, progress));
+    const Status joined = co_await AwaitConfigured(turns, *node, config_.start_timeout);
+    LAMINA_CO_RETURN_IF_ERROR(joined);
     std::vector<DataPath> paths = std::move(node->configured.paths);
     node->configured = before;
     node->configured.paths.insert(node->configured.paths.begin(), paths.begin(), paths.end());
   }
-  return OkStatus();
+  co_return OkStatus();
 }
 
 // Waits for Configured; every progress message starts `patience` anew, also after until_.
-Status ClusterExecutor::AwaitConfigured(Node& node, Clock::duration patience,
-                                        const StartProgress& progress) {
-  const TimePoint start = Clock::now();
-  Deadline deadline = Within(patience);
+Procedure<Status> ClusterExecutor::AwaitConfigured(Turns& turns, Node& node,
+                                                   Clock::duration patience) {
+  const TimePoint start = turns.now();
+  TimePoint latest = Within(turns.now(), patience);
   while (true) {
     const std::optional<ControlFrame> frame = node.answers.TryPop();
-    {
-      MutexLock lock(mutex_);
-      if (const Status& lost = heard_[node.id].lost; !lost.ok()) return lost;
-    }
+    LAMINA_CO_RETURN_IF_ERROR(LossOf(node));
     // kTryAgain would be the node's answer.
-    if (interrupted_ && interrupted_()) return TimedOut("interrupted");
+    if (means_.interrupted && means_.interrupted()) co_return TimedOut("interrupted");
     const bool counts = frame && (frame->type == FrameType(MessageType::kWeightsProgress) ||
                                   frame->type == FrameType(MessageType::kConfigured));
-    if (!counts && deadline.Passed()) break;
+    if (!counts && turns.now() >= latest) break;
     if (!frame) {
-      WaitReadable(node.answers.fd(), deadline.NoLaterThan(Clock::now() + milliseconds(100)));
+      co_await turns.Next(NextLook(turns.now(), latest));
       continue;
     }
     if (frame->type == FrameType(MessageType::kWeightsProgress)) {
       const Result<WeightsProgress> loaded = Decode<WeightsProgress>(frame->payload);
       if (!loaded.ok()) continue;
-      deadline = Deadline::After(patience);
-      if (progress) {
-        progress(fmt::format("{}: loaded {:.1f} of {:.1f} MB of weights", node.name(),
-                             static_cast<double>(loaded->loaded_bytes) * 1e-6,
-                             static_cast<double>(loaded->total_bytes) * 1e-6));
+      latest = turns.now() + patience;
+      if (means_.progress) {
+        means_.progress(fmt::format("{}: loaded {:.1f} of {:.1f} MB of weights", node.name(),
+                                    static_cast<double>(loaded->loaded_bytes) * 1e-6,
+                                    static_cast<double>(loaded->total_bytes) * 1e-6));
       }
     }
     if (frame->type != FrameType(MessageType::kConfigured)) continue;
     Result<Configured> answer = Decode<Configured>(frame->payload);
-    if (!answer.ok())
-      return Corrupt(node.name() + ": its answer cannot be parsed: " + answer.status().message());
+    if (!answer.ok()) {
+      co_return Corrupt(node.name() +
+                        ": its answer cannot be parsed: " + answer.status().message());
+    }
     node.configured = *std::move(answer);
-    return node.configured.status;
+    co_return node.configured.status;
   }
-  return TimedOut(fmt::format("{} at {} did not answer Configure within {:.0f} s", node.name(),
-                              node.address(), SecondsSince(start)));
+  co_return TimedOut(fmt::format("{} at {} did not answer Configure within {:.0f} s", node.name(),
+                                 node.address(),
+                                 std::chrono::duration<double>(turns.now() - start).count()));
 }
 
 }  // namespace lamina

@@ -13,7 +13,8 @@
 namespace lamina {
 namespace {
 
-// People and scrapers look more seldom; ten answers a second cost a node nothing.
+// Between two questions for nodes' counters. People and scrapers look more seldom; ten answers a
+// second cost a node nothing.
 constexpr auto kStatsInterval = milliseconds(100);
 // But for what does not depend on the step's work.
 constexpr size_t kMaxOrderBytes = kMaxFrameBytes - 64;
@@ -81,7 +82,10 @@ void ClusterExecutor::OnFrame(Node& node, ControlFrame frame) {
     MutexLock lock(mutex_);
     on_event = on_event_;
   }
-  if (frame.type != FrameType(MessageType::kStepResult)) return node.answers.Push(std::move(frame));
+  if (frame.type != FrameType(MessageType::kStepResult)) {
+    node.answers.Push(std::move(frame));
+    return means_.on_change();
+  }
   ExecutorEvent event;
   Result<StepResult> result = Decode<StepResult>(frame.payload);
   if (!result.ok() || result->epoch != epoch_) {
@@ -190,7 +194,11 @@ std::vector<NodeSpeed> ClusterExecutor::Speeds() {
 void ClusterExecutor::AskForStats() {
   const std::string request = Encode(StatsRequest{epoch_});
   for (const std::unique_ptr<Node>& node : nodes_) {
-    if (node->role != NodeRole::kMemory || node->left_out()) continue;
+    if (node->role != NodeRole::kMemory) continue;
+    {
+      MutexLock lock(mutex_);
+      if (!heard_[node->id].lost.ok()) continue;
+    }
     if (Status sent = node->connection->Send(FrameType(MessageType::kStatsRequest), request);
         !sent.ok())
       LAMINA_LOG_DEBUG("{}", sent.message());
@@ -206,7 +214,7 @@ void ClusterExecutor::OnLost(Node& node, const Status& status) {
     heard_[node.id].lost = named;
     on_event = on_event_;
   }
-  lost_one_.NotifyAll();
+  means_.on_change();
   const bool memory = node.role == NodeRole::kMemory;
   if (on_event)
     on_event({memory ? ExecutorEvent::Kind::kNodeLost : ExecutorEvent::Kind::kComputeLost,
@@ -288,18 +296,15 @@ void ClusterExecutor::AddLeftOut(StepResult& result) {
   left_out_.erase(found);
 }
 
-// Anybody may ask as often as they like, but it does not wake memory nodes each time.
-void ClusterExecutor::AskForStatsAgain() {
-  {
-    MutexLock lock(mutex_);
-    if (Clock::now() < next_stats_) return;
-    next_stats_ = Clock::now() + kStatsInterval;
+TimePoint ClusterExecutor::Turn(TimePoint now) {
+  if (now >= next_stats_) {
+    next_stats_ = now + kStatsInterval;
+    AskForStats();
   }
-  AskForStats();
+  return next_stats_;
 }
 
 std::vector<NodeStatus> ClusterExecutor::nodes() {
-  AskForStatsAgain();  // the answers count for the next call
   std::vector<NodeStatus> result;
   for (const std::unique_ptr<Node>& node : nodes_) {
     const bool memory = node->role == NodeRole::kMemory;

@@ -15,6 +15,7 @@
 
 #include "base/inbox.h"
 #include "base/mutex.h"
+#include "base/turns.h"
 #include "manager/attention_speed.h"
 #include "manager/cluster_config.h"
 #include "manager/resolve_config.h"
@@ -23,11 +24,24 @@
 #include "model/model_config.h"
 #include "splitter/topology.h"
 #include "transport/control_channel.h"
+#include "transport/control_connecting.h"
 
 namespace lamina {
 
 // Lines for a person who waits: "compute node c0: 1.2 of 4.4 GB of weights".
 using StartProgress = std::function<void(const std::string& line)>;
+
+// What connecting a cluster by turns needs besides the cluster.
+struct ConnectMeans {
+  StartProgress progress = nullptr;
+  // Asked with every turn, which then is due ten times a second; true: connecting ends with an
+  // error. Null: never.
+  std::function<bool()> interrupted = nullptr;
+  StartConnecting connect = StartConnectControl;
+  // Called when a turn is worth while before it is due, as long as the procedure and the executor
+  // that it made live. Thread: any.
+  std::function<void()> on_change = [] {};
+};
 
 // The slowest kind of `paths`: of shm, verbs, ucx, tcp the last. Null if there is none.
 const DataPathStatus* WorstPath(std::span<const DataPathStatus> paths);
@@ -51,10 +65,26 @@ class ClusterExecutor : public StepExecutor {
       const ClusterConfig& config, const ModelConfig& model, std::map<NodeId, std::string> lost,
       Deadline until, const StartProgress& progress, std::function<bool()> interrupted = nullptr);
 
+  // The same without waiting. REQUIRES: what is handed over by reference outlives the procedure.
+  using Connected = Result<std::unique_ptr<ClusterExecutor>>;
+  static Procedure<Connected> ConnectByTurns(Turns& turns, const ClusterConfig& config,
+                                             const ModelConfig& model, ConnectMeans means);
+  static Procedure<Connected> ConnectWithoutByTurns(Turns& turns, const ClusterConfig& config,
+                                                    const ModelConfig& model,
+                                                    std::map<NodeId, std::string> lost,
+                                                    TimePoint until, ConnectMeans means);
+
   // As LookForNodes.
   static std::set<NodeId> Look(const ClusterConfig& config, const ModelConfig& model,
                                const std::map<NodeId, std::string>& lost, Deadline until,
                                std::stop_token stop);
+  // The same without waiting, as ConnectByTurns. Ends at once with the turn in which it has been
+  // asked to stop.
+  static Procedure<std::set<NodeId>> LookByTurns(Turns& turns, const ClusterConfig& config,
+                                                 const ModelConfig& model,
+                                                 const std::map<NodeId, std::string>& lost,
+                                                 TimePoint until, std::stop_token stop,
+                                                 ConnectMeans means);
   ~ClusterExecutor() override;
 
   std::vector<KvNode> kv_nodes() const override;
@@ -62,6 +92,7 @@ class ClusterExecutor : public StepExecutor {
   void Start(std::function<void(ExecutorEvent)> on_event) override;
   void Submit(const StepPlan& plan, std::vector<NewSequence> added) override;
   void Leave(NodeId node) override;
+  TimePoint Turn(TimePoint now) override;
   std::vector<NodeStatus> nodes() override;
 
   // Writes what the nodes do into `file`, which is borrowed until the executor is gone. REQUIRES:
@@ -94,34 +125,44 @@ class ClusterExecutor : public StepExecutor {
     StepTimes times;
   };
 
-  // `lost`: why nodes of `view` are taken to be lost.
+  // `lost`: why nodes of `view` are taken to be lost. `until`: as Reconnect's.
   ClusterExecutor(const ClusterConfig& config, const ModelConfig& model, View view,
-                  const std::map<NodeId, std::string>& lost);
+                  const std::map<NodeId, std::string>& lost, TimePoint until, ConnectMeans means);
 
   // Null if there is no such node.
   Node* Find(NodeId id) const;
 
   // Reaches all nodes within `reach_patience` and configures memory nodes within `patience`.
-  Status Open(Clock::duration reach_patience, Clock::duration patience,
-              const StartProgress& progress);
-  std::map<NodeId, std::string> NewlyLost(const Status& why);  // REQUIRES: Open failed with it
-  bool HasCut();                                               // likewise
-  Status ConnectNode(Node& node, const ControlOptions& options, Deadline deadline,
-                     const StartProgress& progress);
-  Status AskIfFree(Node& node, const ControlOptions& options);
-  Status ConfigureMemoryNode(Node& node, Deadline deadline, const StartProgress& progress);
-  Result<ConfigureCompute> ComputeRequest(const Node& node) const;
+  Procedure<Status> Open(Turns& turns, Clock::duration reach_patience, Clock::duration patience);
+  // Why the nodes of this executor cannot be enough; ok: they may be. `lost` as the constructor's.
+  Status TooFewLeft(const std::map<NodeId, std::string>& lost) const;
+  // REQUIRES of these two: Open failed, with `why`.
+  Procedure<std::map<NodeId, std::string>> NewlyLost(Turns& turns, Status why);
+  bool HasCut();
+  Status LossOf(const Node& node);
+  Procedure<Status> ConnectNode(Turns& turns, Node& node, const ControlOptions& options,
+                                TimePoint latest);
+  Procedure<Result<std::unique_ptr<ControlConnection>>> Reach(Turns& turns, const Node& node,
+                                                              const ControlOptions& options,
+                                                              TimePoint latest);
+  Procedure<Status> AskIfFree(Turns& turns, Node& node, const ControlOptions& options);
+  Procedure<Status> ConfigureMemoryNode(Turns& turns, Node& node, TimePoint latest);
+  Procedure<Status> ConfigureComputeNodes(Turns& turns);
+  Procedure<Status> JoinComputeNodes(Turns& turns);
+  Procedure<Status> ConfigureOnceFree(Turns& turns, Node& node, MessageType type,
+                                      std::string request, Clock::duration patience);
+  Procedure<Status> AwaitConfigured(Turns& turns, Node& node, Clock::duration patience);
+  // Messages to nodes: cluster_requests.cc.
+  Result<ConfigureMemory> MemoryRequest(const Node& node) const;
+  Result<ConfigureCompute> ComputeRequest(const Node& node) const;  // REQUIRES: a compute node
+  ConnectCompute JoinRequest() const;
   // What both kinds of nodes are told, for a model whose heads one node has all.
   Status FillRequest(const Node& node, ConfigureNode& request) const;
-  ModelPart PartOf(const Node& node) const;  // REQUIRES: a compute node
-  Status ConfigureComputeNodes(const StartProgress& progress);
-  Status JoinComputeNodes(const StartProgress& progress);
-  Status ConfigureOnceFree(Node& node, MessageType type, const std::string& request,
-                           Clock::duration patience, const StartProgress& progress);
-  Status AwaitConfigured(Node& node, Clock::duration patience, const StartProgress& progress);
-  Deadline Within(Clock::duration patience) const {
-    return Deadline(std::min(until_.at(), Clock::now() + patience));
+  TimePoint Within(TimePoint now, Clock::duration patience) const {
+    return std::min(until_, now + patience);
   }
+  // When the next turn of a wait that ends at `latest` is due.
+  TimePoint NextLook(TimePoint now, TimePoint latest) const;
   void OnFrame(Node& node, ControlFrame frame);
   bool IsIrreplaceable(const Node& node);  // REQUIRES: another node says that it is lost
   void OnStats(Node& node, const MemoryStats& stats);
@@ -130,7 +171,6 @@ class ClusterExecutor : public StepExecutor {
   // Empty until all are known.
   std::vector<NodeSpeed> Speeds() REQUIRES(mutex_);
   void AskForStats();
-  void AskForStatsAgain();  // unless that was just done
   void OnLost(Node& node, const Status& status);
   bool OrdersFit(const StepPlan& plan, std::span<const NewSequence> added) const;
   void SendOrders(const StepPlan& plan, std::vector<NewSequence> added);
@@ -145,19 +185,18 @@ class ClusterExecutor : public StepExecutor {
   const ModelConfig model_;
   const View view_;
   const uint64_t epoch_;
-  std::function<bool()> interrupted_;  // of Connect, ConnectWithout
-  Deadline until_{TimePoint::max()};   // of ConnectWithout, Look, as Reconnect's
-  std::string session_token_;          // what compute nodes show to memory nodes
+  const ConnectMeans means_;
+  TimePoint until_;
+  std::string session_token_;  // what compute nodes show to memory nodes
   int num_memory_nodes_ = 0;
   std::vector<Node*> compute_;    // of nodes_, without those that are left out
   const Node* failed_ = nullptr;  // the one that is being configured; when Open has failed, where
   SpeedRounds speed_rounds_;      // the engine's thread
+  TimePoint next_stats_{};        // the engine's thread
   std::atomic<bool> speeds_known_ = false;
   Mutex mutex_;
-  CondVar lost_one_;
   std::function<void(ExecutorEvent)> on_event_ GUARDED_BY(mutex_);  // set by Start
   std::unordered_map<NodeId, Heard> heard_ GUARDED_BY(mutex_);      // of every node
-  TimePoint next_stats_ GUARDED_BY(mutex_){};
   // Of steps in flight: sequences that have no part in them.
   std::map<StepId, std::vector<SequenceId>> left_out_ GUARDED_BY(mutex_);
   std::atomic<bool> time_steps_{true};

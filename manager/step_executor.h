@@ -66,7 +66,12 @@ class StepExecutor {
   // Thread: the engine's.
   virtual void Leave(NodeId /*node*/) {}
 
-  // The nodes' own view for `lamina cluster status`. Thread: any.
+  // Does what is due by the time, such as asking nodes for their counters; waits for nobody.
+  // Returns when it is to be called next. Thread: the engine's.
+  virtual TimePoint Turn(TimePoint now) = 0;
+
+  // The nodes' own view for `lamina cluster status`, as of when they were asked last. Waits for
+  // nobody. Thread: any.
   virtual std::vector<NodeStatus> nodes() = 0;
 };
 

@@ -8,7 +8,7 @@
 #include "manager/attention_speed.h"
 #include "plan/simulate/event_queue.h"
 #include "plan/simulate/virtual_nodes.h"
-#include "scheduler/step_cycle.h"
+#include "scheduler/batch_steps.h"
 
 namespace lamina {
 namespace {
@@ -33,7 +33,9 @@ std::vector<TokenId> PromptOf(const TraceRequest& request, int64_t block_tokens,
   return prompt;
 }
 
-// One run. The methods mirror those of the serving engine, with events in place of threads.
+// One run: what EngineCore decides about batches and sequences (both do it with BatchSteps), with
+// counts in place of requests, sinks and outages. plan/README.md says why it is not EngineCore
+// itself.
 class Simulation {
  public:
   Simulation(const ClusterModel& cluster, const RequestTrace& workload,
@@ -42,15 +44,12 @@ class Simulation {
         workload_(workload),
         options_(options),
         engine_(EngineOptionsOf(cluster, workload, options)),
-        scheduler_(engine_.scheduler, MakeFifoQueue(),
-                   engine_.spread_tokens > 0 ? MakeSpreadPlacement(engine_.spread_tokens)
-                                             : MakeLeastLoadedPlacement()),
-        cycle_(engine_.cycle()),
-        nodes_(cluster, options.host, options.prompts_appear, events_, result_.usage),
-        in_flight_(static_cast<size_t>(engine_.scheduler.num_batches)) {
-    scheduler_.SetPipeline(engine_.pipeline);
+        steps_(engine_.scheduler, engine_.cycle(), MakeFifoQueue(),
+               engine_.spread_tokens > 0 ? MakeSpreadPlacement(engine_.spread_tokens)
+                                         : MakeLeastLoadedPlacement()),
+        nodes_(cluster, options.host, options.prompts_appear, events_, result_.usage) {
     for (const KvNode& node : cluster.kv_nodes) {
-      scheduler_.AddNode(node);
+      scheduler().AddNode(node);
       result_.num_kv_tokens += node.capacity_tokens;
     }
     result_.requests.resize(workload.requests.size());
@@ -61,12 +60,6 @@ class Simulation {
   Result<SimulationResult> Run();
 
  private:
-  // The step of a batch that has no result yet.
-  struct InFlight {
-    std::vector<SequenceId> sampled;
-    int64_t rows = 0;
-    bool prefills = false, works = false;
-  };
   // Which node a change happens to: an index into the cluster's memory or compute nodes.
   struct Place {
     bool memory = false;
@@ -81,7 +74,7 @@ class Simulation {
   void Refuse(size_t request, const std::string& why);
   void ScheduleNextArrival(TimePoint now);
   void PlanSteps(TimePoint now);
-  bool PlanStep(size_t batch, TimePoint now);
+  void Submit(StepPlan& plan, TimePoint now);
   void TakeResult(int batch, TimePoint now);
   void TakeToken(SequenceId sequence, TimePoint now);
   void End(size_t request, Outcome outcome);
@@ -90,19 +83,18 @@ class Simulation {
   void FailAll(const std::string& why);
   void Observe(TimePoint now);
 
+  Scheduler& scheduler() { return steps_.scheduler(); }
   static size_t RequestOf(SequenceId sequence) { return static_cast<size_t>(sequence.value - 1); }
 
   const ClusterModel& cluster_;
   const RequestTrace& workload_;
   const SimulationOptions& options_;
-  const ServingEngineOptions engine_;
-  Scheduler scheduler_;
-  StepCycle cycle_;
+  const EngineOptions engine_;
+  BatchSteps steps_;
   SimulationResult result_;
   EventQueue events_;
   VirtualNodes nodes_;
-  std::vector<std::optional<InFlight>> in_flight_;  // by batch
-  std::vector<Place> places_;                       // [changes]
+  std::vector<Place> places_;  // [changes]
   DeviceTimeline manager_;
   // When the manager has sent the last orders.
   TimePoint manager_free_;
@@ -171,7 +163,7 @@ Result<SimulationResult> Simulation::Run() {
   }
   for (double* mean : {&result_.mean_running, &result_.mean_waiting, &result_.mean_used_share})
     *mean /= std::max(weight, 1e-12);
-  const SchedulerStats stats = scheduler_.stats();
+  const SchedulerStats stats = scheduler().stats();
   result_.num_preemptions = stats.num_preemptions;
   for (const NodeUse& node : stats.nodes) result_.used_tokens_at_end += node.used_tokens;
   return std::move(result_);
@@ -185,7 +177,7 @@ void Simulation::Handle(const VirtualEvent& event) {
     case VirtualEvent::Kind::kReconnected:
       if (event.generation != nodes_.generation()) return;  // another one was lost meanwhile
       reconnecting_ = false;
-      scheduler_.SetPipeline(cycle_.LeaveNodes(nodes_.num_compute_left()));
+      steps_.LeaveNodes(nodes_.num_compute_left());
       return PlanSteps(event.at);
     case VirtualEvent::Kind::kResult:
       if (event.generation != nodes_.generation()) return;
@@ -221,8 +213,8 @@ void Simulation::TakeArrivals(TimePoint now) {
   ScheduleNextArrival(now);
   if (!any) return;
   // Planning is worth it only if a batch is not in flight: arrivals are many.
-  for (size_t batch = 0; batch < static_cast<size_t>(cycle_.pipeline().num_batches); ++batch) {
-    if (!in_flight_[batch]) return PlanSteps(now);
+  for (size_t batch = 0; batch < static_cast<size_t>(steps_.pipeline().num_batches); ++batch) {
+    if (!steps_.in_flight()[batch]) return PlanSteps(now);
   }
 }
 
@@ -237,7 +229,7 @@ void Simulation::Arrive(size_t request, TimePoint now) {
   if (dead) return Refuse(request, "no node is left");
   const int64_t block_tokens = engine_.scheduler.prefix_caching ? workload_.block_tokens : 0;
   const Status added =
-      scheduler_.Add({sequence, PromptOf(spec, block_tokens, sequence), spec.output_tokens});
+      scheduler().Add({sequence, PromptOf(spec, block_tokens, sequence), spec.output_tokens});
   if (!added.ok()) Refuse(request, WhyRefused(added, spec));
 }
 
@@ -265,57 +257,40 @@ void Simulation::End(size_t request, Outcome outcome) {
 
 void Simulation::PlanSteps(TimePoint now) {
   if (reconnecting_ || !result_.failure.empty()) return;
-  cycle_.PlanSteps([this](size_t batch) { return in_flight_[batch].has_value(); },
-                   [&](size_t batch) { return PlanStep(batch, now); });
+  steps_.PlanSteps(now, [&](StepPlan& plan) { Submit(plan, now); });
   Observe(now);
 }
 
-bool Simulation::PlanStep(size_t batch, TimePoint now) {
-  StepPlan plan = scheduler_.NextStep(static_cast<int>(batch));
-  if (plan.work.empty()) cycle_.NothingToPlan(batch);
-  if (plan.empty()) return false;
+void Simulation::Submit(StepPlan& plan, TimePoint now) {
   plan.dummy_prefill = options_.prompts_appear;
-  InFlight& step = in_flight_[batch].emplace();
-  step.works = !plan.work.empty();
-  for (const Work& work : plan.work) {
-    step.rows += std::ssize(work.tokens);
-    step.prefills |= work.prefill || work.tokens.size() > 1;
-    if (work.sample) step.sampled.push_back(work.sequence);
-  }
+  int64_t num_rows = 0;
+  for (const Work& work : plan.work) num_rows += std::ssize(work.tokens);
   if (speed_rounds_.Next(speeds_known_)) {
     for (const auto& [node, speed] : nodes_.MeasureSpeeds()) {
-      scheduler_.SetSpeed(node, speed);
+      scheduler().SetSpeed(node, speed);
       speeds_known_ = true;
     }
   }
   // Prompts that appear cost the manager one row each.
   const double rows = options_.prompts_appear ? static_cast<double>(plan.work.size())
-                                              : static_cast<double>(step.rows);
+                                              : static_cast<double>(num_rows);
   manager_free_ =
       manager_.Book(now, FromMicroseconds(options_.host.step_us + options_.host.row_us * rows));
   nodes_.Submit(plan, manager_free_);
-  if (step.works) ++result_.num_steps;
-  result_.num_rows += step.rows;
-  return true;
+  if (!plan.work.empty()) ++result_.num_steps;
+  result_.num_rows += num_rows;
 }
 
 void Simulation::TakeResult(int batch, TimePoint now) {
-  std::optional<InFlight>& in_flight = in_flight_[static_cast<size_t>(batch)];
+  const auto& in_flight = steps_.in_flight()[static_cast<size_t>(batch)];
   if (!in_flight) return;
-  if (engine_.chooses_pipeline && in_flight->works) {
-    const bool prefills = std::any_of(in_flight_.begin(), in_flight_.end(),
-                                      [](const auto& step) { return step && step->prefills; });
-    const int num_running = scheduler_.stats().num_running;
-    const std::optional<Pipeline> next = cycle_.TakeResult(
-        static_cast<size_t>(batch), now, prefills, num_running, nodes_.cost(batch));
-    if (next) scheduler_.SetPipeline(*next);
-  }
   std::vector<Scheduler::Sampled> sampled;
-  for (const SequenceId sequence : in_flight->sampled)
-    sampled.push_back({sequence, static_cast<TokenId>(sequence.value & 0x3fffffff)});
-  scheduler_.CompleteStep(sampled, batch);
+  for (const Work& work : in_flight->plan.work) {
+    if (work.sample)
+      sampled.push_back({work.sequence, static_cast<TokenId>(work.sequence.value & 0x3fffffff)});
+  }
+  steps_.Complete(static_cast<size_t>(batch), now, sampled, nodes_.cost(batch));
   result_.usage.At(now).tokens += static_cast<double>(sampled.size());
-  in_flight.reset();
   for (const Scheduler::Sampled& token : sampled) TakeToken(token.sequence, now);
   PlanSteps(now);
   // Clients hear of their tokens when the next steps are on their way.
@@ -336,7 +311,7 @@ void Simulation::TakeToken(SequenceId sequence, TimePoint now) {
   }
   record.last_token = now;
   if (record.output_tokens < workload_.requests[request].output_tokens) return;
-  scheduler_.Finish(sequence);
+  scheduler().Finish(sequence);
   End(request, Outcome::kDone);
 }
 
@@ -355,17 +330,17 @@ void Simulation::Fail(const Place& place, const std::string& name, TimePoint now
     const size_t group = cluster_.memory[place.index].group;
     nodes_.LoseGroup(group);
     // Their KV cache is lost with the node.
-    for (const SequenceId sequence : scheduler_.LoseNode(cluster_.kv_nodes[group].id))
+    for (const SequenceId sequence : scheduler().LoseNode(cluster_.kv_nodes[group].id))
       End(RequestOf(sequence), Outcome::kFailed);
-    if (scheduler_.stats().nodes.empty())
+    if (scheduler().stats().nodes.empty())
       return FailAll("no memory node is left; the last one was " + name);
   } else {
     nodes_.LoseCompute(place.index);
     manager_free_ = now;
-    for (std::optional<InFlight>& step : in_flight_) step.reset();
+    steps_.DropSteps();
     if (nodes_.num_compute_left() == 0 || cluster_.config.shares_model())
       return FailAll("compute node " + name + " was lost, and the others cannot do without it");
-    scheduler_.Restart();
+    steps_.Restart();
     reconnecting_ = true;
     events_.Push(now + options_.reconnect, VirtualEvent::Kind::kReconnected, 0,
                  nodes_.generation());
@@ -380,7 +355,7 @@ void Simulation::FailAll(const std::string& why) {
   result_.failure = why;
   for (size_t request = 0; request < next_request_; ++request) {
     if (result_.requests[request].outcome != Outcome::kUnfinished) continue;
-    scheduler_.Finish(SequenceId{request + 1});
+    scheduler().Finish(SequenceId{request + 1});
     End(request, Outcome::kFailed);
   }
   // What has not come yet is refused as it would come.
@@ -392,7 +367,7 @@ void Simulation::FailAll(const std::string& why) {
 void Simulation::Observe(TimePoint now) {
   result_.usage.AddState(observed_, now, running_, waiting_, used_share_);
   observed_ = now;
-  const SchedulerStats stats = scheduler_.stats();
+  const SchedulerStats stats = scheduler().stats();
   int64_t used = 0, capacity = 0;
   for (const NodeUse& node : stats.nodes) {
     used += node.used_tokens;
@@ -406,9 +381,9 @@ void Simulation::Observe(TimePoint now) {
 
 }  // namespace
 
-ServingEngineOptions EngineOptionsOf(const ClusterModel& cluster, const RequestTrace& workload,
-                                     const SimulationOptions& options) {
-  ServingEngineOptions engine = ServingEngineOptions::Of(cluster.config, cluster.model);
+EngineOptions EngineOptionsOf(const ClusterModel& cluster, const RequestTrace& workload,
+                              const SimulationOptions& options) {
+  EngineOptions engine = EngineOptions::Of(cluster.config, cluster.model);
   // Prompts cost nothing, so that a step can have as many of their tokens as come.
   if (options.prompts_appear) engine.scheduler.max_num_batched_tokens = 1 << 20;
   // Without block ids nothing is known of which prompts begin alike.

@@ -1,4 +1,4 @@
-// Serves a workload in virtual time: the manager's loop (manager/serving_engine.h) on the real
+// Serves a workload in virtual time: the manager's steps (scheduler/batch_steps.h) on the real
 // scheduler and KV allocator, with nodes whose times are computed (virtual_nodes.h). A run is a
 // function of its input.
 #pragma once
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "manager/serving_engine.h"
+#include "manager/engine_options.h"
 #include "plan/simulate/cluster_model.h"
 #include "plan/simulate/host_costs.h"
 #include "plan/simulate/usage.h"
@@ -113,8 +113,8 @@ struct SimulationResult {
 
 // The options of the engine that serves `workload` on `cluster`, in virtual time here and in real
 // time where the two are compared.
-ServingEngineOptions EngineOptionsOf(const ClusterModel& cluster, const RequestTrace& workload,
-                                     const SimulationOptions& options);
+EngineOptions EngineOptionsOf(const ClusterModel& cluster, const RequestTrace& workload,
+                              const SimulationOptions& options);
 
 // Serves the workload until every request has ended. kInvalidArgument if a change names a node that
 // does not exist, or if the run takes more than ten years. That all nodes are lost is no error:

@@ -163,17 +163,21 @@ TEST_F(ClusterOrders, WhatIsTooLargeForAnOrderFailsAtOnce) {
   EXPECT_TRUE(next->result.failed.empty());
 }
 
-TEST_F(ClusterOrders, MemoryNodesAreNotWokenByEachLookAtTheCluster) {
+TEST_F(ClusterOrders, MemoryNodesAreAskedForTheirCountersByTheClockAndNotByEachLook) {
   Connect();
-  const TimePoint start = Clock::now();
-  for (int i = 0; i < 3000; ++i) executor_->nodes();
-  const auto tenths = (Clock::now() - start) / milliseconds(100);
-  EXPECT_TRUE(AwaitTrue([&] { return m0_.num_stats_requests > 0; }, Deadline::After(seconds(10))));
-  EXPECT_LE(m0_.num_stats_requests, tenths + 2);
-  const int before = m0_.num_stats_requests;
-  EXPECT_TRUE(AwaitTrue([&] { return executor_->nodes(), m0_.num_stats_requests > before; },
-                        Deadline::After(seconds(10))))
-      << "who goes on looking sees what is new";
+  const auto num_asked = [&](int expected) {
+    AwaitTrue([&] { return m0_.num_stats_requests >= expected; }, Deadline::After(seconds(10)));
+    return m0_.num_stats_requests.load();
+  };
+  TimePoint next = executor_->Turn(TimePoint(seconds(100)));
+  EXPECT_EQ(num_asked(1), 1);
+  EXPECT_EQ(executor_->Turn(next - std::chrono::nanoseconds(1)), next) << "it is not due";
+  for (int i = 0; i < 100; ++i) executor_->nodes();
+  for (int turn = 2; turn <= 4; ++turn) {
+    next = executor_->Turn(next);
+    // What was asked too often would have come before.
+    EXPECT_EQ(num_asked(turn), turn);
+  }
 }
 
 // A node lives, so its connection is not lost, and never answers.

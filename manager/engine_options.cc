@@ -1,0 +1,38 @@
+#include "manager/engine_options.h"
+
+#include <algorithm>
+
+namespace lamina {
+
+EngineOptions EngineOptions::Of(const ClusterConfig& config, const ModelConfig& model) {
+  EngineOptions options;
+  options.scheduler.max_num_seqs = config.max_num_seqs;
+  options.scheduler.num_batches = config.num_batches;
+  options.num_compute_nodes = std::max(
+      1, static_cast<int>(std::ranges::count(config.nodes, NodeRole::kCompute, &NodeConfig::role)));
+  options.pipeline_parallel_size = config.pipeline_parallel_size;
+  options.tensor_parallel_size = config.tensor_parallel_size;
+  options.chooses_pipeline = config.pipeline == PipelineMode::kAuto;
+  const int fewest = config.shares_model()
+                         ? std::min(config.pipeline_parallel_size, config.num_batches)
+                         : options.num_compute_nodes;
+  options.pipeline = {options.chooses_pipeline ? fewest : config.num_batches,
+                      config.pipeline == PipelineMode::kRotational};
+  options.scheduler.max_num_batched_tokens = config.max_num_batched_tokens;
+  options.scheduler.max_model_len = config.max_model_len;
+  options.scheduler.max_queued = config.max_num_queued_reqs;
+  options.scheduler.prefix_caching = config.prefix_caching;
+  options.eos_tokens = model.eos_tokens;
+  options.vocab_size = model.vocab_size;
+  options.step_timeout = config.step_timeout;
+  options.give_up_after = config.start_timeout;
+  options.spread_tokens = config.spread_tokens;
+  return options;
+}
+
+StepCycleOptions EngineOptions::cycle() const {
+  return {pipeline, chooses_pipeline, scheduler.num_batches,
+          shares_model() ? pipeline_parallel_size : num_compute_nodes, shares_model()};
+}
+
+}  // namespace lamina

@@ -1,0 +1,48 @@
+// What an engine is told when it is made.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/clock.h"
+#include "manager/cluster_config.h"
+#include "manager/engine.h"
+#include "manager/node_outages.h"
+#include "model/model_config.h"
+#include "scheduler/scheduler.h"
+#include "scheduler/step_cycle.h"
+
+namespace lamina {
+
+struct EngineOptions {
+  SchedulerOptions scheduler;
+  Pipeline pipeline;
+  // Another is taken when steps show that it is faster; num_batches is then the most.
+  bool chooses_pipeline = false;
+  int num_compute_nodes = 1;
+  int pipeline_parallel_size = 1, tensor_parallel_size = 1;  // as manager/cluster_config.h
+  std::vector<TokenId> eos_tokens;
+  int64_t vocab_size = 0;
+  Clock::duration step_timeout = std::chrono::seconds(60);
+  int64_t spread_tokens = 0;  // sequences of more tokens are spread over nodes; 0: none is
+  // Whether somebody connects nodes anew when the engine asks for it. If not, it gives up when a
+  // compute node or the last memory node is lost.
+  bool reconnects = false;
+  // Whether somebody looks for lost nodes when the engine asks for it. If not, a node that is lost
+  // while others serve stays so.
+  bool looks_for_nodes = false;
+  RetryOptions retry;
+  Clock::duration give_up_after = std::chrono::seconds(60);  // of serving nothing
+  // Of connecting nodes anew: the status says so then.
+  Clock::duration stands_still_after = std::chrono::seconds(5);
+  EngineObserver* observer = nullptr;  // borrowed; may be null
+
+  // REQUIRES: ResolveConfig accepted `config`.
+  static EngineOptions Of(const ClusterConfig& config, const ModelConfig& model);
+
+  StepCycleOptions cycle() const;
+  // Whether compute nodes hold different parts of the model, so that all of them are needed.
+  bool shares_model() const { return pipeline_parallel_size * tensor_parallel_size > 1; }
+};
+
+}  // namespace lamina

@@ -1,0 +1,190 @@
+#include "manager/open_requests.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+
+namespace lamina {
+namespace {
+
+double Seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+}  // namespace
+
+Status OpenRequests::Check(const GenerateRequest& request) const {
+  if (request.prompt.empty()) return InvalidArgument("the prompt is empty");
+  if (request.n < 1 || request.n > options_.scheduler.max_queued)
+    return InvalidArgument("n must be between 1 and " +
+                           std::to_string(options_.scheduler.max_queued) + ", not " +
+                           std::to_string(request.n));
+  if (request.max_new_tokens < 1)
+    return InvalidArgument("max_tokens must be at least 1, not " +
+                           std::to_string(request.max_new_tokens));
+  for (const TokenId token : request.prompt) {
+    if (token < 0 || token >= options_.vocab_size) {
+      return InvalidArgument("token id " + std::to_string(token) +
+                             " is outside the vocabulary of " +
+                             std::to_string(options_.vocab_size));
+    }
+  }
+  if (BansEveryToken(request)) {
+    return InvalidArgument(
+        "every token of the vocabulary is in 'stop_token_ids' or ends the text, so none is left "
+        "for the first " +
+        std::to_string(request.sampling.min_tokens) + ", as many as 'min_tokens' asks for");
+  }
+  return OkStatus();
+}
+
+// Nothing could be sampled, which looks like an error of the nodes.
+bool OpenRequests::BansEveryToken(const GenerateRequest& request) const {
+  const auto num_named = std::ssize(request.stop_tokens) + std::ssize(options_.eos_tokens);
+  if (request.sampling.min_tokens == 0 || num_named < options_.vocab_size) return false;
+  std::set<TokenId> banned(request.stop_tokens.begin(), request.stop_tokens.end());
+  if (!request.ignore_eos) banned.insert(options_.eos_tokens.begin(), options_.eos_tokens.end());
+  const auto in_vocabulary = [&](TokenId token) {
+    return token >= 0 && token < options_.vocab_size;
+  };
+  return std::ranges::count_if(banned, in_vocabulary) >= options_.vocab_size;
+}
+
+RequestId OpenRequests::Add(GenerateRequest request, Engine::Sink sink, TimePoint now) {
+  const RequestId id{++last_request_};
+  for (const TokenId eos : options_.eos_tokens) {
+    if (!request.ignore_eos) request.sampling.banned.push_back(eos);
+  }
+  for (const TokenId stop : request.stop_tokens) request.sampling.banned.push_back(stop);
+  Request entry{std::move(request), std::move(sink), {}, 0};
+  for (int i = 0; i < entry.spec.n; ++i) {
+    const SequenceId sequence{++last_sequence_};
+    Continuation continuation;
+    continuation.request = id;
+    continuation.index = i;
+    continuation.submitted = now;
+    continuations_[sequence] = continuation;
+    entry.sequences.push_back(sequence);
+  }
+  entry.num_open = entry.spec.n;
+  requests_[id] = std::move(entry);
+  return id;
+}
+
+void OpenRequests::Drop(RequestId request) {
+  for (const SequenceId sequence : Sequences(request)) continuations_.erase(sequence);
+  requests_.erase(request);
+}
+
+std::span<const SequenceId> OpenRequests::Sequences(RequestId request) const {
+  const auto found = requests_.find(request);
+  if (found == requests_.end()) return {};
+  return found->second.sequences;
+}
+
+std::vector<SequenceId> OpenRequests::AllSequences() const {
+  std::vector<SequenceId> all;
+  for (const auto& [sequence, continuation] : continuations_) all.push_back(sequence);
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+void OpenRequests::Start(SequenceId sequence, int64_t num_cached, TimePoint now) {
+  Continuation& continuation = continuations_.at(sequence);
+  if (continuation.started) return;
+  continuation.started = now;
+  continuation.num_cached = num_cached;
+}
+
+NewSequence OpenRequests::Announce(SequenceId sequence, std::span<const TokenId> tokens) const {
+  const Continuation& continuation = continuations_.at(sequence);
+  const GenerateRequest& spec = requests_.at(continuation.request).spec;
+  NewSequence announced;
+  announced.sequence = sequence;
+  announced.sampling = spec.sampling;
+  announced.sampling.seed =
+      ChoiceSeed(spec.sampling.seed, spec.prompt_index, static_cast<uint64_t>(continuation.index));
+  announced.tokens.assign(tokens.begin(), tokens.end());
+  announced.num_prompt_tokens = static_cast<int32_t>(spec.prompt.size());
+  return announced;
+}
+
+bool OpenRequests::TakeToken(const NewToken& sampled, TimePoint now, std::vector<Delivery>& out) {
+  const SequenceId sequence = sampled.sequence;
+  const auto found = continuations_.find(sequence);
+  if (found == continuations_.end()) return false;  // finished while the step ran
+  Continuation& continuation = found->second;
+  const Request& request = requests_.at(continuation.request);
+  TokenEvent event;
+  event.token = sampled.chosen.token;
+  event.logprob = sampled.chosen.logprob;
+  event.rank = sampled.chosen.rank;
+  event.top = sampled.chosen.top;
+  event.first = continuation.num_generated++ == 0;
+  if (event.first) {
+    continuation.first_token = now;
+    event.num_cached = continuation.num_cached;
+  }
+  if (options_.observer != nullptr) {
+    if (event.first) {
+      options_.observer->OnFirstToken(Seconds(now - continuation.submitted));
+    } else {
+      options_.observer->OnNextToken(Seconds(now - continuation.last_token));
+    }
+  }
+  continuation.last_token = now;
+  SetFinish(request, continuation, event);
+  if (event.finish) return Finish(sequence, std::move(event), now, out);
+  event.index = continuation.index;
+  out.push_back({request.sink, std::move(event)});
+  return false;
+}
+
+void OpenRequests::SetFinish(const Request& request, const Continuation& continuation,
+                             TokenEvent& event) const {
+  const auto is = [&](const std::vector<TokenId>& tokens) {
+    return std::find(tokens.begin(), tokens.end(), *event.token) != tokens.end();
+  };
+  if ((!request.spec.ignore_eos && is(options_.eos_tokens)) || is(request.spec.stop_tokens)) {
+    event.finish = FinishReason::kStop;
+    event.stop_token = event.token;
+  } else if (continuation.num_generated >= request.spec.max_new_tokens) {
+    event.finish = FinishReason::kLength;
+  }
+}
+
+bool OpenRequests::Finish(SequenceId sequence, TokenEvent event, TimePoint now,
+                          std::vector<Delivery>& out) {
+  const auto found = continuations_.find(sequence);
+  if (found == continuations_.end()) return false;
+  const Continuation continuation = found->second;
+  continuations_.erase(found);
+  const auto request = requests_.find(continuation.request);
+  event.index = continuation.index;
+  Observe(continuation, *event.finish, request->second, now);
+  out.push_back({request->second.sink, std::move(event)});
+  if (--request->second.num_open == 0) requests_.erase(request);
+  return true;
+}
+
+int OpenRequests::CountLateStep(SequenceId sequence) {
+  const auto late = continuations_.find(sequence);
+  return late == continuations_.end() ? 0 : ++late->second.num_late_steps;
+}
+
+void OpenRequests::Observe(const Continuation& continuation, FinishReason reason,
+                           const Request& request, TimePoint now) const {
+  if (options_.observer == nullptr) return;
+  EngineObserver::Finished finished;
+  finished.reason = reason;
+  finished.prompt_tokens = static_cast<int64_t>(request.spec.prompt.size());
+  finished.output_tokens = continuation.num_generated;
+  finished.e2e = Seconds(now - continuation.submitted);
+  finished.queue = Seconds(continuation.started.value_or(now) - continuation.submitted);
+  if (continuation.started && continuation.num_generated > 0) {
+    finished.prefill = Seconds(continuation.first_token - *continuation.started);
+    finished.decode = Seconds(continuation.last_token - continuation.first_token);
+  }
+  options_.observer->OnFinished(finished);
+}
+
+}  // namespace lamina

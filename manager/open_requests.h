@@ -1,0 +1,92 @@
+// The requests that are not over: what each of their continuations has got so far, and what their
+// clients and the observer are told. Pure: the caller tells the time.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "manager/engine.h"
+#include "manager/engine_options.h"
+#include "wire/step_messages.h"
+
+namespace lamina {
+
+// A call of a sink that is still to be made.
+struct Delivery {
+  Engine::Sink sink;
+  TokenEvent event;
+};
+
+// Each continuation of a request is a sequence of the scheduler's. Thread: one owner.
+class OpenRequests {
+ public:
+  // Borrows `options`.
+  explicit OpenRequests(const EngineOptions& options) : options_(options) {}
+
+  // kInvalidArgument if no engine of these options could serve the request, whatever is free.
+  Status Check(const GenerateRequest& request) const;
+
+  // REQUIRES: Check accepted the request.
+  RequestId Add(GenerateRequest request, Engine::Sink sink, TimePoint now);
+
+  // Forgets a request that was not accepted in the end; nobody hears of it.
+  void Drop(RequestId request);
+
+  // By continuation, also those that are over; empty if the request is over. Borrowed until the
+  // request is.
+  std::span<const SequenceId> Sequences(RequestId request) const;
+  // The request's specification. REQUIRES: it is not over.
+  const GenerateRequest& Spec(RequestId request) const { return requests_.at(request).spec; }
+  // Sequences that are not over, in the order of their numbers.
+  std::vector<SequenceId> AllSequences() const;
+
+  // The sequence's first work is sent, and finds K and V of `num_cached` tokens on the nodes. Only
+  // the first call counts: a sequence starts again after a preemption.
+  void Start(SequenceId sequence, int64_t num_cached, TimePoint now);
+
+  // What nodes are told of a sequence that starts with these tokens.
+  NewSequence Announce(SequenceId sequence, std::span<const TokenId> tokens) const;
+
+  // A step sampled this. Appends what the client hears to `out`, and returns whether the sequence
+  // is over with it. Does nothing for one that was over before.
+  bool TakeToken(const NewToken& sampled, TimePoint now, std::vector<Delivery>& out);
+
+  // Ends the sequence with `event`, which is appended to `out`. REQUIRES: event.finish. False if it
+  // was over before.
+  bool Finish(SequenceId sequence, TokenEvent event, TimePoint now, std::vector<Delivery>& out);
+
+  // The sequence was in a step that was not answered in time: for the n-th time; 0 if it is over.
+  int CountLateStep(SequenceId sequence);
+
+ private:
+  struct Continuation {
+    RequestId request;
+    int index = 0;
+    int64_t num_generated = 0;
+    TimePoint submitted, first_token, last_token;
+    std::optional<TimePoint> started;  // first prefill chunk sent
+    int64_t num_cached = 0;            // as TokenEvent's
+    int num_late_steps = 0;
+  };
+  struct Request {
+    GenerateRequest spec;
+    Engine::Sink sink;
+    std::vector<SequenceId> sequences;  // [n]
+    int num_open = 0;
+  };
+
+  bool BansEveryToken(const GenerateRequest& request) const;  // until it has min_tokens
+  void SetFinish(const Request& request, const Continuation& continuation, TokenEvent& event) const;
+  void Observe(const Continuation& continuation, FinishReason reason, const Request& request,
+               TimePoint now) const;
+
+  const EngineOptions& options_;
+  std::unordered_map<RequestId, Request> requests_;
+  std::unordered_map<SequenceId, Continuation> continuations_;
+  uint64_t last_request_ = 0, last_sequence_ = 0;
+};
+
+}  // namespace lamina

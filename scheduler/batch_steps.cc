@@ -1,0 +1,49 @@
+#include "scheduler/batch_steps.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace lamina {
+
+BatchSteps::BatchSteps(const SchedulerOptions& options, const StepCycleOptions& cycle,
+                       std::unique_ptr<QueuePolicy> queue,
+                       std::unique_ptr<PlacementPolicy> placement)
+    : chooses_pipeline_(cycle.chooses),
+      scheduler_(options, std::move(queue), std::move(placement)),
+      cycle_(cycle),
+      in_flight_(static_cast<size_t>(options.num_batches)) {
+  scheduler_.SetPipeline(cycle.pipeline);
+}
+
+std::optional<Pipeline> BatchSteps::Complete(size_t batch, TimePoint now,
+                                             std::span<const Scheduler::Sampled> sampled,
+                                             std::optional<StepCost> cost) {
+  std::optional<Pipeline> next;
+  // A step without work only frees what is on nodes: it says nothing about rounds.
+  if (chooses_pipeline_ && !in_flight_[batch]->plan.work.empty()) {
+    const bool prefills =
+        std::ranges::any_of(in_flight_, [](const auto& step) { return step && step->of_prompts; });
+    next = cycle_.TakeResult(batch, now, prefills, scheduler_.stats().num_running, std::move(cost));
+    if (next) scheduler_.SetPipeline(*next);
+  }
+  scheduler_.CompleteStep(sampled, static_cast<int>(batch));
+  in_flight_[batch].reset();
+  return next;
+}
+
+void BatchSteps::DropSteps() {
+  for (std::optional<InFlight>& step : in_flight_) step.reset();
+}
+
+void BatchSteps::Restart() {
+  DropSteps();
+  scheduler_.Restart();
+}
+
+void BatchSteps::Delay(Clock::duration missed) {
+  for (std::optional<InFlight>& step : in_flight_) {
+    if (step) step->submitted += missed;
+  }
+}
+
+}  // namespace lamina

@@ -1,0 +1,332 @@
+// Requests and steps of the engine, in virtual time.
+#include "manager/engine_core.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/serving.h"
+#include "tests/support/virtual_engine.h"
+
+namespace lamina::testing {
+namespace {
+
+using std::chrono::nanoseconds;
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class EngineCoreTest : public ::testing::Test {
+ protected:
+  void Create() {
+    options_.scheduler.max_model_len = 100;
+    if (options_.vocab_size == 0) options_.vocab_size = 2000;
+    options_.eos_tokens = {70};
+    engine_ = std::make_unique<VirtualEngine>(options_, nodes_);
+  }
+
+  // REQUIRES: a step was submitted that is not answered.
+  StepPlan NextSubmitted() {
+    StepPlan plan = nodes_->submitted.front();
+    nodes_->submitted.pop_front();
+    return plan;
+  }
+  void Tell(const ExecutorEvent& event) {
+    nodes_->on_event(event);
+    engine_->Settle();
+  }
+  void Answer(const StepPlan& plan) { Tell(FakeExecutor::Answer(plan)); }
+
+  // What became of a request that is over by now.
+  static Generated Result(const Collector& collector) {
+    EXPECT_TRUE(collector.results()[0].finished);
+    return collector.results()[0];
+  }
+  void ExpectNothingHeld() {
+    const EngineStatus status = engine_->status();
+    EXPECT_EQ(status.scheduler.num_running + status.scheduler.num_waiting, 0);
+    for (const NodeUse& node : status.scheduler.nodes) EXPECT_EQ(node.used_tokens, 0);
+  }
+
+  std::shared_ptr<FakeExecutor::Shared> nodes_ = std::make_shared<FakeExecutor::Shared>();
+  EngineOptions options_;
+  std::unique_ptr<VirtualEngine> engine_;
+};
+
+TEST_F(EngineCoreTest, EndsAtTheEndOfSequenceToken) {
+  Create();
+  const Collector collector;
+  ASSERT_TRUE(engine_->Submit(GreedyRequest({1, 2, 3, 4}, 50), collector.sink()).ok());
+  EXPECT_THAT(Result(collector).tokens, ElementsAre(40, 50, 60, 70));
+  EXPECT_EQ(Result(collector).reason, FinishReason::kStop);
+  ExpectNothingHeld();
+}
+
+TEST_F(EngineCoreTest, EndsAtMaxTokensAndIgnoresTheEndIfAsked) {
+  Create();
+  const Collector collector;
+  GenerateRequest request = GreedyRequest({1, 2, 3, 4}, 6);
+  request.ignore_eos = true;
+  ASSERT_TRUE(engine_->Submit(request, collector.sink()).ok());
+  EXPECT_THAT(Result(collector).tokens, ElementsAre(40, 50, 60, 70, 80, 90));
+  EXPECT_EQ(Result(collector).reason, FinishReason::kLength);
+}
+
+TEST_F(EngineCoreTest, EndsAtAStopTokenOfTheRequest) {
+  Create();
+  const Collector collector;
+  GenerateRequest request = GreedyRequest({1, 2, 3, 4}, 6);
+  request.stop_tokens = {50};
+  ASSERT_TRUE(engine_->Submit(request, collector.sink()).ok());
+  EXPECT_THAT(Result(collector).tokens, ElementsAre(40, 50));
+}
+
+// When auto takes away a batch, those that are in it go on in another, also if nothing else
+// happens.
+TEST_F(EngineCoreTest, NobodyIsLeftInABatchThatIsNoMore) {
+  options_.scheduler.num_batches = 3;
+  options_.pipeline = {3, false};
+  options_.chooses_pipeline = true;
+  for (const std::vector<int64_t>& lengths :
+       {std::vector<int64_t>{90}, {90, 5, 20}, {5, 90, 20}, {5, 20, 90}}) {
+    nodes_->answer_at_once = false;
+    Create();
+    const std::vector<Collector> collectors(lengths.size());
+    for (size_t i = 0; i < lengths.size(); ++i) {
+      GenerateRequest request = GreedyRequest({1, 2, 3, 4}, lengths[i]);
+      request.ignore_eos = true;
+      ASSERT_TRUE(engine_->Submit(request, collectors[i].sink()).ok());
+    }
+    for (; !nodes_->submitted.empty(); engine_->Advance(microseconds(10))) Answer(NextSubmitted());
+    for (size_t i = 0; i < lengths.size(); ++i)
+      EXPECT_EQ(std::ssize(Result(collectors[i]).tokens), lengths[i]);
+    ExpectNothingHeld();
+  }
+}
+
+class ObserverOfTimes : public EngineObserver {
+ public:
+  void OnFirstToken(double time) override { first_tokens.push_back(time); }
+  void OnNextToken(double time) override { next_tokens.push_back(time); }
+  void OnFinished(const Finished& told) override { finished.push_back(told); }
+  void OnStep(const Step& told) override { steps.push_back(told); }
+  std::vector<double> first_tokens, next_tokens;
+  std::vector<Finished> finished;
+  std::vector<Step> steps;
+};
+
+// It waits 2 s for the step before, its prompt takes 3 s and each of two more tokens 0.5 s.
+TEST_F(EngineCoreTest, TimesOfARequestAreThoseOfItsSteps) {
+  ObserverOfTimes observer;
+  options_.observer = &observer;
+  nodes_->answer_at_once = false;
+  Create();
+  const Collector before, collector;
+  ASSERT_TRUE(engine_->Submit(GreedyRequest({1, 2}, 1), before.sink()).ok());
+  ASSERT_TRUE(engine_->Submit(GreedyRequest({1, 2, 3}, 3), collector.sink()).ok());
+  for (const auto step :
+       {milliseconds(2000), milliseconds(3000), milliseconds(500), milliseconds(500)}) {
+    ASSERT_EQ(nodes_->submitted.size(), 1u) << "a batch has one step in flight";
+    engine_->Advance(step);
+    Answer(NextSubmitted());
+  }
+  EXPECT_THAT(Result(collector).tokens, ElementsAre(30, 40, 50));
+  EXPECT_THAT(observer.first_tokens, ElementsAre(2, 5));
+  EXPECT_THAT(observer.next_tokens, ElementsAre(0.5, 0.5));
+  ASSERT_EQ(observer.finished.size(), 2u);
+  const EngineObserver::Finished& times = observer.finished[1];
+  EXPECT_EQ(times.queue, 2);
+  EXPECT_EQ(times.prefill, 3);
+  EXPECT_EQ(times.decode, 1);
+  EXPECT_EQ(times.e2e, 6);
+  EXPECT_EQ(times.prompt_tokens, 3);
+  EXPECT_EQ(times.output_tokens, 3);
+  ASSERT_EQ(observer.steps.size(), 4u);
+  EXPECT_EQ(observer.steps[1].num_prefill_tokens, 3);
+  EXPECT_EQ(observer.steps[2].num_decode, 1);
+}
+
+TEST_F(EngineCoreTest, AnnouncesContinuationsWithTheirOwnSeedsAndTheTokensBannedUntilMin) {
+  Create();
+  GenerateRequest request = GreedyRequest({1, 2}, 1);
+  request.n = 3;
+  request.prompt_index = 4;
+  request.sampling.seed = 500;
+  request.stop_tokens = {8};
+  const Collector collector(3);
+  ASSERT_TRUE(engine_->Submit(request, collector.sink()).ok());
+  ASSERT_EQ(nodes_->announced.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_TRUE(collector.results()[i].finished);
+    EXPECT_EQ(nodes_->announced[i].sampling.seed, ChoiceSeed(500, 4, i));
+    EXPECT_THAT(nodes_->announced[i].sampling.banned, ElementsAre(70, 8));
+    EXPECT_THAT(nodes_->announced[i].tokens, ElementsAre(1, 2));
+    EXPECT_EQ(nodes_->announced[i].num_prompt_tokens, 2);
+  }
+}
+
+// Its K and V may be as wrong as its logits were, though they were proven two steps before.
+TEST_F(EngineCoreTest, WhatASequenceThatFailedLeftIsNotShared) {
+  options_.scheduler.prefix_caching = true;
+  nodes_->answer_at_once = false;
+  Create();
+  const std::vector<Collector> collectors(3);
+  const auto submit = [&](size_t which) {
+    GenerateRequest request = GreedyRequest({1, 2, 3, 4, 5, 8}, 9);
+    request.ignore_eos = true;
+    EXPECT_TRUE(engine_->Submit(request, collectors[which].sink()).ok());
+  };
+  const auto next_with_work = [&] {
+    StepPlan plan = NextSubmitted();
+    for (; plan.work.empty(); plan = NextSubmitted()) Answer(plan);
+    return plan;
+  };
+  submit(0);
+  for (int step = 0; step < 3; ++step) Answer(next_with_work());
+  submit(1);
+  Answer(next_with_work());  // the fourth of the first alone
+  const StepPlan plan = next_with_work();
+  ASSERT_EQ(plan.work.size(), 2u);
+  EXPECT_EQ(plan.work.back().first_position, 5) << "it shares what was proven";
+  ExecutorEvent event = FakeExecutor::Answer(plan);
+  event.result.sampled.clear();
+  for (const Work& work : plan.work)
+    event.result.failed.push_back({work.sequence, InternalError("logits that are no numbers")});
+  Tell(event);
+  for (const size_t which : {0, 1})
+    EXPECT_EQ(Result(collectors[which]).reason, FinishReason::kError);
+  submit(2);
+  EXPECT_EQ(next_with_work().work.at(0).first_position, 0);
+}
+
+TEST_F(EngineCoreTest, RefusesWhatCannotBeServed) {
+  options_.scheduler.max_queued = 2;
+  nodes_->answer_at_once = false;
+  Create();
+  const Collector collector;
+  const auto code = [&](const GenerateRequest& request) {
+    return engine_->Submit(request, collector.sink()).status().code();
+  };
+  EXPECT_EQ(code(GreedyRequest({}, 5)), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(GreedyRequest({1}, 0)), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(GreedyRequest({2000}, 5)), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(GreedyRequest({-1}, 5)), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(GreedyRequest({1, 2}, 99)), StatusCode::kInvalidArgument);
+  GenerateRequest many = GreedyRequest({1}, 5);
+  many.n = 2;
+  EXPECT_EQ(code(many), StatusCode::kOk) << "both run: the line is empty again";
+  EXPECT_EQ(code(GreedyRequest({1}, 5)), StatusCode::kOk);
+  EXPECT_EQ(code(many), StatusCode::kTryAgain) << "only one of the two finds a place";
+  EXPECT_EQ(engine_->status().scheduler.num_waiting, 1) << "and it did not keep it";
+  EXPECT_EQ(code(GreedyRequest({1}, 5)), StatusCode::kOk);
+  EXPECT_EQ(code(GreedyRequest({1}, 5)), StatusCode::kTryAgain);
+}
+
+// No node could sample a token then: that would look like an error of the node, and of the KV
+// there.
+TEST_F(EngineCoreTest, RefusesToBanEveryToken) {
+  options_.vocab_size = 80;
+  Create();
+  const Collector collector;
+  const auto code = [&](const GenerateRequest& request) {
+    return engine_->Submit(request, collector.sink()).status().code();
+  };
+  GenerateRequest request = GreedyRequest({1}, 5);
+  for (TokenId token = 0; token < 80; ++token) {
+    if (token != 70) request.stop_tokens.push_back(token);  // which ends the text
+  }
+  EXPECT_EQ(code(request), StatusCode::kOk);
+  request.sampling.min_tokens = 2;
+  EXPECT_EQ(code(request), StatusCode::kInvalidArgument);
+  request.ignore_eos = true;
+  EXPECT_EQ(code(request), StatusCode::kOk);
+  request.stop_tokens.back() = request.stop_tokens.front();
+  request.ignore_eos = false;
+  EXPECT_EQ(code(request), StatusCode::kOk) << "one token is named twice, so another is left";
+}
+
+TEST_F(EngineCoreTest, AbortInTheMiddleOfAStepFreesTheSlotsAndReportsIt) {
+  nodes_->answer_at_once = false;
+  Create();
+  const Collector collector;
+  const auto id = engine_->Submit(GreedyRequest({1, 2, 3}, 50), collector.sink());
+  ASSERT_TRUE(id.ok());
+  const StepPlan plan = NextSubmitted();
+  engine_->Abort(*id);
+  EXPECT_EQ(Result(collector).reason, FinishReason::kAbort);
+  Answer(plan);
+  const StepPlan next = NextSubmitted();
+  EXPECT_TRUE(next.work.empty());
+  EXPECT_THAT(next.released, ElementsAre(plan.work[0].sequence));
+  Answer(next);
+  ExpectNothingHeld();
+  EXPECT_TRUE(collector.results()[0].tokens.empty()) << "no token after the abort";
+}
+
+TEST_F(EngineCoreTest, StopEndsOneContinuation) {
+  nodes_->answer_at_once = false;
+  Create();
+  GenerateRequest request = GreedyRequest({1, 2}, 3);
+  request.n = 2;
+  const Collector collector(2);
+  const auto id = engine_->Submit(request, collector.sink());
+  ASSERT_TRUE(id.ok());
+  engine_->Stop(*id, 0);
+  engine_->Stop(*id, 2);  // there is none
+  for (int i = 0; i < 3; ++i) Answer(NextSubmitted());
+  EXPECT_EQ(collector.results()[0].reason, FinishReason::kStop);
+  EXPECT_EQ(collector.results()[1].reason, FinishReason::kLength);
+  EXPECT_EQ(collector.results()[1].tokens.size(), 3u);
+}
+
+TEST_F(EngineCoreTest, AStepThatIsNeverAnsweredEndsAtItsDeadline) {
+  nodes_->answer_at_once = false;
+  options_.step_timeout = milliseconds(900);
+  Create();
+  engine_->Advance(seconds(3));
+  const Collector collector;
+  ASSERT_TRUE(engine_->Submit(GreedyRequest({1, 2}, 2), collector.sink()).ok());
+  const TimePoint deadline = engine_->now() + milliseconds(900);
+  engine_->Advance(milliseconds(900) - nanoseconds(1));
+  EXPECT_FALSE(collector.results()[0].finished);
+  EXPECT_EQ(engine_->next_turn(), deadline);
+  engine_->Advance(nanoseconds(1));
+  EXPECT_EQ(Result(collector).reason, FinishReason::kError);
+  EXPECT_THAT(Result(collector).error.message(),
+              HasSubstr("was not answered within 0 s: compute node c0 hangs"));
+  EXPECT_FALSE(engine_->status().serving) << "there is nobody who would connect nodes anew";
+  EXPECT_EQ(engine_->Submit(GreedyRequest({1}, 1), collector.sink()).status().code(),
+            StatusCode::kPeerLost);
+}
+
+TEST_F(EngineCoreTest, AStepThatIsAnsweredInTimeIsNot) {
+  nodes_->answer_at_once = false;
+  options_.step_timeout = seconds(10);
+  Create();
+  const Collector collector;
+  ASSERT_TRUE(engine_->Submit(GreedyRequest({1, 2}, 5), collector.sink()).ok());
+  for (int step = 0; step < 5; ++step) {
+    engine_->Advance(seconds(10) - nanoseconds(1));
+    Answer(NextSubmitted());
+  }
+  EXPECT_EQ(Result(collector).reason, FinishReason::kLength);
+  EXPECT_TRUE(engine_->core().given_up().ok());
+}
+
+TEST_F(EngineCoreTest, TheExecutorGetsItsTurnsWhenItAsksForThem) {
+  Create();
+  nodes_->next_turn = engine_->now() + milliseconds(300);
+  engine_->Settle();
+  nodes_->turns.clear();
+  engine_->Advance(milliseconds(300) - nanoseconds(1));
+  const TimePoint due = nodes_->next_turn;
+  EXPECT_EQ(engine_->next_turn(), due);
+  nodes_->turns.clear();
+  nodes_->next_turn = due + milliseconds(300);
+  engine_->Advance(nanoseconds(1));
+  ASSERT_FALSE(nodes_->turns.empty());
+  EXPECT_EQ(nodes_->turns.front(), due);
+  EXPECT_EQ(engine_->next_turn(), due + milliseconds(300));
+}
+
+}  // namespace
+}  // namespace lamina::testing
