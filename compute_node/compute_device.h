@@ -54,7 +54,6 @@ struct LoadedModel {
     return {first_slices[static_cast<size_t>(share.stage)],
             first_slices[static_cast<size_t>(share.stage) + 1]};
   }
-  int StageOf(int slice) const;
   // The operators that run on this node, whose weights it needs.
   Graph part() const { return PartOf(sliced, share, slices()); }
 

@@ -14,10 +14,21 @@ namespace {
 // How long a wait for room in a queue polls before it sleeps.
 constexpr auto kRoomPatience = microseconds(200);
 
-std::string NameOf(MessageKind kind) {
-  return kind == MessageKind::kContext ? "the context" : "a partial sum";
+std::string KindOf(const PassedMessage& message) {
+  return message.kind == MessageKind::kContext ? "the context" : "a partial sum";
 }
-std::string ThingOf(MessageKind kind) { return kind == MessageKind::kContext ? "slice" : "value"; }
+
+// "step 3 slice 7"
+std::string SubjectOf(const PassedMessage& message) {
+  return "step " + std::to_string(message.step.value) +
+         (message.kind == MessageKind::kContext ? " slice " : " value ") +
+         std::to_string(message.subject);
+}
+
+// "the context of step 3 slice 7"
+std::string NameOf(const PassedMessage& message) {
+  return KindOf(message) + " of " + SubjectOf(message);
+}
 
 }  // namespace
 
@@ -129,21 +140,19 @@ Status ContextExchange::Use(Peer& peer, Path path) {
   return OkStatus();
 }
 
-std::span<std::byte> ContextExchange::payload(int to, int batch, MessageKind kind) {
-  return peers_[static_cast<size_t>(to)].lanes->payload(kind, static_cast<uint32_t>(batch));
+std::span<std::byte> ContextExchange::payload(int to, MessageKind kind, uint32_t batch) {
+  return peers_[static_cast<size_t>(to)].lanes->payload(kind, batch);
 }
 
-Status ContextExchange::Post(int to, int batch, StepId step, int what, size_t num_rows,
-                             size_t payload_bytes, MessageKind kind) {
+Status ContextExchange::Post(int to, const PassedMessage& message, size_t payload_bytes) {
   Peer& peer = peers_[static_cast<size_t>(to)];
-  const MessageHeader header{.step = step.value,
-                             .layer = static_cast<uint32_t>(what),
-                             .num_rows = static_cast<uint32_t>(num_rows)};
+  const MessageHeader header{.step = message.step.value,
+                             .layer = static_cast<uint32_t>(message.subject),
+                             .num_rows = static_cast<uint32_t>(message.num_rows)};
   const Deadline deadline = Deadline::After(options_.peer_timeout);
   Backoff backoff(kRoomPatience);
   while (!lost_) {
-    const Status posted =
-        peer.lanes->Post(kind, static_cast<uint32_t>(batch), header, payload_bytes);
+    const Status posted = peer.lanes->Post(message.kind, message.batch, header, payload_bytes);
     if (posted.ok()) {
       // The message is a sign of life itself.
       peer.next_sign = Clock::now() + sign_interval();
@@ -151,9 +160,7 @@ Status ContextExchange::Post(int to, int batch, StepId step, int what, size_t nu
     }
     if (posted.code() != StatusCode::kTryAgain) return Lose(to, posted.message());
     if (deadline.Passed()) {
-      return Lose(to, "no room for " + NameOf(kind) + " of step " + std::to_string(step.value) +
-                          " " + ThingOf(kind) + " " + std::to_string(what) + " to " +
-                          peer.lanes->peer_name());
+      return Lose(to, "no room for " + NameOf(message) + " to " + peer.lanes->peer_name());
     }
     Poll();
     if (backoff.Idle()) ladder_->Sleep({}, deadline.NoLaterThan(Clock::now() + sign_interval()));
@@ -197,23 +204,22 @@ void ContextExchange::LoseIfSilent(int from, TimePoint since) {
                        " ms");
 }
 
-Result<std::span<const std::byte>> ContextExchange::Take(int from, int batch, StepId step, int what,
-                                                         size_t num_rows, MessageKind kind) {
+Result<std::span<const std::byte>> ContextExchange::Take(int from, const PassedMessage& expected) {
   Peer& peer = peers_[static_cast<size_t>(from)];
-  const Result<ReceivedMessage> message = peer.lanes->Take(kind, static_cast<uint32_t>(batch));
+  const Result<ReceivedMessage> message = peer.lanes->Take(expected.kind, expected.batch);
   if (!message.ok()) return Lose(from, message.status().message());
   const MessageHeader& header = message->header;
   if (std::tuple(header.epoch, header.step, header.layer) !=
-      std::tuple(options_.epoch, step.value, static_cast<uint32_t>(what))) {
-    return Lose(from, "sent " + NameOf(kind) + " of step " + std::to_string(header.step) + " " +
-                          ThingOf(kind) + " " + std::to_string(header.layer) + " where step " +
-                          std::to_string(step.value) + " " + ThingOf(kind) + " " +
-                          std::to_string(what) + " is next");
+      std::tuple(options_.epoch, expected.step.value, static_cast<uint32_t>(expected.subject))) {
+    PassedMessage sent = expected;
+    sent.step = StepId{header.step};
+    sent.subject = static_cast<int>(header.layer);
+    return Lose(from, "sent " + NameOf(sent) + " where " + SubjectOf(expected) + " is next");
   }
-  if (header.num_rows != num_rows) {
-    return Lose(from, "sent " + NameOf(kind) + " of " + std::to_string(header.num_rows) +
-                          " rows in step " + std::to_string(step.value) + ", which has " +
-                          std::to_string(num_rows) + " here");
+  if (header.num_rows != expected.num_rows) {
+    return Lose(from, "sent " + KindOf(expected) + " of " + std::to_string(header.num_rows) +
+                          " rows in step " + std::to_string(expected.step.value) + ", which has " +
+                          std::to_string(expected.num_rows) + " here");
   }
   return message->payload;
 }

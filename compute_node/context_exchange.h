@@ -21,6 +21,15 @@
 
 namespace lamina {
 
+// What a message between compute nodes is about.
+struct PassedMessage {
+  MessageKind kind = MessageKind::kContext;  // or kPartialSum
+  uint32_t batch = 0;
+  StepId step;
+  int subject = 0;  // MessageHeader::layer of the kind: a slice, or the value that is summed
+  size_t num_rows = 0;
+};
+
 struct ContextExchangeOptions {
   uint64_t epoch = 0;
   std::string session_token;                // to show to the other nodes, and to demand of them
@@ -53,13 +62,11 @@ class ContextExchange {
   int self() const { return self_; }
   NodeId node(int index) const { return peers_[static_cast<size_t>(index)].address.node; }
 
-  // Sends a batch's context or partial sum: the caller fills the payload, then posts it. Post waits
-  // for room, at most for the peer timeout; if it fails, `to` is lost. `what` is the
-  // MessageHeader::layer of the kind. REQUIRES: `to` has taken the last message of this batch and
-  // kind; for partial sums, the one before the last.
-  std::span<std::byte> payload(int to, int batch, MessageKind kind = MessageKind::kContext);
-  Status Post(int to, int batch, StepId step, int what, size_t num_rows, size_t payload_bytes,
-              MessageKind kind = MessageKind::kContext);
+  // Sends a message: the caller fills the payload, then posts it. Post waits for room, at most for
+  // the peer timeout; if it fails, `to` is lost. REQUIRES: `to` has taken the last message of this
+  // kind and batch; for partial sums, the one before the last.
+  std::span<std::byte> payload(int to, MessageKind kind, uint32_t batch);
+  Status Post(int to, const PassedMessage& message, size_t payload_bytes);
 
   // Takes what has come, and sends the other nodes a sign of life now and then. REQUIRES: while a
   // step is under way it is called at least every sign_interval(), except while a slice runs.
@@ -70,18 +77,15 @@ class ContextExchange {
   // even a sign of life, has come from it for the peer timeout. Then it hangs, or the way between
   // the two is cut.
   void LoseIfSilent(int from, TimePoint since);
-  // Whether a message of this batch and kind is here that was not taken yet.
-  bool arrived(int from, int batch, MessageKind kind = MessageKind::kContext) const {
-    return peers_[static_cast<size_t>(from)].lanes->arrived(kind, static_cast<uint32_t>(batch));
+  // Whether a message of this kind and batch is here that was not taken yet.
+  bool arrived(int from, MessageKind kind, uint32_t batch) const {
+    return peers_[static_cast<size_t>(from)].lanes->arrived(kind, batch);
   }
 
-  // Takes the oldest message that has arrived and returns its payload, which is borrowed until the
-  // next message can come into the same area. If the message is damaged, or is not the one about
-  // `what` of this step with `num_rows` rows, the node is lost and kPeerLost is returned.
-  // REQUIRES: arrived(from, batch, kind).
-  Result<std::span<const std::byte>> Take(int from, int batch, StepId step, int what,
-                                          size_t num_rows,
-                                          MessageKind kind = MessageKind::kContext);
+  // Takes the oldest message of this kind and batch and returns its payload, which is borrowed
+  // until the next message can come into the same area. If it is damaged, or is not about what
+  // `expected` says, the node is lost and kPeerLost is returned. REQUIRES: arrived().
+  Result<std::span<const std::byte>> Take(int from, const PassedMessage& expected);
 
   // Marks the node as lost, because it is gone or its bytes cannot be trusted. Returns the error.
   Status Lose(int from, const std::string& why);

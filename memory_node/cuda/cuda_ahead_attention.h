@@ -49,6 +49,7 @@ class CudaAheadAttention final : public AheadAttention {
  private:
   // What belongs to one batch.
   struct Lane {
+    int batch = 0;
     std::unique_ptr<cuda::Stream> stream;
     std::unique_ptr<cuda::Waits> waits;
     // `uploads` has uploaded what the step needs.
@@ -68,18 +69,22 @@ class CudaAheadAttention final : public AheadAttention {
   CudaAheadAttention(const AttentionShape& shape, const WireShape& wire, cuda::KvCache& cache,
                      cuda::StagedStream& uploads)
       : shape_(shape), wire_(wire), cache_(cache), uploads_(uploads) {}
-  Status CreateLane();
+  Status CreateLane(int batch);
   // Queues the kernels of the step's next layers, as many as may be queued.
-  void AskLayers(int batch);
-  // Queues the wait for the batch's next message.
-  void Await(Lane& lane, int batch);
+  void AskLayers(Lane& lane);
+  // Queues the wait for the lane's next message.
+  void Await(Lane& lane);
   // Queues the flag of the reply to the message that was awaited last.
-  void Raise(Lane& lane, int batch, size_t payload_bytes, const cuda::Flag& becomes);
+  void Raise(Lane& lane, size_t payload_bytes, const cuda::Flag& becomes);
   // Ends the process if a launch was refused.
   void RequireAsked(Lane& lane);
-  // Where a batch's message and its reply are: each begins with a cuda::Flag.
-  std::byte* Message(int batch) const { return window_->data() + wire_.decode_offset(batch); }
-  std::byte* Reply(int batch) const { return peer_window_->at(wire_.reply_offset(batch)); }
+  // Where the lane's message and its reply are: each begins with a cuda::Flag.
+  std::byte* Message(const Lane& lane) const {
+    return window_->data() + wire_.decode_offset(lane.batch);
+  }
+  std::byte* Reply(const Lane& lane) const {
+    return peer_window_->at(wire_.reply_offset(lane.batch));
+  }
 
   const AttentionShape shape_;
   const WireShape wire_;
