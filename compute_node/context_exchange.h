@@ -14,9 +14,10 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/status.h"
-#include "compute_node/attention_backend.h"
 #include "transport/ladder.h"
 #include "wire/lanes.h"
+#include "wire/session_messages.h"
+#include "wire/step_messages.h"
 
 namespace lamina {
 

@@ -11,10 +11,10 @@
 #include <string>
 
 #include "base/ids.h"
-#include "compute_node/attention_backend.h"
 #include "compute_node/device_link.h"
 #include "transport/ladder.h"
 #include "wire/lanes.h"
+#include "wire/session_messages.h"
 
 namespace lamina {
 

@@ -1,5 +1,6 @@
-// The settings of a cluster that are one of a few words: the types of their values, and their words
-// in the cluster's YAML, on command lines and in output.
+// The settings of a cluster that are one of a few words: the types of their values, as far as they
+// do not stand in wire/settings.h, and their words in the cluster's YAML, on command lines and in
+// output.
 //
 //   PipelineModeName(PipelineMode::kFixed)  ->  "fixed"
 //   kPipelineModes.Named("fixed")           ->  PipelineMode::kFixed

@@ -40,6 +40,8 @@ BESIDE = {
 }
 # A main, and so the program that is made of it, may do with more than its folder: {main: folders}
 ROOTS = {"cli/lamina_main.cc": ["bench"]}
+# Headers that only their own folder may include.
+CONFINED = {"wire/control.pb.h", "wire/codec_scratch.h"}
 UNCHECKED = ["tests"]  # may include anything; nothing but tests may include it
 SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
@@ -146,6 +148,8 @@ def check(root):
                     errors.append(f'{name}:{line}: "{text}" does not start at the repository\'s root')
                 elif target != folder and target not in allowed:
                     errors.append(f"{name}:{line}: {folder} must not include {text}; it may include: {', '.join(allowed) or 'nothing'}")
+                elif text in CONFINED and target != folder:
+                    errors.append(f"{name}:{line}: only {target} may include {text}")
                 elif target == folder:
                     error = inner_error(str(name.parent), text.rpartition("/")[0])
                     if error:
@@ -179,6 +183,9 @@ MISTAKES = [
     ({"kernels/a.cu": '#include "linear.h"\n'}, ['kernels/a.cu:1: "linear.h" does not start at the repository\'s root']),
     ({"memory_node/x.cc": '#include "transport/transport.h"\n'},
      ["memory_node/x.cc:1: memory_node includes transport/transport.h, but its CMakeLists.txt does not link lamina_transport"]),
+    ({"wire/codec.cc": '#include "wire/control.pb.h"\n', "memory_node/CMakeLists.txt": "lamina_library(memory_node DEPS lamina_kernels lamina_wire)\n",
+      "memory_node/x.cc": '#include "wire/control.pb.h"\n'},
+     ["memory_node/x.cc:1: only wire may include wire/control.pb.h"]),
     ({"kernels/CMakeLists.txt": "lamina_library(kernels\n  DEPS lamina_base lamina_transport)\n"},
      ["kernels/CMakeLists.txt:2: kernels must not link transport; it may link: base"]),
     ({"cli/doctor.cc": '#include "bench/benchmarks.h"\n', "cli/CMakeLists.txt": "lamina_library(cli DEPS lamina_base lamina_bench)\n"},

@@ -28,7 +28,7 @@
 
 namespace lamina {
 
-inline constexpr uint16_t kControlVersion = 2;
+inline constexpr uint16_t kControlVersion = 3;
 inline constexpr uint16_t kFirstUserType = 16;
 inline constexpr size_t kMaxFrameBytes = size_t{64} << 20;
 

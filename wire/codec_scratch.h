@@ -56,9 +56,6 @@ Result<Message> DecodeAs(std::string_view bytes, Read read) {
 inline Status UnknownValue(std::string_view field, int64_t value) {
   return Corrupt(std::string(field) + " has the unknown value " + std::to_string(value));
 }
-inline Status UnknownValue(std::string_view field, const std::string& value) {
-  return Corrupt(std::string(field) + " has the unknown value '" + value + "'");
-}
 
 inline Status ReadStatus(uint32_t code, const std::string& message, Status& status) {
   if (code > static_cast<uint32_t>(StatusCode::kInternal)) return UnknownValue("status", code);

@@ -17,25 +17,26 @@ constexpr std::array kDTypes = {std::pair(DType::kF32, control::KV_DTYPE_FLOAT32
                                 std::pair(DType::kBF16, control::KV_DTYPE_BFLOAT16),
                                 std::pair(DType::kF16, control::KV_DTYPE_FLOAT16),
                                 std::pair(DType::kF8, control::KV_DTYPE_FP8)};
-using Word = std::string_view;
-constexpr std::array kFabrics = {
-    std::pair(TransportKind::kVerbs, Word("verbs")), std::pair(TransportKind::kUcx, Word("ucx")),
-    std::pair(TransportKind::kShm, Word("shm")), std::pair(TransportKind::kTcp, Word("tcp"))};
-constexpr std::array kSwitches = {
-    std::pair(Switch::kAuto, Word("auto")), std::pair(Switch::kAuto, Word("")),
-    std::pair(Switch::kOn, Word("on")), std::pair(Switch::kOff, Word("off"))};
-constexpr std::array kPollingModes = {
-    std::pair(PollingMode::kHost, Word("host")), std::pair(PollingMode::kHost, Word("")),
-    std::pair(PollingMode::kAuto, Word("auto")), std::pair(PollingMode::kDevice, Word("device"))};
-constexpr std::array kLoadFormats = {std::pair(LoadFormat::kAuto, Word("auto")),
-                                     std::pair(LoadFormat::kAuto, Word("")),
-                                     std::pair(LoadFormat::kSafetensors, Word("safetensors")),
-                                     std::pair(LoadFormat::kDummy, Word("dummy"))};
+constexpr std::array kFabrics = {std::pair(TransportKind::kVerbs, control::FABRIC_VERBS),
+                                 std::pair(TransportKind::kUcx, control::FABRIC_UCX),
+                                 std::pair(TransportKind::kShm, control::FABRIC_SHM),
+                                 std::pair(TransportKind::kTcp, control::FABRIC_TCP)};
+constexpr std::array kSwitches = {std::pair(Switch::kAuto, control::SWITCH_AUTO),
+                                  std::pair(Switch::kOn, control::SWITCH_ON),
+                                  std::pair(Switch::kOff, control::SWITCH_OFF)};
+constexpr std::array kPollingModes = {std::pair(PollingMode::kHost, control::POLLING_HOST),
+                                      std::pair(PollingMode::kDevice, control::POLLING_DEVICE),
+                                      std::pair(PollingMode::kAuto, control::POLLING_AUTO)};
+constexpr std::array kLoadFormats = {
+    std::pair(LoadFormat::kAuto, control::LOAD_FORMAT_AUTO),
+    std::pair(LoadFormat::kSafetensors, control::LOAD_FORMAT_SAFETENSORS),
+    std::pair(LoadFormat::kDummy, control::LOAD_FORMAT_DUMMY)};
 
+// The first value of the enumeration if the table has no such value.
 template <typename Table, typename Plain>
 auto ToProto(const Table& table, Plain value) {
   const auto found = std::ranges::find(table, value, [](const auto& pair) { return pair.first; });
-  return found == table.end() ? table.front().second : found->second;
+  return found == table.end() ? typename Table::value_type::second_type{} : found->second;
 }
 
 template <typename Table, typename Proto, typename Plain>
@@ -95,10 +96,9 @@ void WriteNode(const ConfigureNode& request, Proto& proto) {
   proto.set_node_name(request.node_name);
   Write(request.attention, *proto.mutable_attention());
   Write(request.limits, *proto.mutable_limits());
-  for (const TransportKind fabric : request.fabrics)
-    proto.add_fabrics(std::string(ToProto(kFabrics, fabric)));
+  for (const TransportKind fabric : request.fabrics) proto.add_fabrics(ToProto(kFabrics, fabric));
   proto.set_session_token(request.session_token);
-  proto.set_payload_checksum(std::string(ToProto(kSwitches, request.payload_checksum)));
+  proto.set_payload_checksum(ToProto(kSwitches, request.payload_checksum));
   if (request.modelled_link) {
     control::ModelledLink& link = *proto.mutable_modelled_link();
     link.set_latency_ns(
@@ -107,7 +107,7 @@ void WriteNode(const ConfigureNode& request, Proto& proto) {
     link.set_bytes_per_s(request.modelled_link->bytes_per_s);
   }
   proto.set_overlap(request.overlap);
-  proto.set_polling(std::string(ToProto(kPollingModes, request.polling)));
+  proto.set_polling(ToProto(kPollingModes, request.polling));
   proto.set_prepare_only(request.prepare_only);
 }
 
@@ -160,7 +160,7 @@ Status Read(const control::MemoryPeer& proto, MemoryNodeAddress& peer) {
 void Write(const ConfigureCompute& request, control::ConfigureCompute& proto) {
   WriteNode(request, proto);
   proto.set_model(request.model);
-  proto.set_load_format(std::string(ToProto(kLoadFormats, request.load_format)));
+  proto.set_load_format(ToProto(kLoadFormats, request.load_format));
   proto.set_dummy_seed(request.dummy_seed);
   for (const MemoryNodeAddress& peer : request.memory_nodes) Write(peer, *proto.add_memory_nodes());
   proto.set_local_kv_tokens(request.local_kv_tokens);

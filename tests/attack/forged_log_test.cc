@@ -16,7 +16,7 @@
 #include "tests/support/serving.h"
 #include "tests/support/temporary_folder.h"
 #include "transport/control_channel.h"
-#include "wire/control.pb.h"
+#include "wire/session_messages.h"
 
 namespace lamina::testing {
 namespace {
@@ -101,7 +101,7 @@ TEST_F(ForgedLog, LibrariesThatCannotParseAMessageWriteNoLinesOfTheirOwn) {
   const auto connection = Connect("somebody");
   ASSERT_TRUE(connection.ok()) << connection.status();
   const std::string no_utf8 = "\x1a\x01\xff";  // in the field for the node's name
-  ASSERT_TRUE((*connection)->Send(control::CONFIGURE_MEMORY, no_utf8).ok());
+  ASSERT_TRUE((*connection)->Send(FrameType(MessageType::kConfigureMemory), no_utf8).ok());
   ASSERT_TRUE(AwaitInLog("the Configure message cannot be parsed"));
   EXPECT_EQ(Log(log()).find("libprotobuf"), std::string::npos) << Log(log());
 }

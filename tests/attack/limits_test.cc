@@ -84,7 +84,7 @@ TEST_F(ControlPortUnderAttack, GreetedConnectionsTakeNoMoreThanTheirShare) {
   // A challenge without a secret, and a hello, as transport/control_handshake.h has them: the
   // frame's head, then its payload.
   const auto frame = [](char type, const std::string& payload) {
-    return std::string("LMNA\2\0", 6) + type + std::string(1, '\0') +
+    return std::string("LMNA\3\0", 6) + type + std::string(1, '\0') +
            static_cast<char>(payload.size()) + std::string(3, '\0') + payload;
   };
   const std::string greeting = frame(4, std::string(33, '\0')) + frame(1, "anybody");

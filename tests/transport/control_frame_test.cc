@@ -14,7 +14,7 @@ std::string Encode(uint16_t type, const std::string& payload) {
 }
 
 TEST(ControlFrame, HeaderIsWhatTheGrammarSays) {
-  EXPECT_EQ(Encode(0x1234, "abc"), std::string("LMNA\x02\x00\x34\x12\x03\x00\x00\x00"
+  EXPECT_EQ(Encode(0x1234, "abc"), std::string("LMNA\x03\x00\x34\x12\x03\x00\x00\x00"
                                                "abc",
                                                15));
 }
