@@ -1,0 +1,164 @@
+// What a compute node makes of the rows of orders, good and bad. No model is loaded.
+#include "compute_node/step_rows.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/modelled_kv_cache.h"
+
+namespace lamina {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr SequenceId kA{1}, kB{2}, kC{3};
+constexpr NodeId kMemory{7}, kOther{8};
+
+class StepRowsTest : public testing::Test {
+ protected:
+  StepRowsTest() {
+    model_.config.vocab_size = 100;
+    model_.config.max_positions = 50;
+    order_.step = StepId{1};
+  }
+
+  static SessionLimits Limits() {
+    SessionLimits limits;
+    limits.max_model_len = 40;
+    limits.max_num_batched_tokens = 6;
+    return limits;
+  }
+
+  void Announce(SequenceId sequence, std::vector<TokenId> tokens) {
+    NewSequence added;
+    added.sequence = sequence;
+    added.num_prompt_tokens = static_cast<int32_t>(tokens.size());
+    added.tokens = std::move(tokens);
+    order_.new_sequences.push_back(std::move(added));
+  }
+
+  ComputeWork& Add(SequenceId sequence, int64_t first_position, std::vector<TokenId> tokens,
+                   bool prefill) {
+    ComputeWork work;
+    work.sequence = sequence;
+    work.first_position = first_position;
+    work.route.push_back({.node = kMemory, .num_tokens = static_cast<int32_t>(tokens.size())});
+    work.tokens = std::move(tokens);
+    work.prefill = prefill;
+    work.sample = true;
+    order_.work.push_back(std::move(work));
+    return order_.work.back();
+  }
+
+  // The rows of the order so far, which is then forgotten.
+  StepRows Rows(KvCache* own_kv = nullptr) {
+    failures_.clear();
+    ComputeOrder order = std::exchange(order_, {});
+    sequences_.Update(order);
+    return sequences_.RowsOf(order, own_kv, failures_);
+  }
+
+  void ExpectRefused(SequenceId sequence, const std::string& why) {
+    const StepRows rows = Rows();
+    EXPECT_THAT(rows.tokens, IsEmpty());
+    ASSERT_TRUE(failures_.contains(sequence)) << why;
+    EXPECT_THAT(failures_.at(sequence).message(), HasSubstr(why));
+  }
+
+  LoadedModel model_;
+  KnownSequences sequences_{model_, Limits()};
+  ComputeOrder order_;
+  Failures failures_;
+};
+
+TEST_F(StepRowsTest, DecodeRowsComeFirstAndSayWhereTheirTokensAre) {
+  Announce(kA, {5, 6, 7});
+  Announce(kB, {8, 9});
+  Add(kA, 2, {7}, false).route.push_back({.node = kOther, .num_tokens = 0});
+  Add(kB, 0, {8, 9}, true);
+  const StepRows rows = Rows();
+  EXPECT_THAT(failures_, IsEmpty());
+  EXPECT_THAT(rows.tokens, ElementsAre(7, 8, 9));
+  EXPECT_THAT(rows.positions, ElementsAre(2, 0, 1));
+  EXPECT_THAT(rows.sampled, ElementsAre(0, 2));
+  EXPECT_EQ(rows.first_prefill, 1u);
+  EXPECT_EQ(rows.sequence_of(2), kB);
+  EXPECT_THAT(rows.attention[0].also_on, ElementsAre(kOther));
+  EXPECT_FALSE(rows.attention[0].prefill);
+  EXPECT_TRUE(rows.attention[1].prefill);
+  EXPECT_EQ(rows.attention[2].node, kMemory);
+  EXPECT_EQ(rows.attention[2].position, 1);
+}
+
+TEST_F(StepRowsTest, ATokenThatWasSampledElsewhereIsLearnt) {
+  Announce(kA, {5, 6});
+  Rows();
+  Add(kA, 2, {77}, false);
+  EXPECT_THAT(Rows().tokens, ElementsAre(77));
+  ASSERT_NE(sequences_.Find(kA), nullptr);
+  EXPECT_THAT(sequences_.Find(kA)->tokens, ElementsAre(5, 6, 77));
+  EXPECT_EQ(sequences_.Find(kA)->num_prompt, 2u);
+  order_.released = {kA};
+  Rows();
+  EXPECT_EQ(sequences_.Find(kA), nullptr);
+}
+
+TEST_F(StepRowsTest, WhatContradictsWhatIsKnownIsRefused) {
+  Announce(kA, {5, 6, 7});
+  Rows();
+  Add(kB, 0, {1}, true);
+  ExpectRefused(kB, "was not announced");
+  Add(kA, 2, {9}, false);
+  ExpectRefused(kA, "tokens are not the sequence's");
+  Add(kA, 2, {7, 7}, true);
+  ExpectRefused(kA, "do not fit a sequence of 3 tokens");
+  Add(kA, -1, {5}, true);
+  ExpectRefused(kA, "do not fit");
+  Add(kA, 0, {}, true);
+  ExpectRefused(kA, "do not fit");
+  Add(kA, 0, {5}, true).route.clear();
+  ExpectRefused(kA, "no place for some tokens");
+  Announce(kC, {100});
+  Add(kC, 0, {100}, true);
+  ExpectRefused(kC, "outside the vocabulary");
+}
+
+TEST_F(StepRowsTest, OneSequenceThatIsRefusedLeavesTheOthers) {
+  Announce(kA, {1, 2, 3, 4, 5});
+  Announce(kB, {1, 2});
+  Announce(kC, {6});
+  Add(kA, 0, {1, 2, 3, 4, 5}, true);
+  Add(kB, 0, {1, 2}, true);  // seven rows
+  Add(kC, 0, {6}, false);    // behind a prefill
+  const StepRows rows = Rows();
+  EXPECT_EQ(rows.size(), 5u);
+  EXPECT_THAT(failures_.at(kB).message(), HasSubstr("more rows than max_num_batched_tokens"));
+  EXPECT_THAT(failures_.at(kC).message(), HasSubstr("a decode row behind a prefill row"));
+}
+
+TEST_F(StepRowsTest, SharedAndMadeUpTokensAreEnteredWhereThisNodeHasTheKv) {
+  ModelledKvCache own_kv(32);
+  Announce(kA, {1, 2, 3});
+  ComputeWork& shares = Add(kA, 2, {3}, true);
+  shares.route[0].slots = {9};
+  shares.route[0].shared = {4, 5};
+  const StepRows rows = Rows(&own_kv);
+  EXPECT_THAT(failures_, IsEmpty());
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows.attention[0].slot, 9u);
+  EXPECT_EQ(own_kv.used_tokens(), 2) << "the tokens that are shared";
+
+  order_.dummy_prefill = true;
+  Add(kB, 0, {1, 2, 3}, true).route[0].slots = {10, 11, 12};
+  EXPECT_EQ(Rows(&own_kv).size(), 0u);
+  EXPECT_EQ(own_kv.used_tokens(), 5);
+
+  Add(kA, 2, {3}, true).route[0].shared = {4};
+  EXPECT_EQ(Rows(&own_kv).size(), 0u);
+  EXPECT_THAT(failures_.at(kA).message(), HasSubstr("not those of the tokens before"));
+}
+
+}  // namespace
+}  // namespace lamina
