@@ -14,7 +14,7 @@ namespace lamina {
 // Choices are numbered prompt by prompt, the best `n` of each; a part is a beam of a prompt.
 class BeamGeneration final : public Generation {
  public:
-  // As Generation::Create. REQUIRES: options.beam_search.
+  // Borrows what `server` has. REQUIRES: spec.options.beam_search.
   BeamGeneration(GenerationSpec spec, const Server& server, std::shared_ptr<Exchange> exchange)
       : Generation(std::move(spec), server, std::move(exchange)) {}
 
@@ -26,7 +26,7 @@ class BeamGeneration final : public Generation {
   struct Search {
     BeamSearch beams;
     std::vector<std::vector<TokenLogprob>> next;  // of each beam of the step that runs
-    std::vector<RequestId> requests;              // likewise
+    std::vector<RequestId> requests;              // of each beam of that step
     int num_open = 0;                             // of those
     // The step before found its beams' KV in the prefix cache.
     bool shares = false;

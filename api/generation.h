@@ -96,8 +96,8 @@ Result<int64_t> MaxNewTokens(const GenerationSpec& spec, const GenerationSpec::P
                              int64_t max_model_len);
 
 // How large the answer may become, in values: for each token itself and the log-probabilities that
-// were asked for of others in its place. kInvalidArgument: more than `max_values`, or as
-// MaxNewTokens.
+// were asked for of others in its place. kInvalidArgument if that is more than `max_values`, if a
+// prompt is empty, or if one leaves no room for the tokens that were asked for.
 Status CheckAnswerSize(const GenerationSpec& spec, int64_t max_model_len, int64_t max_values);
 
 }  // namespace lamina

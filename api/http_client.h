@@ -42,18 +42,19 @@ struct HttpClientOptions {
 // Thread: any, one call per object at a time.
 class HttpClient {
  public:
-  // Errors as HttpUrl::Parse.
+  // kInvalidArgument says what is wrong with the URL; kUnimplemented for https.
   static Result<HttpClient> Create(const std::string& url, const HttpClientOptions& options = {});
 
-  // Any status of the server is a response. kPeerLost: not reachable, or gone before the answer was
-  // complete; kTimeout; kCorrupt: no HTTP, or a header of more than 8 KiB; kOutOfSpace: more than
-  // `max_body_bytes`. Every message names the address, or the host if that was not found.
+  // Any status of the server is a response. kPeerLost if it cannot be reached, or is gone before
+  // the answer was complete; kTimeout if it says nothing for too long; kCorrupt if the answer is no
+  // HTTP or its header has more than 8 KiB; kOutOfSpace if its body has more than `max_body_bytes`.
+  // Every message names the address, or the host if that was not found.
   Result<HttpResponse> Get(const std::string& path) const;
   Result<HttpResponse> PostJson(const std::string& path, const std::string& json) const;
 
   // Hands each event of a 2xx answer to `on_data` as it comes, "[DONE]" included. Returning false
   // from it ends the call with success and closes the connection. The response has a body only if
-  // the status is not 2xx. Errors as Get.
+  // the status is not 2xx. It has the errors of PostJson.
   Result<HttpResponse> PostForEvents(const std::string& path, const std::string& json,
                                      const SseParser::OnData& on_data) const;
 

@@ -13,7 +13,7 @@ namespace lamina {
 // Choices are numbered prompt by prompt, `best_of` for each; a part is a prompt.
 class SampledGeneration final : public Generation {
  public:
-  // As Generation::Create.
+  // Borrows what `server` has. REQUIRES: !spec.options.beam_search.
   SampledGeneration(GenerationSpec spec, const Server& server, std::shared_ptr<Exchange> exchange);
 
   Status Start(MakeSink make_sink) override;

@@ -9,10 +9,16 @@
 
 namespace lamina {
 
-// The bytes that programs can take without swapping, as the kernel estimates it (MemAvailable in
-// /proc/meminfo). The largest number if the kernel does not say. A container's own limit is not
-// looked at.
+// The bytes that this process can take without swapping: as the kernel estimates it for the whole
+// machine (MemAvailable in /proc/meminfo), or what is left of the limit of its control group or
+// container, if that is less. The largest number if the kernel does not say.
 int64_t AvailableHostBytes();
+
+// What is left of the limits of the memory control groups that `memberships` names, a text as in
+// /proc/self/cgroup, and of those around them. `mount` is where the kernel shows the groups,
+// usually /sys/fs/cgroup. Files that are read anew under pressure do not count as taken. The
+// largest number if there is no limit. Both versions of control groups are understood.
+int64_t AvailableGroupBytes(const std::string& mount, const std::string& memberships);
 
 // kOutOfSpace, with both figures, if `bytes` are more than AvailableHostBytes. `what` needs them:
 // "the values of 4096 rows".

@@ -19,10 +19,9 @@ struct Id {
 
 // One client request; unique for the life of a manager.
 using RequestId = Id<struct RequestTag>;
-using SequenceId = Id<struct SequenceTag>;  // one token stream; a request with n > 1 has several
-using StepId = Id<struct StepTag>;          // one step of one batch; grows by one
-// One node of a cluster, of either role; never an index. 0: none.
-using NodeId = Id<struct NodeTag, uint32_t>;
+using SequenceId = Id<struct SequenceTag>;    // one token stream; a request with n > 1 has several
+using StepId = Id<struct StepTag>;            // one step of one batch; grows by one
+using NodeId = Id<struct NodeTag, uint32_t>;  // a node of either role; never an index; 0: none
 
 // Where one token's K and V live in a memory node's slab: [0, capacity_tokens of that node).
 using TokenSlot = uint32_t;

@@ -47,7 +47,7 @@ Status StopDaemons(const ClusterConfig& config, const StopOptions& options,
 // read.
 std::string TailOfLog(const ClusterConfig& config, const DaemonRecord& daemon);
 
-// As StopScript wants it: whole seconds, rounded up.
+// Whole seconds, rounded up, which StopScript takes.
 int GraceSeconds(Clock::duration grace);
 
 }  // namespace lamina

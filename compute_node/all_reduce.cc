@@ -36,122 +36,109 @@ size_t MaxPartialSumBytes(const SlicedModel& model, DType dtype, int max_rows) {
 }
 
 AllReduce::AllReduce(ContextExchange& others, ComputeDevice& device, const LoadedModel& model,
-                     DType wire_dtype, int num_batches, Clock::duration patience)
+                     DType wire_dtype, uint32_t batch, Clock::duration patience)
     : others_(others),
       device_(device),
       model_(model),
       wire_dtype_(wire_dtype),
+      batch_(batch),
       patience_(patience),
-      last_(LastSum(model.sliced)),
-      batches_(static_cast<size_t>(num_batches)) {}
+      last_(LastSum(model.sliced)) {}
 
-int64_t AllReduce::NumElements(const Batch& batch, ValueId value) const {
-  return static_cast<int64_t>(batch.num_rows * WidthOf(model_.sliced, value));
+int64_t AllReduce::num_elements() const {
+  return static_cast<int64_t>(num_rows_ * WidthOf(model_.sliced, op_->output));
 }
 
-void AllReduce::Begin(Batch& batch, StepId step, const Op& op, size_t num_rows,
-                      SliceRunner& slices) {
-  batch.op = &op;
-  batch.step = step;
-  batch.num_rows = num_rows;
-  batch.started = Clock::now();
-  const int64_t count = NumElements(batch, op.output);
-  batch.own.resize(static_cast<size_t>(count) * static_cast<size_t>(ElementSize(wire_dtype_)));
-  const PackedParts own{slices.value(op.inputs[0]), RowParts::Whole(count), wire_dtype_};
-  device_.Pack({&own, 1}, batch.own.data());
+void AllReduce::Begin(StepId step, const Op& op, size_t num_rows, SliceRunner& slices) {
+  op_ = &op;
+  step_ = step;
+  num_rows_ = num_rows;
+  started_ = Clock::now();
+  own_.resize(static_cast<size_t>(num_elements()) * static_cast<size_t>(ElementSize(wire_dtype_)));
+  const PackedParts own{slices.value(op.inputs[0]), RowParts::Whole(num_elements()), wire_dtype_};
+  device_.Pack({&own, 1}, own_.data());
 }
 
-void AllReduce::Start(int number, StepId step, const Op& op, size_t num_rows, SliceRunner& slices) {
-  Begin(batches_[static_cast<size_t>(number)], step, op, num_rows, slices);
+void AllReduce::Start(StepId step, const Op& op, size_t num_rows, SliceRunner& slices) {
+  Begin(step, op, num_rows, slices);
   // Only rank 0 goes on behind the last sum. It has its own part, and the others hand over theirs.
   if (op.output == last_) return;
   const int ranks = model_.share.num_ranks;
   // Each rank begins with the one after it, so that no NIC receives all parts at once.
   for (int i = 1; i < ranks; ++i) {
-    if (!Post(number, (model_.share.rank + i) % ranks, {}).ok()) return;
+    if (!Post((model_.share.rank + i) % ranks, {}).ok()) return;
   }
 }
 
-bool AllReduce::HandOver(int number, StepId step, const Op& op, size_t num_rows,
-                         SliceRunner& slices, StepResult so_far) {
-  Batch& batch = batches_[static_cast<size_t>(number)];
-  Begin(batch, step, op, num_rows, slices);
+bool AllReduce::HandOver(StepId step, const Op& op, size_t num_rows, SliceRunner& slices,
+                         StepResult so_far) {
+  Begin(step, op, num_rows, slices);
   StepState state;
   state.so_far = std::move(so_far);
-  const Status posted = Post(number, 0, state);
-  batch.op = nullptr;
+  const Status posted = Post(0, state);
+  op_ = nullptr;
   return posted.ok();
 }
 
-Status AllReduce::Post(int number, int rank, const StepState& state) {
-  const Batch& batch = batches_[static_cast<size_t>(number)];
+Status AllReduce::Post(int rank, const StepState& state) {
   const std::span<std::byte> payload =
-      others_.payload(NodeOf(rank), number, MessageKind::kPartialSum);
-  std::memcpy(payload.data(), batch.own.data(), batch.own.size());
-  const size_t bytes = batch.own.size() + WriteState(state, payload.subspan(batch.own.size()));
-  return others_.Post(NodeOf(rank), number, batch.step, batch.op->output, batch.num_rows, bytes,
-                      MessageKind::kPartialSum);
+      others_.payload(NodeOf(rank), MessageKind::kPartialSum, batch_);
+  std::memcpy(payload.data(), own_.data(), own_.size());
+  const size_t bytes = own_.size() + WriteState(state, payload.subspan(own_.size()));
+  return others_.Post(NodeOf(rank), message(), bytes);
 }
 
-bool AllReduce::Ready(int number) {
-  const Batch& batch = batches_[static_cast<size_t>(number)];
+bool AllReduce::Ready() {
   for (int rank = 0; rank < model_.share.num_ranks; ++rank) {
     if (rank == model_.share.rank ||
-        others_.arrived(NodeOf(rank), number, MessageKind::kPartialSum))
+        others_.arrived(NodeOf(rank), MessageKind::kPartialSum, batch_))
       continue;
-    if (Clock::now() > batch.started + patience_) {
+    if (Clock::now() > started_ + patience_) {
       (void)others_.Lose(
           NodeOf(rank),
-          "step " + std::to_string(batch.step.value) + ": its part of " + batch.op->name +
+          "step " + std::to_string(step_.value) + ": its part of " + op_->name +
               " did not come within " +
               std::to_string(std::chrono::duration_cast<milliseconds>(patience_).count()) + " ms");
     }
-    others_.LoseIfSilent(NodeOf(rank), batch.started);
+    others_.LoseIfSilent(NodeOf(rank), started_);
     return false;
   }
   return true;
 }
 
-Result<std::span<const std::byte>> AllReduce::PartOf(int number, int rank,
-                                                     std::vector<StepResult>& told) {
-  const Batch& batch = batches_[static_cast<size_t>(number)];
-  if (rank == model_.share.rank) return std::span<const std::byte>(batch.own);
+Result<std::span<const std::byte>> AllReduce::PartOf(int rank, std::vector<StepResult>& told) {
+  if (rank == model_.share.rank) return std::span<const std::byte>(own_);
   const int from = NodeOf(rank);
-  LAMINA_ASSIGN_OR_RETURN(const std::span<const std::byte> payload,
-                          others_.Take(from, number, batch.step, batch.op->output, batch.num_rows,
-                                       MessageKind::kPartialSum));
-  if (payload.size() < batch.own.size()) {
+  LAMINA_ASSIGN_OR_RETURN(const std::span<const std::byte> payload, others_.Take(from, message()));
+  if (payload.size() < own_.size()) {
     return others_.Lose(from, "sent " + std::to_string(payload.size()) + " bytes as its part of " +
-                                  batch.op->name + ", expected " +
-                                  std::to_string(batch.own.size()));
+                                  op_->name + ", expected " + std::to_string(own_.size()));
   }
-  const std::span<const std::byte> behind = payload.subspan(batch.own.size());
+  const std::span<const std::byte> behind = payload.subspan(own_.size());
   Result<StepState> state =
       Decode<StepState>({reinterpret_cast<const char*>(behind.data()), behind.size()});
   if (!state.ok())
-    return others_.Lose(
-        from, "sent a state behind its part of " + batch.op->name + " that cannot be parsed");
+    return others_.Lose(from,
+                        "sent a state behind its part of " + op_->name + " that cannot be parsed");
   if (state->so_far) told.push_back(*std::move(state->so_far));
-  return payload.first(batch.own.size());
+  return payload.first(own_.size());
 }
 
-bool AllReduce::Finish(int number, SliceRunner& slices, std::vector<StepResult>& told) {
-  Batch& batch = batches_[static_cast<size_t>(number)];
-  const Op& op = *batch.op;
+bool AllReduce::Finish(SliceRunner& slices, std::vector<StepResult>& told) {
+  const Op& op = *op_;
   float* const sum = slices.value(op.output);
   // Every rank adds the parts in the order of the ranks, its own in the dtype in which it was sent.
   // So all ranks have the same bits.
   for (int rank = 0; rank < model_.share.num_ranks; ++rank) {
-    const Result<std::span<const std::byte>> part = PartOf(number, rank, told);
+    const Result<std::span<const std::byte>> part = PartOf(rank, told);
     if (!part.ok()) return false;
     if (rank == 0) {
-      device_.Unpack(part->data(), wire_dtype_, RowParts::Whole(NumElements(batch, op.output)),
-                     sum);
+      device_.Unpack(part->data(), wire_dtype_, RowParts::Whole(num_elements()), sum);
     } else {
-      device_.AddUnpacked(part->data(), wire_dtype_, NumElements(batch, op.output), sum);
+      device_.AddUnpacked(part->data(), wire_dtype_, num_elements(), sum);
     }
   }
-  batch.op = nullptr;
+  op_ = nullptr;
   return true;
 }
 

@@ -25,10 +25,6 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::Describe(const std::string& mo
   return model;
 }
 
-int LoadedModel::StageOf(int slice) const {
-  return static_cast<int>(std::ranges::upper_bound(first_slices, slice) - first_slices.begin()) - 1;
-}
-
 Result<std::unique_ptr<LoadedModel>> LoadedModel::Load(const WeightOptions& options,
                                                        WorkerTeam& team) {
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> model,

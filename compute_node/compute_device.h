@@ -12,10 +12,11 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "base/worker_team.h"
-#include "compute_node/attention_backend.h"
+#include "compute_node/attention_strategy.h"
 #include "compute_node/device_link.h"
 #include "compute_node/weights.h"
 #include "kernels/attention.h"
+#include "kernels/kv_cache.h"
 #include "kernels/sampling.h"
 #include "kernels/token_slab.h"
 #include "model/model_config.h"
@@ -53,7 +54,6 @@ struct LoadedModel {
     return {first_slices[static_cast<size_t>(share.stage)],
             first_slices[static_cast<size_t>(share.stage) + 1]};
   }
-  int StageOf(int slice) const;
   // The operators that run on this node, whose weights it needs.
   Graph part() const { return PartOf(sliced, share, slices()); }
 
@@ -103,27 +103,13 @@ class LocalKv {
  public:
   virtual ~LocalKv() = default;
 
-  // The slot table of a sequence, as in KvStore (kernels/kv_store.h). Append continues it: the
-  // tokens at `position` and behind it will be in `slots`. AppendDummy does so too, and the K and V
-  // of these tokens are made up. Share starts it with slots that already hold K and V of the first
-  // tokens. kCorrupt if `position` is not the table's length or a slot is out of range; nothing is
-  // changed then. Release forgets the sequence; unknown ones are ignored.
-  virtual Status Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots,
-                        StepId step) = 0;
-  // The default is for devices that keep no K and V.
-  virtual Status AppendDummy(SequenceId sequence, int64_t position,
-                             std::span<const TokenSlot> slots, StepId step) {
-    return Append(sequence, position, slots, step);
-  }
-  virtual Status Share(SequenceId sequence, std::span<const TokenSlot> slots, StepId step) = 0;
-  virtual void Release(SequenceId sequence) = 0;
+  // The tables, and the K and V that Attend writes and reads.
+  virtual KvCache& cache() = 0;
 
-  // Stores k and v of `rows` and computes their attention. Row i of q, k, v and out belongs to
-  // rows[i]. Rows of sequences in `failures` are skipped, and new failures are added to it. q, out:
-  // [rows, num_heads, head_dim], k, v: [rows, num_kv_heads, head_dim]; fp32, in the device's
-  // memory.
-  virtual void Attend(int layer, StepId step, std::span<const AttentionWork> rows, const float* q,
-                      const float* k, const float* v, float* out, Failures& failures) = 0;
+  // Stores k and v of `rows` and computes their attention. Row i of the values belongs to rows[i].
+  // Rows of sequences in `failures` are skipped, and new failures are added to it.
+  virtual void Attend(const AttentionValues& values, StepId step,
+                      std::span<const AttentionWork> rows, Failures& failures) = 0;
 };
 
 // A part of each of some rows of a value: elements [first, first + width) of each of `rows`. In a
@@ -187,10 +173,8 @@ class ComputeDevice {
   // Makes this end of a link to a memory node's device. `wire` is the shape of the messages between
   // the two, `limit` how long the device waits for a reply. Borrows the device. kUnimplemented,
   // with the reason, if the device has no links.
-  virtual Result<std::unique_ptr<DeviceLink>> MakeLink(const WireShape& /*wire*/,
-                                                       Clock::duration /*limit*/) {
-    return Unimplemented("the compute node's device is no GPU");
-  }
+  virtual Result<std::unique_ptr<DeviceLink>> MakeLink(const WireShape& wire,
+                                                       Clock::duration limit) = 0;
 };
 
 // The cores and the memory of this machine.
@@ -206,6 +190,9 @@ class CpuDevice final : public ComputeDevice {
   std::byte* Pack(std::span<const PackedParts> packed, std::byte* message) override;
   void Unpack(const std::byte* message, DType dtype, const RowParts& parts, float* value) override;
   void AddUnpacked(const std::byte* message, DType dtype, int64_t n, float* value) override;
+  Result<std::unique_ptr<DeviceLink>> MakeLink(const WireShape&, Clock::duration) override {
+    return Unimplemented("the compute node's device is no GPU");
+  }
 
  private:
   WorkerTeam& team_;

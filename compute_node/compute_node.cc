@@ -9,12 +9,14 @@
 #include <filesystem>
 #include <limits>
 
+#include "base/backoff.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "compute_node/local_attention.h"
 #include "compute_node/make_compute_device.h"
 #include "compute_node/remote_attention.h"
 #include "compute_node/step_context.h"
+#include "transport/posix.h"
 #include "transport/secret_file.h"
 #include "transport/tls_context.h"
 #include "wire/codec.h"
@@ -25,6 +27,8 @@ namespace {
 // Of the control channel; then slices have their turn, whoever floods the other.
 constexpr int kEventsPerTurn = 64;
 constexpr auto kConnectTimeout = std::chrono::seconds(20);
+// The longest sleep of the loop.
+constexpr auto kHouseKeeping = std::chrono::seconds(1);
 constexpr auto kProgressInterval = milliseconds(200);
 constexpr auto kLinger = std::chrono::seconds(1);
 constexpr auto kKeepModel = std::chrono::seconds(60);
@@ -81,25 +85,18 @@ ModelShare ShareOf(const ModelPart& part) {
   return {std::max(part.num_stages, 1), part.stage, std::max(part.num_ranks, 1), part.rank};
 }
 
-}  // namespace
+AttentionShape ShapeOf(const AttentionSpec& spec) {
+  return {spec.num_heads, spec.num_kv_heads, spec.head_dim, spec.scale, spec.soft_cap};
+}
 
-Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(const ConfigureCompute& request,
-                                                               int64_t kv_capacity_tokens,
-                                                               ComputeDevice& device,
-                                                               std::shared_ptr<Ladder> ladder,
-                                                               std::optional<SliceRange> slices,
-                                                               const std::atomic<bool>* cancelled) {
+// Begins to connect to the memory nodes that a configuration names. Prefill KV is kept for the
+// layers of `slices`, those that run here.
+Result<ConnectingAttention> StartRemoteAttention(const ConfigureCompute& request,
+                                                 ComputeDevice& device,
+                                                 std::shared_ptr<Ladder> ladder,
+                                                 SliceRange slices) {
   const AttentionSpec& spec = request.attention;
-  const AttentionShape shape{spec.num_heads, spec.num_kv_heads, spec.head_dim, spec.scale,
-                             spec.soft_cap};
   const int num_batches = std::max(request.limits.num_batches, 1);
-  if (request.memory_nodes.empty()) {
-    const KvShape kv{spec.num_layers, spec.num_kv_heads, spec.head_dim, spec.kv_dtype};
-    LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LocalKv> store,
-                            device.MakeKv(shape, kv, spec.windows, kv_capacity_tokens));
-    return std::unique_ptr<AttentionBackend>(
-        std::make_unique<LocalAttention>(std::move(store), num_batches));
-  }
   if (request.session_token.size() != kSessionTokenBytes) {
     return InvalidArgument("session token of " + std::to_string(request.session_token.size()) +
                            " bytes, expected " + std::to_string(kSessionTokenBytes));
@@ -110,13 +107,13 @@ Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(const ConfigureCo
   options.payload_checksum = request.payload_checksum;
   options.polling = request.polling;
   options.self = request.node;
-  options.attention = shape;
+  options.attention = ShapeOf(spec);
   options.wire = {
       spec.num_heads, spec.num_kv_heads, spec.head_dim,  spec.kv_dtype, request.limits.max_num_seqs,
       num_batches,    spec.wire_dtype,   request.overlap};
   options.num_layers = spec.num_layers;
   options.windows = spec.windows;
-  if (slices) options.own_layers = {slices->first, std::min(slices->end, spec.num_layers)};
+  options.own_layers = {slices.first, std::min(slices.end, spec.num_layers)};
   options.prefill_cache_tokens =
       num_batches * (request.limits.max_model_len + request.limits.max_num_batched_tokens);
   options.peer_timeout = request.limits.peer_timeout;
@@ -126,12 +123,21 @@ Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(const ConfigureCo
       return InvalidArgument(fmt::format("kv_heads that cannot be: {} from {} on, of {}",
                                          peer.num_kv_heads, peer.first_kv_head, spec.num_kv_heads));
   }
-  Deadline deadline = Deadline::After(kConnectTimeout);
-  if (cancelled != nullptr) deadline = deadline.Unless(*cancelled);
-  LAMINA_ASSIGN_OR_RETURN(
-      std::unique_ptr<RemoteAttention> remote,
-      RemoteAttention::Create(options, std::move(ladder), request.memory_nodes, device, deadline));
-  return std::unique_ptr<AttentionBackend>(std::move(remote));
+  return RemoteAttention::StartConnect(options, std::move(ladder), request.memory_nodes, device,
+                                       Deadline::After(kConnectTimeout));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<AttentionStrategy>> MakeLocalAttention(const ConfigureCompute& request,
+                                                              int64_t kv_capacity_tokens,
+                                                              ComputeDevice& device) {
+  const AttentionSpec& spec = request.attention;
+  const KvShape kv{spec.num_layers, spec.num_kv_heads, spec.head_dim, spec.kv_dtype};
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LocalKv> store,
+                          device.MakeKv(ShapeOf(spec), kv, spec.windows, kv_capacity_tokens));
+  return std::unique_ptr<AttentionStrategy>(
+      std::make_unique<LocalAttention>(std::move(store), std::max(request.limits.num_batches, 1)));
 }
 
 Result<std::unique_ptr<ComputeNode>> ComputeNode::Create(const NodeOptions& options) {
@@ -140,7 +146,7 @@ Result<std::unique_ptr<ComputeNode>> ComputeNode::Create(const NodeOptions& opti
   LAMINA_ASSIGN_OR_RETURN(greeting.tls, TlsContext::Load(options.tls));
   std::unique_ptr<ComputeNode> node(new ComputeNode(options));
   LAMINA_ASSIGN_OR_RETURN(node->device_, MakeComputeDevice(options.device, node->team_));
-  LAMINA_ASSIGN_OR_RETURN(node->control_, ControlServer::Create(options.listen, greeting));
+  LAMINA_ASSIGN_OR_RETURN(node->control_, options.open_control(options.listen, greeting));
   return node;
 }
 
@@ -158,58 +164,94 @@ void ComputeNode::Leave() {
   if (departure_.Ask()) stop_wake_.Signal();
 }
 
-// Runs slices of the steps that are under way; sleeps if there is nothing to do. What was posted
-// last to another compute node may need polls to go out.
-void ComputeNode::Work(Backoff& backoff) {
-  const bool under_way = session_ != nullptr && !session_->runner->idle();
-  if (under_way) last_under_way_ = Clock::now();
-  if (!under_way && (session_ == nullptr || !session_->runner->among_several() ||
-                     Clock::now() > last_under_way_ + kLinger)) {
-    std::array<pollfd, 2> polls = {pollfd{control_->fd(), POLLIN, 0},
-                                   pollfd{stop_wake_.fd(), POLLIN, 0}};
-    poll(polls.data(), polls.size(), 1000);
-    if (session_ == nullptr && model_.loaded != nullptr &&
-        Clock::now() > model_.used_last + kKeepModel)
-      model_ = {};
-    return;
-  }
-  std::vector<StepResult> results;
-  if (session_->runner->Advance(results)) {
-    backoff.Reset();
-    for (const StepResult& result : results)
-      Send(session_->connection, MessageType::kStepResult, Encode(result));
-  } else if (backoff.Idle()) {
-    session_->runner->Sleep(std::array{control_->fd(), stop_wake_.fd()});
-  }
-}
-
 bool ComputeNode::Run() {
   team_.PinOwner();
   Backoff backoff(PollingPatience(options_.device));
-  for (int events = 0; !departure_.IsDue(session_ != nullptr, stop_wake_);) {
-    std::optional<ControlEvent> event;
-    if (events < kEventsPerTurn) event = control_->TryPop();
-    events = event ? events + 1 : 0;
-    if (!event) {
-      Work(backoff);
-      continue;
-    }
+  while (!departure_.IsDue(session_ != nullptr, stop_wake_)) {
+    const TimePoint now = Clock::now();
+    if (Turn(now))
+      backoff.Reset();
+    else if (!RunsSteps(now) || backoff.Idle())
+      Sleep(now);
+  }
+  // While it connects there is no session that a stop would have to wait for.
+  if (opening_ != nullptr) EndOpening(TryAgain("this node was asked to leave"));
+  return session_ == nullptr;
+}
+
+bool ComputeNode::Turn(TimePoint now) {
+  bool busy = HandleControl();
+  if (opening_ != nullptr) busy |= ContinueOpening();
+  if (session_ != nullptr && session_->joining) busy |= ContinueJoining();
+  if (session_ != nullptr && !session_->runner->idle()) last_under_way_ = now;
+  if (RunsSteps(now)) busy |= Advance();
+  if (session_ == nullptr && opening_ == nullptr && model_.loaded != nullptr &&
+      now > model_.used_last + kKeepModel)
+    model_ = {};
+  return busy;
+}
+
+// What was posted last to another compute node may need polls to go out.
+bool ComputeNode::RunsSteps(TimePoint now) const {
+  if (session_ == nullptr) return false;
+  return !session_->runner->idle() ||
+         (session_->runner->among_several() && now <= last_under_way_ + kLinger);
+}
+
+bool ComputeNode::Advance() {
+  std::vector<StepResult> results;
+  if (!session_->runner->Advance(results)) return false;
+  for (const StepResult& result : results)
+    Send(session_->connection, MessageType::kStepResult, Encode(result));
+  return true;
+}
+
+TimePoint ComputeNode::wake_at(TimePoint now) const {
+  const TimePoint latest = now + kHouseKeeping;
+  if (opening_ != nullptr) return std::min(latest, opening_->attention->wake_at());
+  if (session_ != nullptr && session_->joining)
+    return std::min(latest, session_->joining->wake_at());
+  return latest;
+}
+
+void ComputeNode::Sleep(TimePoint now) {
+  const std::array<int, 2> fds = {control_->fd(), stop_wake_.fd()};
+  const Deadline latest(wake_at(now));
+  if (opening_ != nullptr) return opening_->session->ladder->Sleep(fds, latest);
+  if (session_ != nullptr && session_->joining) return session_->ladder->Sleep(fds, latest);
+  if (RunsSteps(now)) return session_->runner->Sleep(fds);
+  std::array<pollfd, 2> polls = {pollfd{fds[0], POLLIN, 0}, pollfd{fds[1], POLLIN, 0}};
+  WaitForAnyFd(polls, latest);
+}
+
+bool ComputeNode::HandleControl() {
+  bool any = false;
+  for (int i = 0; i < kEventsPerTurn; ++i) {
+    const std::optional<ControlEvent> event = control_->TryPop();
+    if (!event) break;
+    any = true;
     switch (event->kind) {
       case ControlEvent::Kind::kConnected:
         if (const auto rest = connected_lines_.Admit())
           LAMINA_LOG_INFO("{} connected{}", control_->PeerName(event->connection), *rest);
         break;
       case ControlEvent::Kind::kFrame: HandleFrame(event->connection, event->frame); break;
-      case ControlEvent::Kind::kLost:
-        if (session_ != nullptr && session_->connection == event->connection) {
-          LAMINA_LOG_INFO("session over: {}", event->status.message());
-          EndSession();
-        }
-        control_->Close(event->connection);
-        break;
+      case ControlEvent::Kind::kLost: HandleLoss(event->connection, event->status); break;
     }
   }
-  return session_ == nullptr;
+  return any;
+}
+
+void ComputeNode::HandleLoss(uint64_t connection, const Status& why) {
+  if (session_ != nullptr && session_->connection == connection) {
+    LAMINA_LOG_INFO("session over: {}", why.message());
+    EndSession();
+  }
+  if (opening_ != nullptr && opening_->session->connection == connection) {
+    LAMINA_LOG_INFO("session over before it began: {}", why.message());
+    opening_.reset();
+  }
+  control_->Close(connection);
 }
 
 void ComputeNode::HandleFrame(uint64_t connection, const ControlFrame& frame) {
@@ -254,24 +296,19 @@ void ComputeNode::TellRecords(uint64_t connection, const TraceQuery& query) {
 }
 
 void ComputeNode::Configure(uint64_t connection, const std::string& payload) {
-  if (session_ != nullptr)  // before it is parsed, which takes memory
+  const Session* const served = opening_ != nullptr ? opening_->session.get() : session_.get();
+  if (served != nullptr)  // before it is parsed, which takes memory
     return SendConfigured(
-        connection, TryAgain("it serves " + control_->PeerName(session_->connection) + " already"));
+        connection, TryAgain("it serves " + control_->PeerName(served->connection) + " already"));
   const Result<ConfigureCompute> decoded = Decode<ConfigureCompute>(payload);
   if (!decoded.ok())
     return SendConfigured(connection, InvalidArgument("the Configure message cannot be parsed: " +
                                                       decoded.status().message()));
   const ConfigureCompute& request = *decoded;
   control_->Keep(connection);  // while weights load others may connect, however many
-  const Result<Configured> outcome =
-      request.prepare_only ? Prepare(connection, request) : Open(connection, request);
-  if (session_ != nullptr) {
-    control_->Serve(connection);
-    LAMINA_LOG_INFO("ready for {}: {} with {} memory nodes", control_->PeerName(connection),
-                    request.model, request.memory_nodes.size());
-  } else {
-    control_->Keep(0);
-  }
+  if (!request.prepare_only) return Open(connection, request);
+  const Result<Configured> outcome = Prepare(connection, request);
+  control_->Keep(0);
   SendConfigured(connection, outcome);
 }
 
@@ -282,15 +319,15 @@ Result<Configured> ComputeNode::Prepare(uint64_t connection, const ConfigureComp
 
 void ComputeNode::JoinOthers(const std::string& payload) {
   const Result<ConnectCompute> request = Decode<ConnectCompute>(payload);
-  const bool expected =
-      request.ok() && request->epoch == session_->epoch && session_->runner->idle();
-  SendConfigured(session_->connection,
-                 expected
-                     ? Join(*request)
-                     : InvalidArgument("an order to join other compute nodes that was not due"));
+  const bool expected = request.ok() && request->epoch == session_->epoch &&
+                        session_->runner->idle() && !session_->joining;
+  const Status begun =
+      expected ? BeginJoining(*request)
+               : InvalidArgument("an order to join other compute nodes that was not due");
+  if (!begun.ok()) SendConfigured(session_->connection, begun);
 }
 
-Result<Configured> ComputeNode::Join(const ConnectCompute& request) {
+Status ComputeNode::BeginJoining(const ConnectCompute& request) {
   if (session_->ladder == nullptr || session_->ladder->offers().empty())
     return InvalidArgument("this compute node offers no data path");
   ContextExchangeOptions options;
@@ -313,13 +350,25 @@ Result<Configured> ComputeNode::Join(const ConnectCompute& request) {
                            " compute nodes, which do not make up the model");
   // All wait for a way that may be cut: no longer than for a node that serves.
   const Clock::duration patience = std::min<Clock::duration>(kConnectTimeout, options.peer_timeout);
-  LAMINA_ASSIGN_OR_RETURN(
-      std::unique_ptr<ContextExchange> others,
-      ContextExchange::Join(options, session_->ladder, request.nodes, Deadline::After(patience)));
+  LAMINA_ASSIGN_OR_RETURN(session_->joining,
+                          ContextExchange::StartJoin(options, session_->ladder, request.nodes,
+                                                     Deadline::After(patience)));
+  return OkStatus();
+}
+
+bool ComputeNode::ContinueJoining() {
+  Result<std::unique_ptr<ContextExchange>> others = session_->joining->Poll();
+  if (others.status().code() == StatusCode::kTryAgain) return false;
+  session_->joining.reset();
+  if (!others.ok()) {
+    SendConfigured(session_->connection, others.status());
+    return true;
+  }
   Configured answer;
-  answer.paths = others->paths();
-  session_->runner->JoinOthers(std::move(others), session_->wire_dtype);
-  return answer;
+  answer.paths = (*others)->paths();
+  session_->runner->JoinOthers(*std::move(others), session_->wire_dtype);
+  SendConfigured(session_->connection, answer);
+  return true;
 }
 
 void ComputeNode::SendConfigured(uint64_t connection, const Result<Configured>& outcome) {
@@ -360,7 +409,19 @@ void ComputeNode::EndSession() {
   model_.used_last = Clock::now();
 }
 
-Result<Configured> ComputeNode::Open(uint64_t connection, const ConfigureCompute& request) {
+void ComputeNode::Open(uint64_t connection, const ConfigureCompute& request) {
+  if (const Status begun = BeginOpening(connection, request); !begun.ok()) {
+    opening_.reset();
+    control_->Keep(0);
+    return SendConfigured(connection, begun);
+  }
+  if (opening_->attention) return;  // the turns go on with it
+  Result<std::unique_ptr<AttentionStrategy>> attention =
+      MakeLocalAttention(request, request.local_kv_tokens, *device_);
+  EndOpening(attention.ok() ? OpenWith(*std::move(attention)) : attention.status());
+}
+
+Status ComputeNode::BeginOpening(uint64_t connection, const ConfigureCompute& request) {
   const SessionLimits& limits = request.limits;
   if (limits.max_num_seqs < 1 || limits.max_num_batched_tokens < limits.max_num_seqs ||
       limits.max_model_len < 1 || limits.max_model_len > kMaxModelLen ||
@@ -384,35 +445,59 @@ Result<Configured> ComputeNode::Open(uint64_t connection, const ConfigureCompute
   LAMINA_RETURN_IF_ERROR(LoadModel(connection, request));
   session->model = model_.loaded.get();
   LAMINA_RETURN_IF_ERROR(CheckAttention(request.attention, *session->model));
-  if (!request.memory_nodes.empty()) {
-    LAMINA_ASSIGN_OR_RETURN(session->ladder, options_.open_ladder(FabricNames(request.fabrics)));
-    if (request.modelled_link) session->ladder->Model(*request.modelled_link);
+  opening_ = std::make_unique<Opening>(Opening{request, std::move(session), std::nullopt});
+  if (request.memory_nodes.empty()) return OkStatus();
+  std::shared_ptr<Ladder>& ladder = opening_->session->ladder;
+  LAMINA_ASSIGN_OR_RETURN(ladder, options_.open_ladder(FabricNames(request.fabrics)));
+  if (request.modelled_link) ladder->Model(*request.modelled_link);
+  LAMINA_ASSIGN_OR_RETURN(
+      opening_->attention,
+      StartRemoteAttention(request, *device_, ladder, opening_->session->model->slices()));
+  return OkStatus();
+}
+
+bool ComputeNode::ContinueOpening() {
+  Result<std::unique_ptr<RemoteAttention>> attention = opening_->attention->Poll();
+  if (attention.status().code() == StatusCode::kTryAgain) return false;
+  EndOpening(attention.ok() ? OpenWith(*std::move(attention)) : attention.status());
+  return true;
+}
+
+void ComputeNode::EndOpening(const Result<Configured>& outcome) {
+  const std::unique_ptr<Opening> opening = std::move(opening_);
+  const uint64_t connection = opening->session->connection;
+  if (outcome.ok()) {
+    session_ = std::move(opening->session);
+    control_->Serve(connection);
+    LAMINA_LOG_INFO("ready for {}: {} with {} memory nodes", control_->PeerName(connection),
+                    opening->request.model, opening->request.memory_nodes.size());
+  } else {
+    control_->Keep(0);
   }
-  Result<std::unique_ptr<AttentionBackend>> attention = MakeAttentionBackend(
-      request, request.local_kv_tokens, *device_, session->ladder, session->model->slices(),
-      // While it connects there is no session that a stop would have to wait for.
-      &departure_.asked());
-  if (!attention.ok())
-    return departure_.asked().load() ? TryAgain("this node was asked to leave")
-                                     : attention.status();
+  SendConfigured(connection, outcome);
+}
+
+// The last step of opening: from here on nothing is waited for.
+Result<Configured> ComputeNode::OpenWith(std::unique_ptr<AttentionStrategy> attention) {
+  const ConfigureCompute& request = opening_->request;
+  Session* const session = opening_->session.get();
   Configured answer;
   if (const LoadedModel& model = *session->model; !model.share.whole()) {
     answer.holds = DescribeShare(model.sliced, model.share, model.slices());
     LAMINA_LOG_INFO("holds {} of {}: {:.1f} MB", answer.holds, request.model,
                     static_cast<double>(model.weight_bytes) * 1e-6);
   }
-  answer.paths = (*attention)->paths();
+  answer.paths = attention->paths();
   if (request.joins_others) {
     if (session->ladder == nullptr)
       return InvalidArgument("several compute nodes need memory nodes");
     LAMINA_RETURN_IF_ERROR(session->ladder->Listen(control_->host()));
     answer.offers = session->ladder->offers();
   }
-  LAMINA_ASSIGN_OR_RETURN(session->runner, StepRunner::Create(*session->model, limits,
-                                                              *std::move(attention), *device_));
+  LAMINA_ASSIGN_OR_RETURN(session->runner, StepRunner::Create(*session->model, session->limits,
+                                                              std::move(attention), *device_));
   answer.capacity_tokens = request.memory_nodes.empty() ? request.local_kv_tokens : 0;
   answer.weight_bytes = session->model->weight_bytes;
-  session_ = std::move(session);
   return answer;
 }
 

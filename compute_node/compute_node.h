@@ -3,7 +3,8 @@
 //
 // A session with a manager begins with ConfigureCompute and ends with the manager's connection.
 // There is at most one session at a time. Everything, orders included, runs on the thread that
-// calls Run, with the help of a WorkerTeam.
+// calls Run, with the help of a WorkerTeam. Apart from the loading of weights nothing in there
+// waits: data paths that are being opened are looked at in every turn.
 #pragma once
 
 #include <atomic>
@@ -11,13 +12,14 @@
 #include <optional>
 #include <string>
 
-#include "base/backoff.h"
 #include "base/departure.h"
 #include "base/status.h"
 #include "base/worker_team.h"
+#include "compute_node/context_exchange.h"
+#include "compute_node/remote_attention.h"
 #include "compute_node/step_runner.h"
 #include "node/node_options.h"
-#include "transport/control_server.h"
+#include "transport/control_port.h"
 #include "transport/ladder.h"
 #include "transport/rare_warning.h"
 
@@ -37,6 +39,13 @@ class ComputeNode {
   // has passed. Returns false if it ended a manager's session, for which this node is now lost.
   bool Run();
 
+  // One round of Run, for who drives the node himself: handles what has come, goes on with data
+  // paths that are being opened and runs one slice, without waiting. `now` is the present time.
+  // Returns false if there was nothing to do. Then it need not be called before something comes or
+  // wake_at.
+  bool Turn(TimePoint now);
+  TimePoint wake_at(TimePoint now) const;
+
   // Stop makes Run return at once; Leave as soon as there is no session. Thread: any, also in a
   // signal handler.
   void Stop();
@@ -53,7 +62,14 @@ class ComputeNode {
     DType wire_dtype = DType::kF32;
     std::shared_ptr<Ladder> ladder;  // null if there are no memory nodes
     const LoadedModel* model = nullptr;
-    std::unique_ptr<StepRunner> runner;  // borrows model
+    std::unique_ptr<StepRunner> runner;      // borrows model
+    std::optional<JoiningExchange> joining;  // while it joins other compute nodes
+  };
+  // A session that begins: its memory nodes are being connected.
+  struct Opening {
+    ConfigureCompute request;
+    std::unique_ptr<Session> session;
+    std::optional<ConnectingAttention> attention;  // last: it uses the session's ladder
   };
   // Outlives its session for a while, because a manager that reconnects needs it again.
   struct Model {
@@ -64,40 +80,49 @@ class ComputeNode {
 
   explicit ComputeNode(const NodeOptions& options);
 
-  // Runs one slice of a step under way, or sleeps if there is nothing to do.
-  void Work(Backoff& backoff);
+  // Whether steps are under way, or other compute nodes may need polls of this one.
+  bool RunsSteps(TimePoint now) const;
+  bool Advance();
+  void Sleep(TimePoint now);
+  bool HandleControl();
+  void HandleLoss(uint64_t connection, const Status& why);
   void HandleFrame(uint64_t connection, const ControlFrame& frame);
   void TellRecords(uint64_t connection, const TraceQuery& query);
   void Configure(uint64_t connection, const std::string& payload);
   Result<Configured> Prepare(uint64_t connection, const ConfigureCompute& request);
-  Result<Configured> Open(uint64_t connection, const ConfigureCompute& request);
+  // Open begins a session, ContinueOpening goes on with it, and OpenWith ends that. The manager is
+  // answered when it is over. ContinueOpening returns whether it is.
+  void Open(uint64_t connection, const ConfigureCompute& request);
+  Status BeginOpening(uint64_t connection, const ConfigureCompute& request);
+  bool ContinueOpening();
+  Result<Configured> OpenWith(std::unique_ptr<AttentionStrategy> attention);
+  void EndOpening(const Result<Configured>& outcome);
+  // The same for joining other compute nodes.
   void JoinOthers(const std::string& payload);
-  Result<Configured> Join(const ConnectCompute& request);
+  Status BeginJoining(const ConnectCompute& request);
+  bool ContinueJoining();
   void SendConfigured(uint64_t connection, const Result<Configured>& outcome);
   Status LoadModel(uint64_t connection, const ConfigureCompute& request);
   void EndSession();
   void Send(uint64_t connection, MessageType type, std::string message);
 
   const NodeOptions options_;
-  std::unique_ptr<ControlServer> control_;
+  std::unique_ptr<ControlPort> control_;
   WorkerTeam team_;
   std::unique_ptr<ComputeDevice> device_;
   Model model_;
   std::unique_ptr<Session> session_;
-  TimePoint last_under_way_{};  // when a step was under way last
+  std::unique_ptr<Opening> opening_;  // null: no session begins
+  TimePoint last_under_way_{};        // when a step was under way last
   RareLines connected_lines_, dropped_lines_, refused_lines_, unsent_lines_;
   WakeFd stop_wake_;
   Departure departure_{options_.drain_timeout};
 };
 
-// Makes the attention backend that a configuration asks for: with memory nodes that of
-// remote_attention.h, which uses `ladder` and keeps prefill KV for the layers of `slices`, the ones
-// that run here (nullopt: all); without memory nodes that of local_attention.h, with
-// `kv_capacity_tokens` token slots. Connecting to memory nodes ends soon after `cancelled`, if
-// there is one, becomes true.
-Result<std::unique_ptr<AttentionBackend>> MakeAttentionBackend(
-    const ConfigureCompute& request, int64_t kv_capacity_tokens, ComputeDevice& device,
-    std::shared_ptr<Ladder> ladder = nullptr, std::optional<SliceRange> slices = std::nullopt,
-    const std::atomic<bool>* cancelled = nullptr);
+// Makes the attention of a cluster without memory nodes (local_attention.h), with
+// `kv_capacity_tokens` token slots. kOutOfSpace if the device has no room for them.
+Result<std::unique_ptr<AttentionStrategy>> MakeLocalAttention(const ConfigureCompute& request,
+                                                              int64_t kv_capacity_tokens,
+                                                              ComputeDevice& device);
 
 }  // namespace lamina

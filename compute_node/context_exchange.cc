@@ -13,19 +13,30 @@ namespace {
 
 // How long a wait for room in a queue polls before it sleeps.
 constexpr auto kRoomPatience = microseconds(200);
-// How often to look for nodes that connect.
-constexpr auto kAcceptInterval = milliseconds(1);
 
-std::string NameOf(MessageKind kind) {
-  return kind == MessageKind::kContext ? "the context" : "a partial sum";
+std::string KindOf(const PassedMessage& message) {
+  return message.kind == MessageKind::kContext ? "the context" : "a partial sum";
 }
-std::string ThingOf(MessageKind kind) { return kind == MessageKind::kContext ? "slice" : "value"; }
+
+// "step 3 slice 7"
+std::string SubjectOf(const PassedMessage& message) {
+  return "step " + std::to_string(message.step.value) +
+         (message.kind == MessageKind::kContext ? " slice " : " value ") +
+         std::to_string(message.subject);
+}
+
+// "the context of step 3 slice 7"
+std::string NameOf(const PassedMessage& message) {
+  return KindOf(message) + " of " + SubjectOf(message);
+}
 
 }  // namespace
 
-Result<std::unique_ptr<ContextExchange>> ContextExchange::Join(
-    const ContextExchangeOptions& options, std::shared_ptr<Ladder> ladder,
-    std::span<const ComputeNodeAddress> nodes, Deadline deadline) {
+// Of each pair of nodes the later one connects.
+Result<JoiningExchange> ContextExchange::StartJoin(const ContextExchangeOptions& options,
+                                                   std::shared_ptr<Ladder> ladder,
+                                                   std::span<const ComputeNodeAddress> nodes,
+                                                   Deadline deadline) {
   std::unique_ptr<ContextExchange> exchange(new ContextExchange(options, std::move(ladder)));
   for (const ComputeNodeAddress& address : nodes) {
     if (address.node == options.self) exchange->self_ = exchange->num_nodes();
@@ -33,56 +44,88 @@ Result<std::unique_ptr<ContextExchange>> ContextExchange::Join(
   }
   if (exchange->self_ < 0)
     return InvalidArgument("this compute node is not among those that it shall join");
-  // Of each pair of nodes the later one connects. Connecting comes before accepting, so node 0
-  // begins, and no two nodes wait for each other.
-  for (int i = 0; i < exchange->self_; ++i)
-    LAMINA_RETURN_IF_ERROR(exchange->Connect(exchange->peers_[static_cast<size_t>(i)], deadline));
-  LAMINA_RETURN_IF_ERROR(exchange->AcceptOthers(deadline));
-  return exchange;
+  const DataHello hello{options.epoch, options.self.value, options.session_token};
+  const EndpointOptions offered{WindowBytes(exchange->lanes_), hello.Encode()};
+  JoiningExchange joining(std::move(exchange), deadline);
+  for (const ComputeNodeAddress& address : nodes) {
+    if (address.node == options.self) break;
+    Result<std::unique_ptr<ConnectingPath>> connecting =
+        joining.exchange_->ladder_->StartConnect(address.offers, offered, deadline);
+    if (!connecting.ok())
+      return connecting.status().WithContext("data path to compute node " + address.name);
+    joining.connecting_.push_back(*std::move(connecting));
+  }
+  return joining;
 }
 
-Status ContextExchange::Connect(Peer& peer, Deadline deadline) {
-  const DataHello hello{options_.epoch, options_.self.value, options_.session_token};
-  Result<Path> path =
-      ladder_->Connect(peer.address.offers, {WindowBytes(lanes_), hello.Encode()}, deadline);
+Result<std::unique_ptr<ContextExchange>> JoiningExchange::Poll() {
+  for (size_t i = 0; i < connecting_.size(); ++i) {
+    if (connecting_[i] != nullptr) LAMINA_RETURN_IF_ERROR(Connect(i));
+  }
+  LAMINA_RETURN_IF_ERROR(exchange_->AcceptPeers());
+  const ContextExchange::Peer* missing = nullptr;
+  for (int i = 0; i < exchange_->num_nodes(); ++i) {
+    const ContextExchange::Peer& peer = exchange_->peers_[static_cast<size_t>(i)];
+    if (peer.lanes != nullptr)
+      exchange_->PollPeer(i);  // what comes from it must not keep the owner from sleeping
+    else if (i != exchange_->self())
+      missing = &peer;
+  }
+  if (exchange_->lost_) return PeerLost("compute node " + exchange_->lost_->message);
+  if (missing == nullptr) return std::move(exchange_);
+  if (!deadline_.Passed()) return TryAgain();
+  return TimedOut("compute node " + missing->address.name +
+                  " did not open its data path to this one in time");
+}
+
+// Ok also while the connection is under way.
+Status JoiningExchange::Connect(size_t index) {
+  ContextExchange::Peer& peer = exchange_->peers_[index];
+  Result<Path> path = connecting_[index]->Poll();
+  if (path.status().code() == StatusCode::kTryAgain) return OkStatus();
   if (!path.ok())
     return path.status().WithContext("data path to compute node " + peer.address.name);
+  connecting_[index].reset();
   peer.path = {peer.address.node, std::string(path->fabric->name()), RefusalText(path->refused),
                path->endpoint->through()};
-  return Use(peer, std::move(*path));
+  return exchange_->Use(peer, *std::move(path));
 }
 
-Status ContextExchange::AcceptOthers(Deadline deadline) {
-  const auto missing_peer = [&](const std::string& peer_hello) {
-    const std::optional<DataHello> theirs = DataHello::Decode(peer_hello);
-    const bool member = theirs && theirs->epoch == options_.epoch &&
-                        EqualInConstantTime(theirs->session_token, options_.session_token);
-    return std::find_if(peers_.begin() + self_ + 1, peers_.end(), [&](const Peer& p) {
-      return member && p.address.node == NodeId{theirs->node_id} && p.lanes == nullptr;
-    });
-  };
+TimePoint JoiningExchange::wake_at() const {
+  TimePoint first = deadline_.at();
+  for (const std::unique_ptr<ConnectingPath>& connecting : connecting_) {
+    if (connecting != nullptr) first = std::min(first, connecting->wake_at());
+  }
+  return first;
+}
+
+ContextExchange::Peer* ContextExchange::MissingPeer(const std::string& hello) {
+  const std::optional<DataHello> theirs = DataHello::Decode(hello);
+  if (!theirs || theirs->epoch != options_.epoch ||
+      !EqualInConstantTime(theirs->session_token, options_.session_token))
+    return nullptr;
+  const auto found = std::find_if(peers_.begin() + self_ + 1, peers_.end(), [&](const Peer& peer) {
+    return peer.address.node == NodeId{theirs->node_id} && peer.lanes == nullptr;
+  });
+  return found == peers_.end() ? nullptr : &*found;
+}
+
+Status ContextExchange::AcceptPeers() {
+  const auto is_missing = [](const Peer& peer) { return peer.lanes == nullptr; };
   const EndpointOptions options{
       WindowBytes(lanes_), DataHello{options_.epoch, options_.self.value, ""}.Encode(),
-      [&](const std::string& hello) { return missing_peer(hello) != peers_.end(); }};
-  const auto missing = [&] {
-    return std::find_if(peers_.begin() + self_ + 1, peers_.end(),
-                        [](const Peer& peer) { return peer.lanes == nullptr; });
-  };
-  while (missing() != peers_.end()) {
-    if (deadline.Passed())
-      return TimedOut("compute node " + missing()->address.name +
-                      " did not open its data path to this one in time");
+      [this](const std::string& hello) { return MissingPeer(hello) != nullptr; }};
+  while (std::any_of(peers_.begin() + self_ + 1, peers_.end(), is_missing)) {
     Result<Path> path = ladder_->Accept(options);
+    if (path.status().code() == StatusCode::kTryAgain) break;
     if (!path.ok()) {
-      if (path.status().code() != StatusCode::kTryAgain)
-        LAMINA_LOG_WARN("accepting a compute node: {}", path.status().ToString());
-      ladder_->Sleep({}, Deadline::After(kAcceptInterval));
-      continue;
+      LAMINA_LOG_WARN("accepting a compute node: {}", path.status().ToString());
+      break;
     }
-    const auto peer = missing_peer(path->endpoint->peer_hello());
+    Peer* const peer = MissingPeer(path->endpoint->peer_hello());
     // Two connections came with the same hello: this is the second one.
-    if (peer == peers_.end()) continue;
-    LAMINA_RETURN_IF_ERROR(Use(*peer, std::move(*path)));
+    if (peer == nullptr) continue;
+    LAMINA_RETURN_IF_ERROR(Use(*peer, *std::move(path)));
   }
   return OkStatus();
 }
@@ -97,21 +140,19 @@ Status ContextExchange::Use(Peer& peer, Path path) {
   return OkStatus();
 }
 
-std::span<std::byte> ContextExchange::payload(int to, int batch, MessageKind kind) {
-  return peers_[static_cast<size_t>(to)].lanes->payload(kind, static_cast<uint32_t>(batch));
+std::span<std::byte> ContextExchange::payload(int to, MessageKind kind, uint32_t batch) {
+  return peers_[static_cast<size_t>(to)].lanes->payload(kind, batch);
 }
 
-Status ContextExchange::Post(int to, int batch, StepId step, int what, size_t num_rows,
-                             size_t payload_bytes, MessageKind kind) {
+Status ContextExchange::Post(int to, const PassedMessage& message, size_t payload_bytes) {
   Peer& peer = peers_[static_cast<size_t>(to)];
-  const MessageHeader header{.step = step.value,
-                             .layer = static_cast<uint32_t>(what),
-                             .num_rows = static_cast<uint32_t>(num_rows)};
+  const MessageHeader header{.step = message.step.value,
+                             .layer = static_cast<uint32_t>(message.subject),
+                             .num_rows = static_cast<uint32_t>(message.num_rows)};
   const Deadline deadline = Deadline::After(options_.peer_timeout);
   Backoff backoff(kRoomPatience);
   while (!lost_) {
-    const Status posted =
-        peer.lanes->Post(kind, static_cast<uint32_t>(batch), header, payload_bytes);
+    const Status posted = peer.lanes->Post(message.kind, message.batch, header, payload_bytes);
     if (posted.ok()) {
       // The message is a sign of life itself.
       peer.next_sign = Clock::now() + sign_interval();
@@ -119,9 +160,7 @@ Status ContextExchange::Post(int to, int batch, StepId step, int what, size_t nu
     }
     if (posted.code() != StatusCode::kTryAgain) return Lose(to, posted.message());
     if (deadline.Passed()) {
-      return Lose(to, "no room for " + NameOf(kind) + " of step " + std::to_string(step.value) +
-                          " " + ThingOf(kind) + " " + std::to_string(what) + " to " +
-                          peer.lanes->peer_name());
+      return Lose(to, "no room for " + NameOf(message) + " to " + peer.lanes->peer_name());
     }
     Poll();
     if (backoff.Idle()) ladder_->Sleep({}, deadline.NoLaterThan(Clock::now() + sign_interval()));
@@ -165,23 +204,22 @@ void ContextExchange::LoseIfSilent(int from, TimePoint since) {
                        " ms");
 }
 
-Result<std::span<const std::byte>> ContextExchange::Take(int from, int batch, StepId step, int what,
-                                                         size_t num_rows, MessageKind kind) {
+Result<std::span<const std::byte>> ContextExchange::Take(int from, const PassedMessage& expected) {
   Peer& peer = peers_[static_cast<size_t>(from)];
-  const Result<ReceivedMessage> message = peer.lanes->Take(kind, static_cast<uint32_t>(batch));
+  const Result<ReceivedMessage> message = peer.lanes->Take(expected.kind, expected.batch);
   if (!message.ok()) return Lose(from, message.status().message());
   const MessageHeader& header = message->header;
   if (std::tuple(header.epoch, header.step, header.layer) !=
-      std::tuple(options_.epoch, step.value, static_cast<uint32_t>(what))) {
-    return Lose(from, "sent " + NameOf(kind) + " of step " + std::to_string(header.step) + " " +
-                          ThingOf(kind) + " " + std::to_string(header.layer) + " where step " +
-                          std::to_string(step.value) + " " + ThingOf(kind) + " " +
-                          std::to_string(what) + " is next");
+      std::tuple(options_.epoch, expected.step.value, static_cast<uint32_t>(expected.subject))) {
+    PassedMessage sent = expected;
+    sent.step = StepId{header.step};
+    sent.subject = static_cast<int>(header.layer);
+    return Lose(from, "sent " + NameOf(sent) + " where " + SubjectOf(expected) + " is next");
   }
-  if (header.num_rows != num_rows) {
-    return Lose(from, "sent " + NameOf(kind) + " of " + std::to_string(header.num_rows) +
-                          " rows in step " + std::to_string(step.value) + ", which has " +
-                          std::to_string(num_rows) + " here");
+  if (header.num_rows != expected.num_rows) {
+    return Lose(from, "sent " + KindOf(expected) + " of " + std::to_string(header.num_rows) +
+                          " rows in step " + std::to_string(expected.step.value) + ", which has " +
+                          std::to_string(expected.num_rows) + " here");
   }
   return message->payload;
 }

@@ -21,6 +21,15 @@
 
 namespace lamina {
 
+// What a message between compute nodes is about.
+struct PassedMessage {
+  MessageKind kind = MessageKind::kContext;  // or kPartialSum
+  uint32_t batch = 0;
+  StepId step;
+  int subject = 0;  // MessageHeader::layer of the kind: a slice, or the value that is summed
+  size_t num_rows = 0;
+};
+
 struct ContextExchangeOptions {
   uint64_t epoch = 0;
   std::string session_token;                // to show to the other nodes, and to demand of them
@@ -34,30 +43,30 @@ struct ContextExchangeOptions {
   Clock::duration peer_timeout = std::chrono::seconds(10);
 };
 
+class JoiningExchange;
+
 // Messages to and from each of the other compute nodes. The first node that is lost is kept in
 // lost(); the owner looks at it and then ends its steps. Thread: one owner.
 class ContextExchange {
  public:
-  // Connects to the nodes before self in `nodes`, then waits for those behind it to connect, all
-  // before `deadline`. kInvalidArgument if self is not among the nodes; other errors name the node
-  // that is missing. REQUIRES: the ladder listens.
-  static Result<std::unique_ptr<ContextExchange>> Join(const ContextExchangeOptions& options,
-                                                       std::shared_ptr<Ladder> ladder,
-                                                       std::span<const ComputeNodeAddress> nodes,
-                                                       Deadline deadline);
+  // Begins to join: connects to the nodes before self in `nodes`, and takes those behind it that
+  // connect, until `deadline`. kInvalidArgument if self is not among the nodes or offers cannot be
+  // read; other errors come from JoiningExchange::Poll. REQUIRES: the ladder listens.
+  static Result<JoiningExchange> StartJoin(const ContextExchangeOptions& options,
+                                           std::shared_ptr<Ladder> ladder,
+                                           std::span<const ComputeNodeAddress> nodes,
+                                           Deadline deadline);
 
   int num_nodes() const { return static_cast<int>(peers_.size()); }
-  // Nodes are named by their index in Join's `nodes`; this is the index of this node.
+  // Nodes are named by their index in StartJoin's `nodes`; this is the index of this node.
   int self() const { return self_; }
   NodeId node(int index) const { return peers_[static_cast<size_t>(index)].address.node; }
 
-  // Sends a batch's context or partial sum: the caller fills the payload, then posts it. Post waits
-  // for room, at most for the peer timeout; if it fails, `to` is lost. `what` is the
-  // MessageHeader::layer of the kind. REQUIRES: `to` has taken the last message of this batch and
-  // kind; for partial sums, the one before the last.
-  std::span<std::byte> payload(int to, int batch, MessageKind kind = MessageKind::kContext);
-  Status Post(int to, int batch, StepId step, int what, size_t num_rows, size_t payload_bytes,
-              MessageKind kind = MessageKind::kContext);
+  // Sends a message: the caller fills the payload, then posts it. Post waits for room, at most for
+  // the peer timeout; if it fails, `to` is lost. REQUIRES: `to` has taken the last message of this
+  // kind and batch; for partial sums, the one before the last.
+  std::span<std::byte> payload(int to, MessageKind kind, uint32_t batch);
+  Status Post(int to, const PassedMessage& message, size_t payload_bytes);
 
   // Takes what has come, and sends the other nodes a sign of life now and then. REQUIRES: while a
   // step is under way it is called at least every sign_interval(), except while a slice runs.
@@ -68,18 +77,15 @@ class ContextExchange {
   // even a sign of life, has come from it for the peer timeout. Then it hangs, or the way between
   // the two is cut.
   void LoseIfSilent(int from, TimePoint since);
-  // Whether a message of this batch and kind is here that was not taken yet.
-  bool arrived(int from, int batch, MessageKind kind = MessageKind::kContext) const {
-    return peers_[static_cast<size_t>(from)].lanes->arrived(kind, static_cast<uint32_t>(batch));
+  // Whether a message of this kind and batch is here that was not taken yet.
+  bool arrived(int from, MessageKind kind, uint32_t batch) const {
+    return peers_[static_cast<size_t>(from)].lanes->arrived(kind, batch);
   }
 
-  // Takes the oldest message that has arrived and returns its payload, which is borrowed until the
-  // next message can come into the same area. If the message is damaged, or is not the one about
-  // `what` of this step with `num_rows` rows, the node is lost and kPeerLost is returned.
-  // REQUIRES: arrived(from, batch, kind).
-  Result<std::span<const std::byte>> Take(int from, int batch, StepId step, int what,
-                                          size_t num_rows,
-                                          MessageKind kind = MessageKind::kContext);
+  // Takes the oldest message of this kind and batch and returns its payload, which is borrowed
+  // until the next message can come into the same area. If it is damaged, or is not about what
+  // `expected` says, the node is lost and kPeerLost is returned. REQUIRES: arrived().
+  Result<std::span<const std::byte>> Take(int from, const PassedMessage& expected);
 
   // Marks the node as lost, because it is gone or its bytes cannot be trusted. Returns the error.
   Status Lose(int from, const std::string& why);
@@ -99,7 +105,7 @@ class ContextExchange {
 
   struct Peer {
     ComputeNodeAddress address;
-    // Null for this node itself, and for a node that has not connected yet.
+    // Null for this node itself, and for a node that is not connected yet.
     std::unique_ptr<Lanes> lanes;
     DataPath path;
     TimePoint heard{};      // when something came last
@@ -111,8 +117,11 @@ class ContextExchange {
         ladder_(std::move(ladder)),
         lanes_(ContextLanes(options.num_batches, options.payload_bytes, options.sum_bytes)) {}
 
-  Status Connect(Peer& peer, Deadline deadline);
-  Status AcceptOthers(Deadline deadline);
+  // The node behind this one that says this hello and is not connected yet; nullptr if there is
+  // none, or the hello does not show this session's token.
+  Peer* MissingPeer(const std::string& hello);
+  // Takes nodes behind this one that have connected. An error is that of a node that was taken.
+  Status AcceptPeers();
   Status Use(Peer& peer, Path path);
   void PollPeer(int from);
   void ShowLife(int to);
@@ -121,8 +130,35 @@ class ContextExchange {
   const std::shared_ptr<Ladder> ladder_;
   const std::vector<Lane> lanes_;  // to and from each of the others
   int self_ = -1;
-  std::vector<Peer> peers_;  // same indices as Join's `nodes`
+  std::vector<Peer> peers_;  // same indices as StartJoin's `nodes`
   std::optional<LostNode> lost_;
+
+  friend class JoiningExchange;
+};
+
+// An exchange that other nodes are joining. Destroying it gives that up. Can be moved. Thread: one
+// owner.
+class JoiningExchange {
+ public:
+  // Goes on without waiting. Returns the exchange once all nodes are connected, kTryAgain until
+  // then; other errors name the node that is missing or was lost. REQUIRES: every call before this
+  // one returned kTryAgain.
+  Result<std::unique_ptr<ContextExchange>> Poll();
+
+  // When to call Poll again at the latest; Ladder::Sleep wakes the owner when it gets further
+  // before that. REQUIRES: Poll returned kTryAgain.
+  TimePoint wake_at() const;
+
+ private:
+  friend class ContextExchange;
+  JoiningExchange(std::unique_ptr<ContextExchange> exchange, Deadline deadline)
+      : exchange_(std::move(exchange)), deadline_(deadline) {}
+  Status Connect(size_t index);
+
+  std::unique_ptr<ContextExchange> exchange_;
+  Deadline deadline_;
+  // To the nodes before self, by index; null once it is connected.
+  std::vector<std::unique_ptr<ConnectingPath>> connecting_;
 };
 
 }  // namespace lamina

@@ -6,8 +6,9 @@ CpuKv::CpuKv(const AttentionShape& shape, const std::vector<int64_t>& windows,
              std::unique_ptr<KvStore> store, WorkerTeam& team)
     : shape_(shape), windows_(windows), store_(std::move(store)), team_(team) {}
 
-void CpuKv::Attend(int layer, StepId step, std::span<const AttentionWork> rows, const float* q,
-                   const float* k, const float* v, float* out, Failures& failures) {
+void CpuKv::Attend(const AttentionValues& values, StepId step, std::span<const AttentionWork> rows,
+                   Failures& failures) {
+  const int layer = values.layer;
   const size_t q_width =
       static_cast<size_t>(shape_.num_heads) * static_cast<size_t>(shape_.head_dim);
   const size_t kv_width =
@@ -15,8 +16,8 @@ void CpuKv::Attend(int layer, StepId step, std::span<const AttentionWork> rows, 
   // K and V of all rows are written before any row attends: rows of a prompt attend to each other.
   for (size_t i = 0; i < rows.size(); ++i) {
     if (failures.contains(rows[i].sequence)) continue;
-    Status status = store_->Write(layer, rows[i].sequence, rows[i].position, k + i * kv_width,
-                                  v + i * kv_width, step);
+    Status status = store_->Write(layer, rows[i].sequence, rows[i].position,
+                                  values.k + i * kv_width, values.v + i * kv_width, step);
     if (!status.ok()) failures.emplace(rows[i].sequence, std::move(status));
   }
   scratch_.clear();
@@ -30,26 +31,26 @@ void CpuKv::Attend(int layer, StepId step, std::span<const AttentionWork> rows, 
       continue;
     }
     const std::span<const TokenSlot> attended = InWindow(*slots, window);
-    scratch_.push_back(
-        {q + i * q_width, attended.data(), std::ssize(attended), out + i * q_width, nullptr});
+    scratch_.push_back({values.q + i * q_width, attended.data(), std::ssize(attended),
+                        values.out + i * q_width, nullptr});
   }
   Attention(shape_, store_->View(layer), scratch_, team_);
 }
 
-void LocalAttention::BeginStep(int batch, StepId step, std::span<const AttentionWork> rows) {
-  batches_[static_cast<size_t>(batch)] = {step, rows, {}};
-  Failures& failures = batches_[static_cast<size_t>(batch)].failures;
-  for (const AttentionWork& row : rows) {
-    if (failures.contains(row.sequence)) continue;
-    Status status = kv_->Append(row.sequence, row.position, {&row.slot, 1}, step);
-    if (!status.ok()) failures.emplace(row.sequence, std::move(status));
-  }
+AttentionStep& LocalAttention::Begin(const AttentionRows& rows) {
+  Step& step = steps_[rows.batch];
+  step.Begin(rows);
+  return step;
 }
 
-void LocalAttention::Start(int batch, int layer, const float* q, const float* k, const float* v,
-                           float* out) {
-  Batch& now = batches_[static_cast<size_t>(batch)];
-  kv_->Attend(layer, now.step, now.rows, q, k, v, out, now.failures);
+void LocalAttention::Step::Begin(const AttentionRows& rows) {
+  of_ = rows;
+  failures_.clear();
+  for (const AttentionWork& row : rows.rows) {
+    if (failures_.contains(row.sequence)) continue;
+    Status status = kv_->cache().Append(row.sequence, row.position, {&row.slot, 1}, rows.step);
+    if (!status.ok()) failures_.emplace(row.sequence, std::move(status));
+  }
 }
 
 }  // namespace lamina

@@ -1,5 +1,5 @@
 // Attention over KV on the compute node itself: CpuKv keeps it in this machine's memory, and
-// LocalAttention is the attention backend of a cluster without memory nodes.
+// LocalAttention is the attention of a cluster without memory nodes.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/worker_team.h"
-#include "compute_node/attention_backend.h"
+#include "compute_node/attention_strategy.h"
 #include "compute_node/compute_device.h"
 #include "kernels/kv_store.h"
 
@@ -20,20 +20,9 @@ class CpuKv final : public LocalKv {
   CpuKv(const AttentionShape& shape, const std::vector<int64_t>& windows,
         std::unique_ptr<KvStore> store, WorkerTeam& team);
 
-  Status Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots,
-                StepId step) override {
-    return store_->Append(sequence, position, slots, step);
-  }
-  Status AppendDummy(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots,
-                     StepId step) override {
-    return store_->AppendDummy(sequence, position, slots, step);
-  }
-  Status Share(SequenceId sequence, std::span<const TokenSlot> slots, StepId step) override {
-    return store_->Share(sequence, slots, step);
-  }
-  void Release(SequenceId sequence) override { store_->Release(sequence); }
-  void Attend(int layer, StepId step, std::span<const AttentionWork> rows, const float* q,
-              const float* k, const float* v, float* out, Failures& failures) override;
+  KvCache& cache() override { return *store_; }
+  void Attend(const AttentionValues& values, StepId step, std::span<const AttentionWork> rows,
+              Failures& failures) override;
 
  private:
   const AttentionShape shape_;
@@ -43,41 +32,50 @@ class CpuKv final : public LocalKv {
   std::vector<AttentionRow> scratch_;
 };
 
-// The backend of a cluster without memory nodes, and of the engine in one process.
+// The attention of a cluster without memory nodes, and of the engine in one process.
 // AttentionWork::slot says where the KV of each row goes. Attention is complete when Start returns.
 // Thread: one owner.
-class LocalAttention : public AttentionBackend {
+class LocalAttention final : public AttentionStrategy {
  public:
   LocalAttention(std::unique_ptr<LocalKv> kv, int num_batches)
-      : kv_(std::move(kv)), batches_(static_cast<size_t>(num_batches)) {}
+      : kv_(std::move(kv)), steps_(static_cast<size_t>(num_batches), Step(*kv_)) {}
 
-  void BeginStep(int batch, StepId step, std::span<const AttentionWork> rows) override;
-  void Start(int batch, int layer, const float* q, const float* k, const float* v,
-             float* out) override;
-  bool Finish(int /*batch*/) override { return true; }
-  void EndStep(int /*batch*/) override {}
+  Capabilities capabilities() const override { return {.own_kv = &kv_->cache()}; }
+  AttentionStep& Begin(const AttentionRows& rows) override;
+  void Release(SequenceId sequence) override { kv_->cache().Release(sequence); }
+  // Nothing comes from elsewhere, so nothing is waited for.
+  void Poll() override {}
   void Sleep(std::span<const int> /*fds*/, Deadline /*latest*/) override {}
-  Status AppendDummy(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots,
-                     StepId step) override {
-    return kv_->AppendDummy(sequence, position, slots, step);
-  }
-  Status Share(SequenceId sequence, std::span<const TokenSlot> slots, StepId step) override {
-    return kv_->Share(sequence, slots, step);
-  }
-  void Release(SequenceId sequence) override { kv_->Release(sequence); }
-  const Failures& failures(int batch) const override {
-    return batches_[static_cast<size_t>(batch)].failures;
-  }
+  void TraceTo(StepTrace& /*trace*/) override {}
+  void WhileWaiting(Clock::duration /*interval*/, std::function<void()> /*work*/) override {}
+  void GiveUp() override {}
+  std::vector<LostNode> TakeLostNodes() override { return {}; }
+  std::vector<DataPath> paths() const override { return {}; }
 
  private:
-  struct Batch {
-    StepId step;
-    std::span<const AttentionWork> rows;
-    Failures failures;
+  class Step final : public AttentionStep {
+   public:
+    explicit Step(LocalKv& kv) : kv_(&kv) {}
+    void Begin(const AttentionRows& rows);
+
+    void StartQueries(int /*layer*/, const float* /*q*/, NodeId /*taker*/) override {}
+    void Start(const AttentionValues& values) override {
+      kv_->Attend(values, of_.step, of_.rows, failures_);
+    }
+    bool Finish() override { return true; }
+    void End() override {}
+    const Failures& failures() override { return failures_; }
+    AttentionTraffic traffic() const override { return {}; }
+    StepTransfer* transfer() override { return nullptr; }
+
+   private:
+    LocalKv* kv_;
+    AttentionRows of_;
+    Failures failures_;
   };
 
   const std::unique_ptr<LocalKv> kv_;
-  std::vector<Batch> batches_;
+  std::vector<Step> steps_;  // by batch
 };
 
 }  // namespace lamina

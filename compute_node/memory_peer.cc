@@ -1,17 +1,12 @@
 #include "compute_node/memory_peer.h"
 
-#include <algorithm>
-#include <tuple>
+#include <utility>
 
 #include "base/host_memory.h"
 #include "base/log.h"
 
 namespace lamina {
 namespace {
-
-// How long to sleep between polls for a memory node's answer to kLink. The answer wakes this node,
-// so the interval need not be short.
-constexpr auto kLinkInterval = milliseconds(10);
 
 std::string WhoPolls(const Status& linked, const DeviceLink* link) {
   if (!linked.ok()) return "hosts poll: " + linked.message();
@@ -20,52 +15,77 @@ std::string WhoPolls(const Status& linked, const DeviceLink* link) {
 
 }  // namespace
 
-Result<std::unique_ptr<MemoryPeer>> MemoryPeer::Connect(const MemoryNodeAddress& address,
-                                                        const WireShape& wire,
-                                                        const DataPathOptions& options,
-                                                        Result<std::unique_ptr<DeviceLink>> link,
-                                                        Ladder& ladder, Deadline deadline) {
+Result<std::unique_ptr<ConnectingPeer>> MemoryPeer::StartConnect(
+    const MemoryNodeAddress& address, const WireShape& wire, const DataPathOptions& options,
+    Result<std::unique_ptr<DeviceLink>> link, Ladder& ladder, Deadline deadline) {
   LAMINA_RETURN_IF_ERROR(CheckHostMemory(
       static_cast<int64_t>(wire.memory_window_bytes() + wire.compute_window_bytes()),
       "messages of " + std::to_string(wire.max_rows) + " sequences in " +
           std::to_string(wire.num_batches) + " batches"));
-  std::unique_ptr<MemoryPeer> peer(new MemoryPeer(address, wire, options.hello.epoch));
+  std::unique_ptr<MemoryPeer> peer(new MemoryPeer(address, wire));
   EndpointOptions offered{wire.compute_window_bytes(), options.hello.Encode()};
-  const bool asked_for = options.polling == PollingMode::kDevice;
+  Status no_link = link.status();
   if (link.ok()) {
     peer->link_ = std::move(*link);
     offered.device_window = peer->link_->window();
-    if (!asked_for) offered.device_window.data = nullptr;
+    if (options.polling != PollingMode::kDevice) offered.device_window.data = nullptr;
   }
-  Result<Path> connected = ladder.Connect(address.offers, offered, deadline);
-  if (!connected.ok())
-    return connected.status().WithContext("data path to memory node " + address.name);
-  peer->path_ = {address.node, std::string(connected->fabric->name()),
-                 RefusalText(connected->refused), connected->endpoint->through()};
+  Result<std::unique_ptr<ConnectingPath>> path =
+      ladder.StartConnect(address.offers, offered, deadline);
+  if (!path.ok()) return path.status().WithContext("data path to memory node " + address.name);
+  return std::unique_ptr<ConnectingPeer>(
+      new ConnectingPeer(options, std::move(peer), std::move(no_link), *std::move(path), deadline));
+}
+
+Result<std::unique_ptr<MemoryPeer>> ConnectingPeer::Poll() {
+  if (path_ != nullptr) LAMINA_RETURN_IF_ERROR(TakePath());
+  if (options_.polling != PollingMode::kHost) LAMINA_RETURN_IF_ERROR(AwaitLink());
+  const DataPath& path = peer_->path_;
+  LAMINA_LOG_INFO("data path to memory node {}: {}{}{}", peer_->name(), path.fabric,
+                  path.through.empty() ? "" : " through " + path.through,
+                  path.refused.empty() ? "" : "; not used: " + path.refused);
+  return std::move(peer_);
+}
+
+Status ConnectingPeer::TakePath() {
+  const std::string& name = peer_->name();
+  Result<Path> path = path_->Poll();
+  if (path.status().code() == StatusCode::kTryAgain) return path.status();
+  if (!path.ok()) return path.status().WithContext("data path to memory node " + name);
+  path_.reset();
+  peer_->path_ = {peer_->address().node, std::string(path->fabric->name()),
+                  RefusalText(path->refused), path->endpoint->through()};
   Result<std::unique_ptr<Lanes>> lanes =
-      Lanes::Create(*connected->fabric, std::move(connected->endpoint), DecodeLanes(wire),
-                    ReplyLanes(wire), {options.hello.epoch, options.payload_checksum});
-  if (!lanes.ok()) return lanes.status().WithContext("memory node " + address.name);
-  peer->lanes_ = std::move(*lanes);
-  if (options.polling != PollingMode::kHost) {
-    const Status linked =
-        peer->link_ == nullptr ? link.status() : peer->Link(asked_for, ladder, deadline);
-    // A link that is not used is freed, unless the endpoint can post to device memory: then the NIC
-    // has that memory registered.
-    if (!peer->is_linked_ && !peer->lanes_->endpoint().posts_to_device()) peer->link_.reset();
-    if (peer->lost_) return PeerLost("memory node " + address.name + ": " + peer->why_);
-    peer->path_.through +=
-        (peer->path_.through.empty() ? "" : ", ") + WhoPolls(linked, peer->link());
+      Lanes::Create(*path->fabric, std::move(path->endpoint), DecodeLanes(peer_->wire()),
+                    ReplyLanes(peer_->wire()), {options_.hello.epoch, options_.payload_checksum});
+  if (!lanes.ok()) return lanes.status().WithContext("memory node " + name);
+  peer_->lanes_ = *std::move(lanes);
+  if (options_.polling != PollingMode::kHost && linked_.ok())
+    linked_ = peer_->OfferLink(/*asked_for=*/options_.polling == PollingMode::kDevice);
+  return OkStatus();
+}
+
+Status ConnectingPeer::AwaitLink() {
+  MemoryPeer& peer = *peer_;
+  if (linked_.ok()) {
+    peer.Poll();
+    if (!peer.link_answer_ && !peer.lost_) {
+      if (!deadline_.Passed()) return TryAgain();
+      peer.Lose("did not say whether its device takes part");
+    }
+    linked_ = peer.UseLink();
   }
-  LAMINA_LOG_INFO("data path to memory node {}: {}{}{}", address.name, peer->path_.fabric,
-                  peer->path_.through.empty() ? "" : " through " + peer->path_.through,
-                  peer->path_.refused.empty() ? "" : "; not used: " + peer->path_.refused);
-  return peer;
+  // A link that is not used is freed, unless the endpoint can post to device memory: then the NIC
+  // has that memory registered.
+  if (!peer.is_linked_ && !peer.lanes_->endpoint().posts_to_device()) peer.link_.reset();
+  if (peer.lost_) return PeerLost("memory node " + peer.name() + ": " + peer.why_);
+  peer.path_.through += (peer.path_.through.empty() ? "" : ", ") + WhoPolls(linked_, peer.link());
+  return OkStatus();
 }
 
 // Either both ends reach the other's device window, or neither window is used. So the memory node
 // is told, and asked, also if this end could not join.
-Status MemoryPeer::Link(bool asked_for, Ladder& ladder, Deadline deadline) {
+Status MemoryPeer::OfferLink(bool asked_for) {
   const Endpoint& endpoint = lanes_->endpoint();
   const DeviceWindow theirs = endpoint.peer_device_window();
   if (theirs.descriptor < 0 && !endpoint.posts_to_device()) {
@@ -73,13 +93,12 @@ Status MemoryPeer::Link(bool asked_for, Ladder& ladder, Deadline deadline) {
         "the memory node's device cannot be reached by this one" +
         std::string(asked_for ? "" : ", or by NICs, which takes 'polling: device'"));
   }
-  const Status joined = link_->Join(theirs, /*in_turns=*/asked_for);
-  LAMINA_RETURN_IF_ERROR(lanes_->Signal({MessageKind::kLink, joined.ok() ? 1u : 0u, 1}));
-  while (!link_answer_ && !lost_ && !deadline.Passed()) {
-    if (!Poll()) ladder.Sleep({}, Deadline::After(kLinkInterval));
-  }
-  if (!link_answer_ && !lost_) Lose("did not say whether its device takes part");
-  LAMINA_RETURN_IF_ERROR(joined);
+  joined_ = link_->Join(theirs, /*in_turns=*/asked_for);
+  return lanes_->Signal({MessageKind::kLink, joined_.ok() ? 1u : 0u, 1});
+}
+
+Status MemoryPeer::UseLink() {
+  LAMINA_RETURN_IF_ERROR(joined_);
   if (!link_answer_.value_or(false))
     return Unimplemented("the memory node's device cannot reach this one");
   is_linked_ = true;
@@ -94,30 +113,14 @@ void MemoryPeer::Lose(const std::string& why) {
   why_ = why;
 }
 
-Status MemoryPeer::Post(MessageKind kind, int slot, const MessageHeader& header,
-                        size_t payload_bytes) {
-  LAMINA_RETURN_IF_ERROR(lanes_->Post(kind, static_cast<uint32_t>(slot), header, payload_bytes));
-  if (kind == MessageKind::kDecode) asked_[static_cast<size_t>(slot)] = header.reply_to == 0;
-  return OkStatus();
+int64_t MemoryPeer::TakeDeviceWaitUs() {
+  const int64_t waited_us = link_->waited_us();
+  return waited_us - std::exchange(device_waited_us_, waited_us);
 }
 
-Result<ReceivedMessage> MemoryPeer::TakeReply(int batch, StepId step, int layer) {
-  Forget(batch);
-  LAMINA_ASSIGN_OR_RETURN(const ReceivedMessage message,
-                          lanes_->Take(MessageKind::kReply, static_cast<uint32_t>(batch)));
-  const MessageHeader& header = message.header;
-  if (std::tuple(header.epoch, header.step, header.layer) !=
-      std::tuple(epoch_, step.value, static_cast<uint32_t>(layer))) {
-    return Corrupt("answered step " + std::to_string(header.step) + " layer " +
-                   std::to_string(header.layer) + " when step " + std::to_string(step.value) +
-                   " layer " + std::to_string(layer) + " was asked");
-  }
-  return message;
-}
-
-std::optional<int> MemoryPeer::FreePushSlot() const {
-  for (int slot = 0; slot < kPushSlots; ++slot) {
-    if (!lanes_->pushing(static_cast<uint32_t>(slot))) return slot;
+std::optional<uint32_t> MemoryPeer::FreePushSlot() const {
+  for (uint32_t slot = 0; slot < kPushSlots; ++slot) {
+    if (!lanes_->pushing(slot)) return slot;
   }
   return std::nullopt;
 }

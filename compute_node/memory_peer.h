@@ -1,9 +1,7 @@
-// A compute node's connection to one memory node: the lanes between the two, from whom a reply is
-// expected, how the two devices exchange messages themselves where they can, and, once the node is
-// lost, why.
+// A compute node's connection to one memory node: the lanes between the two, how the two devices
+// exchange messages themselves where they can, and, once the node is lost, why.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -25,19 +23,18 @@ struct DataPathOptions {
   PollingMode polling = PollingMode::kHost;  // who waits for messages
 };
 
-// Only Connect waits; the other calls do not block, and Poll takes what has come. Thread: one
-// owner.
+class ConnectingPeer;
+
+// No call blocks; Poll takes what has come. Thread: one owner.
 class MemoryPeer {
  public:
-  // Connects before `deadline`. `wire` has the heads that the node holds. `link` is this node's end
-  // of a link to the node's device, or the reason why there is none; it is used if the node's
-  // device takes part. Errors name the memory node: kPeerLost if it was lost meanwhile, kInternal
-  // if its window is too small, otherwise the ladder's, which found no fabric that joins the two.
-  static Result<std::unique_ptr<MemoryPeer>> Connect(const MemoryNodeAddress& address,
-                                                     const WireShape& wire,
-                                                     const DataPathOptions& options,
-                                                     Result<std::unique_ptr<DeviceLink>> link,
-                                                     Ladder& ladder, Deadline deadline);
+  // Begins to connect, until `deadline`. `wire` has the heads that the node holds. `link` is this
+  // node's end of a link to the node's device, or the reason why there is none; it is used if the
+  // node's device takes part. kOutOfSpace if the host has no room for the messages;
+  // kInvalidArgument if the offers cannot be read; other errors come from ConnectingPeer::Poll.
+  static Result<std::unique_ptr<ConnectingPeer>> StartConnect(
+      const MemoryNodeAddress& address, const WireShape& wire, const DataPathOptions& options,
+      Result<std::unique_ptr<DeviceLink>> link, Ladder& ladder, Deadline deadline);
 
   const MemoryNodeAddress& address() const { return address_; }
   const std::string& name() const { return address_.name; }
@@ -51,37 +48,24 @@ class MemoryPeer {
   void Lose(const std::string& why);
 
   // The link by which the two devices exchange decode messages themselves; nullptr if decode
-  // messages go through the calls below.
+  // messages go over lanes().
   DeviceLink* link() const { return is_linked_ ? link_.get() : nullptr; }
 
-  // A message to the node: the caller fills the payload, then posts it. The slot is a batch, or for
-  // kPush one that FreePushSlot returned. With WireShape::overlap a decode message has two parts:
-  // kQueries, which is posted first, and kDecode. Returns kTryAgain if there is no room now; the
-  // caller polls and then posts again. Other errors mean that the node is lost. The reply to
-  // kDecode will come here, or to the compute node that header.reply_to names. REQUIRES: for decode
-  // messages, not asked(batch).
-  std::span<std::byte> payload(MessageKind kind, int slot) {
-    return lanes_->payload(kind, static_cast<uint32_t>(slot));
-  }
-  Status Post(MessageKind kind, int slot, const MessageHeader& header, size_t payload_bytes);
+  // Whether a device has written messages that this host has still to post. False if the node is
+  // lost.
+  bool carries() const { return is_linked_ && !lost_ && link_->carries(); }
+  // How long the node's replies have been waited for by this node's device since the last call.
+  // REQUIRES: link() is not null.
+  int64_t TakeDeviceWaitUs();
 
-  // Expects the reply to a message that another compute node has posted.
-  void ExpectReply(int batch) { asked_[static_cast<size_t>(batch)] = true; }
-  // Whether a reply is expected that was not taken yet.
-  bool asked(int batch) const { return asked_[static_cast<size_t>(batch)]; }
-  // Whether a reply is in the window that was not taken yet.
-  bool replied(int batch) const {
-    return lanes_->arrived(MessageKind::kReply, static_cast<uint32_t>(batch));
-  }
-  // Takes the reply, which is then no longer asked(). Borrowed until the node is asked for the
-  // batch again, by whichever compute node. kCorrupt if the message is damaged or does not answer
-  // that of `step` and `layer`. REQUIRES: replied(batch).
-  Result<ReceivedMessage> TakeReply(int batch, StepId step, int layer);
-  // No reply is expected any more.
-  void Forget(int batch) { asked_[static_cast<size_t>(batch)] = false; }
+  // The lanes to and from the node. A slot is a batch, or for kPush one that FreePushSlot returned.
+  // With WireShape::overlap a decode message has two parts: kQueries, which is posted first, and
+  // kDecode. The reply to kDecode comes here, or to the compute node that header.reply_to names.
+  // REQUIRES: a decode message is posted only when the reply to the slot's last one was taken.
+  Lanes& lanes() { return *lanes_; }
 
   // A slot whose last push is stored.
-  std::optional<int> FreePushSlot() const;
+  std::optional<uint32_t> FreePushSlot() const;
   bool pushing() const;  // whether a push is not stored yet
 
   // Takes what has come and lets the link post its messages; returns whether anything happened.
@@ -90,26 +74,65 @@ class MemoryPeer {
   int64_t TakeStale() { return lanes_->TakeStale(); }
 
  private:
-  MemoryPeer(const MemoryNodeAddress& address, const WireShape& wire, uint64_t epoch)
-      : address_(address), wire_(wire), epoch_(epoch) {}
+  MemoryPeer(const MemoryNodeAddress& address, const WireShape& wire)
+      : address_(address), wire_(wire) {}
   // Takes a notification; false if a memory node has no reason to send it.
   bool Understands(const Notification& notification);
-  // Joins the link with the memory node's device. kUnimplemented says why it is not used.
-  // `asked_for`: the cluster file demands device polling.
-  Status Link(bool asked_for, Ladder& ladder, Deadline deadline);
+  // Joins the link with the memory node's device, and asks the node whether that joins too. Ok if
+  // it will answer; kUnimplemented if neither device reaches the other. `asked_for`: the cluster
+  // file demands device polling.
+  Status OfferLink(bool asked_for);
+  // Uses the link, or says why it is not used. REQUIRES: the node has answered.
+  Status UseLink();
 
+  friend class ConnectingPeer;
   const MemoryNodeAddress address_;
   const WireShape wire_;
-  const uint64_t epoch_;
   std::unique_ptr<DeviceLink> link_;
   // Declared after the link, whose memory its connection uses, so that it is destroyed first.
   std::unique_ptr<Lanes> lanes_;
+  Status joined_;                    // whether this node's device joined the link
   std::optional<bool> link_answer_;  // of the memory node to kLink
   bool is_linked_ = false;
+  int64_t device_waited_us_ = 0;  // the part of the link's waited_us that was taken
   DataPath path_;
-  std::array<bool, kMaxBatches> asked_{};
   bool lost_ = false;
   std::string why_;
+};
+
+// A connection to a memory node that is being made: the data path first, then the link between the
+// two devices. Destroying it gives it up. Thread: one owner.
+class ConnectingPeer {
+ public:
+  // Goes on without waiting. Returns the peer, or kTryAgain while it is under way. Other errors
+  // name the memory node: kPeerLost if it was lost meanwhile, kInternal if its window is too small,
+  // otherwise the ladder's, which found no fabric that joins the two. REQUIRES: every call before
+  // this one returned kTryAgain.
+  Result<std::unique_ptr<MemoryPeer>> Poll();
+
+  // When to call Poll again at the latest; Ladder::Sleep wakes the owner when it gets further
+  // before that. REQUIRES: Poll returned kTryAgain.
+  TimePoint wake_at() const { return path_ != nullptr ? path_->wake_at() : deadline_.at(); }
+
+ private:
+  friend class MemoryPeer;
+  ConnectingPeer(const DataPathOptions& options, std::unique_ptr<MemoryPeer> peer, Status no_link,
+                 std::unique_ptr<ConnectingPath> path, Deadline deadline)
+      : options_(options),
+        deadline_(deadline),
+        peer_(std::move(peer)),
+        linked_(std::move(no_link)),
+        path_(std::move(path)) {}
+  Status TakePath();
+  Status AwaitLink();
+
+  const DataPathOptions options_;
+  const Deadline deadline_;
+  std::unique_ptr<MemoryPeer> peer_;
+  Status linked_;  // why there is no link between the devices; ok while it is not known
+  // Null once there is a path. Declared after the peer, whose link's memory it uses, so that it is
+  // destroyed first.
+  std::unique_ptr<ConnectingPath> path_;
 };
 
 }  // namespace lamina

@@ -9,6 +9,7 @@
 #include "base/host_memory.h"
 #include "base/units.h"
 #include "cost/cost_model.h"
+#include "kernels/modelled_kv_cache.h"
 
 namespace lamina {
 namespace {
@@ -146,22 +147,22 @@ class ModelledSlices final : public SliceRunner {
   TimePoint rest_done_{};
 };
 
-// Takes the time of attention on the device, and keeps neither tables nor K and V.
+// Takes the time of attention on the device.
 class ModelledKv final : public LocalKv {
  public:
   ModelledKv(const DeviceSpec& device, const AttentionHeads& heads,
-             const std::vector<int64_t>& windows, DeviceTimeline& timeline)
-      : device_(device), heads_(heads), windows_(windows), timeline_(timeline) {}
+             const std::vector<int64_t>& windows, int64_t capacity_tokens, DeviceTimeline& timeline)
+      : device_(device),
+        heads_(heads),
+        windows_(windows),
+        cache_(capacity_tokens),
+        timeline_(timeline) {}
 
-  Status Append(SequenceId, int64_t, std::span<const TokenSlot>, StepId) override {
-    return OkStatus();
-  }
-  Status Share(SequenceId, std::span<const TokenSlot>, StepId) override { return OkStatus(); }
-  void Release(SequenceId) override {}
+  KvCache& cache() override { return cache_; }
 
-  void Attend(int layer, StepId, std::span<const AttentionWork> rows, const float*, const float*,
-              const float*, float*, Failures& failures) override {
-    const int64_t window = windows_.empty() ? 0 : windows_[static_cast<size_t>(layer)];
+  void Attend(const AttentionValues& values, StepId, std::span<const AttentionWork> rows,
+              Failures& failures) override {
+    const int64_t window = windows_.empty() ? 0 : windows_[static_cast<size_t>(values.layer)];
     AttentionLoad load;
     for (size_t i = 0; i < rows.size();) {
       size_t end = i + 1;  // rows [i, end) are one sequence's, in order of position
@@ -177,6 +178,7 @@ class ModelledKv final : public LocalKv {
   const DeviceSpec& device_;
   const AttentionHeads heads_;
   const std::vector<int64_t> windows_;
+  ModelledKvCache cache_;
   DeviceTimeline& timeline_;
 };
 
@@ -212,9 +214,10 @@ Result<std::unique_ptr<SliceRunner>> ModelledDevice::MakeSlices(const LoadedMode
 Result<std::unique_ptr<LocalKv>> ModelledDevice::MakeKv(const AttentionShape& shape,
                                                         const KvShape& kv,
                                                         const std::vector<int64_t>& windows,
-                                                        int64_t) {
+                                                        int64_t capacity_tokens) {
   const AttentionHeads heads{shape.num_heads, shape.num_kv_heads, shape.head_dim, kv.dtype};
-  return std::unique_ptr<LocalKv>(std::make_unique<ModelledKv>(spec_, heads, windows, timeline_));
+  return std::unique_ptr<LocalKv>(
+      std::make_unique<ModelledKv>(spec_, heads, windows, capacity_tokens, timeline_));
 }
 
 }  // namespace lamina

@@ -35,6 +35,9 @@ class ModelledDevice final : public ComputeDevice {
   std::byte* Pack(std::span<const PackedParts> packed, std::byte* message) override;
   void Unpack(const std::byte*, DType, const RowParts&, float*) override {}
   void AddUnpacked(const std::byte*, DType, int64_t, float*) override {}
+  Result<std::unique_ptr<DeviceLink>> MakeLink(const WireShape&, Clock::duration) override {
+    return Unimplemented("the compute node's device is no GPU");
+  }
 
  private:
   DeviceSpec spec_;  // after Load, its profile fits the model

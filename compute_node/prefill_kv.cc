@@ -36,7 +36,7 @@ void PrefillKv::Begin(StepId step, std::span<const AttentionWork> rows, Failures
     if (failures.contains(row.sequence)) continue;
     Status status = free_slots_.empty() ? InternalError("the prefill cache is full") : OkStatus();
     if (status.ok())
-      status = kv_->Append(row.sequence, row.position, {&free_slots_.back(), 1}, step);
+      status = kv_->cache().Append(row.sequence, row.position, {&free_slots_.back(), 1}, step);
     if (!status.ok()) {
       failures.emplace(row.sequence, std::move(status));
       continue;
@@ -53,7 +53,7 @@ void PrefillKv::End(std::span<const AttentionWork> rows, const Failures& failure
 }
 
 void PrefillKv::Release(SequenceId sequence) {
-  kv_->Release(sequence);
+  kv_->cache().Release(sequence);
   const auto found = slots_.find(sequence);
   if (found == slots_.end()) return;
   free_slots_.insert(free_slots_.end(), found->second.rbegin(), found->second.rend());

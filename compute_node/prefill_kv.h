@@ -9,7 +9,7 @@
 
 #include "base/ids.h"
 #include "base/status.h"
-#include "compute_node/attention_backend.h"
+#include "compute_node/attention_strategy.h"
 #include "compute_node/compute_device.h"
 
 namespace lamina {
@@ -17,9 +17,9 @@ namespace lamina {
 // Thread: one owner, that of the device.
 class PrefillKv {
  public:
-  // Room for `capacity_tokens`. Other arguments as ComputeDevice::MakeKv, which the device must
-  // outlive. kInvalidArgument if there cannot be so many tokens; kOutOfSpace if the device has no
-  // room for them, or the host none for the list of free slots.
+  // Room for `capacity_tokens`. Other arguments are those of ComputeDevice::MakeKv. The device must
+  // outlive this object. kInvalidArgument if there cannot be so many tokens; kOutOfSpace if the
+  // device has no room for them, or the host none for the list of free slots.
   static Result<std::unique_ptr<PrefillKv>> Create(ComputeDevice& device,
                                                    const AttentionShape& attention,
                                                    const KvShape& shape,
@@ -30,10 +30,12 @@ class PrefillKv {
   // are skipped, and new failures are added to it: kInternal if no slot is left.
   void Begin(StepId step, std::span<const AttentionWork> rows, Failures& failures);
 
-  // As LocalKv::Attend, for these rows.
-  void Attend(int layer, StepId step, std::span<const AttentionWork> rows, const float* q,
-              const float* k, const float* v, float* out, Failures& failures) {
-    kv_->Attend(layer, step, rows, q, k, v, out, failures);
+  // Stores k and v of these rows and computes their attention. Row i of the values belongs to
+  // rows[i]; their layer counts from the first of KvShape. Rows of sequences in `failures` are
+  // skipped, and new failures are added to it.
+  void Attend(const AttentionValues& values, StepId step, std::span<const AttentionWork> rows,
+              Failures& failures) {
+    kv_->Attend(values, step, rows, failures);
   }
 
   // The step is over: prompts of which these are the last rows, or that have failed, are released.

@@ -14,26 +14,27 @@
 namespace lamina {
 
 AttentionService::AttentionService(const WireShape& wire, const ScoreRules& rules, uint64_t epoch,
-                                   std::unique_ptr<KvDevice> store)
+                                   std::unique_ptr<KvDevice> device)
     : wire_(wire),
       attention_{wire.num_heads, wire.num_kv_heads, wire.head_dim, rules.scale, rules.soft_cap},
       windows_(rules.windows),
       epoch_(epoch),
-      store_(std::move(store)) {}
+      device_(std::move(device)),
+      cache_(device_->cache()) {}
 
 void AttentionService::Append(const NewTokens& tokens, StepId step) {
   const auto& [sequence, num_stored, slots, first_position, kv] = tokens;
-  Status status = kv == NewTokens::Kv::kShared ? store_->Share(sequence, slots, step)
+  Status status = kv == NewTokens::Kv::kShared ? cache_.Share(sequence, slots, step)
                   : kv == NewTokens::Kv::kMadeUp
-                      ? store_->AppendDummy(sequence, num_stored, slots, step)
-                      : store_->Append(sequence, num_stored, slots, step);
+                      ? cache_.AppendDummy(sequence, num_stored, slots, step)
+                      : cache_.Append(sequence, num_stored, slots, step);
   if (status.ok() && first_position < 0)
     status = Corrupt("a token at position " + std::to_string(first_position));
   if (!status.ok()) {
     LAMINA_LOG_ERROR("step {}: {}", step.value, status.ToString());
     // Every later message about the sequence then gets kNotFound, and no attention is computed over
     // a table with a gap.
-    store_->Release(sequence);
+    cache_.Release(sequence);
     positions_.Release(sequence);
   } else if (!windows_.empty()) {
     positions_.Append(sequence, num_stored, first_position);
@@ -51,7 +52,7 @@ void AttentionService::Apply(const MemoryOrder& order) {
   }
   // Releases take effect before the rows: a sequence that was preempted begins anew at position 0.
   for (const SequenceId released : order.released) {
-    store_->Release(released);
+    cache_.Release(released);
     positions_.Release(released);
   }
   StepRows rows;
@@ -143,7 +144,7 @@ Result<AheadStep> AttentionService::CollectAhead(const StepRows& step, StepId id
   ahead.tables.resize(kinds.size());
   for (const Row& row : step.decode) {
     LAMINA_ASSIGN_OR_RETURN(std::span<const TokenSlot> slots,
-                            store_->Readable(num_layers - 1, row.sequence, row.num_stored));
+                            cache_.Readable(num_layers - 1, row.sequence, row.num_stored));
     if (row.stores) {
       LAMINA_ASSIGN_OR_RETURN(slots, ahead_->Claim(row.sequence, row.num_stored + 1, id));
     }
@@ -197,8 +198,8 @@ Result<std::span<const TokenSlot>> AttentionService::Store(const MessageHeader& 
                                                            const Row& row, const std::byte* k,
                                                            const std::byte* v) {
   if (!row.stores) return Attended(header, row, row.num_stored);
-  LAMINA_RETURN_IF_ERROR(store_->WriteRaw(static_cast<int>(header.layer), row.sequence,
-                                          row.num_stored, k, v, StepId{header.step}));
+  LAMINA_RETURN_IF_ERROR(cache_.WriteRaw(static_cast<int>(header.layer), row.sequence,
+                                         row.num_stored, k, v, StepId{header.step}));
   return Attended(header, row, row.num_stored + 1);
 }
 
@@ -238,7 +239,7 @@ Status AttentionService::Attend(const ReceivedMessage& message, std::span<const 
     float* const lse = wants_lse ? Lse(message.header, i, out) : nullptr;
     queries_.push_back({q + i * q_bytes, *slots, out + i * q_bytes, lse});
   }
-  store_->Attend(attention_, layer, wire_.wire_dtype, queries_);
+  device_->Attend(attention_, layer, wire_.wire_dtype, queries_);
   return OkStatus();
 }
 
@@ -247,7 +248,7 @@ Result<std::span<const TokenSlot>> AttentionService::Attended(const MessageHeade
                                                               int64_t num_tokens) const {
   LAMINA_ASSIGN_OR_RETURN(
       const std::span<const TokenSlot> slots,
-      store_->Readable(static_cast<int>(header.layer), row.sequence, num_tokens));
+      cache_.Readable(static_cast<int>(header.layer), row.sequence, num_tokens));
   return InWindow(header.layer < windows_.size() ? windows_[header.layer] : 0, row, slots);
 }
 
@@ -364,7 +365,7 @@ Status AttentionService::AttendStored(Begun& begun, std::byte* out) {
     queries_.push_back({message.payload.data() + i * q_bytes, slots, out + i * q_bytes,
                         Lse(message.header, i, out)});
   }
-  store_->Attend(attention_, static_cast<int>(message.header.layer), wire_.wire_dtype, queries_);
+  device_->Attend(attention_, static_cast<int>(message.header.layer), wire_.wire_dtype, queries_);
   return OkStatus();
 }
 
@@ -416,12 +417,12 @@ Status AttentionService::AttendRest(Begun& begun, const ReceivedMessage& keys_va
         .push_back({begun.queries.payload.data() + i * q_bytes, slots, out + i * q_bytes,
                     Lse(header, i, out)});
   }
-  if (!queries_.empty()) store_->AttendMore(attention_, layer, wire_.wire_dtype, queries_);
+  if (!queries_.empty()) device_->AttendMore(attention_, layer, wire_.wire_dtype, queries_);
   // Posting early gains nothing if there is nothing left to compute.
   if (rest.empty()) return OkStatus();
   const size_t early_bytes = begun.num_rows * q_bytes;
   if (early_bytes > 0 && post_early(early_bytes)) begun.early_bytes = early_bytes;
-  store_->Attend(attention_, layer, wire_.wire_dtype, rest);
+  device_->Attend(attention_, layer, wire_.wire_dtype, rest);
   return OkStatus();
 }
 
@@ -446,9 +447,9 @@ Status AttentionService::StorePushed(const ReceivedMessage& message, std::span<c
   const std::byte* v = k + rows.size() * width_bytes;
   Status result;
   for (size_t i = 0; i < rows.size(); ++i) {
-    Status status = store_->WriteRaw(static_cast<int>(message.header.layer), rows[i].sequence,
-                                     rows[i].num_stored, k + i * width_bytes, v + i * width_bytes,
-                                     StepId{message.header.step});
+    Status status = cache_.WriteRaw(static_cast<int>(message.header.layer), rows[i].sequence,
+                                    rows[i].num_stored, k + i * width_bytes, v + i * width_bytes,
+                                    StepId{message.header.step});
     // kCorrupt is worse than kNotFound, so it is what the caller hears of.
     if (!status.ok() && result.code() != StatusCode::kCorrupt) result = status;
   }
@@ -457,9 +458,9 @@ Status AttentionService::StorePushed(const ReceivedMessage& message, std::span<c
 
 MemoryStats AttentionService::stats() const {
   return {.epoch = epoch_,
-          .capacity_tokens = store_->capacity_tokens(),
-          .used_tokens = store_->used_tokens(),
-          .num_sequences = store_->num_sequences(),
+          .capacity_tokens = cache_.capacity_tokens(),
+          .used_tokens = cache_.used_tokens(),
+          .num_sequences = cache_.num_sequences(),
           .attention_rows = computed_rows_,
           .attention_us = ahead_ != nullptr ? ahead_->attention_us() : attention_us_,
           .stale_messages = stale_messages_,

@@ -38,13 +38,13 @@ class AttentionService {
  public:
   // Messages have the given shape and epoch.
   AttentionService(const WireShape& wire, const ScoreRules& rules, uint64_t epoch,
-                   std::unique_ptr<KvDevice> store);
+                   std::unique_ptr<KvDevice> device);
 
   // Makes the object by which the device is asked for attention before there are queries. The
   // caller lets a compute node join it and then gives it to Use. kUnimplemented, saying why, if the
   // device cannot do this; other errors if it has no memory left for it.
   Result<std::unique_ptr<AheadAttention>> MakeAheadAttention() {
-    return store_->MakeAheadAttention(attention_, wire_);
+    return device_->MakeAheadAttention(attention_, wire_);
   }
 
   // From here on the device takes decode messages itself, and Decode, Begin and End must not be
@@ -192,7 +192,8 @@ class AttentionService {
   const AttentionShape attention_;
   const std::vector<int64_t> windows_;
   const uint64_t epoch_;
-  const std::unique_ptr<KvDevice> store_;
+  const std::unique_ptr<KvDevice> device_;
+  KvCache& cache_;                         // the device's
   std::unique_ptr<AheadAttention> ahead_;  // null: decode messages come to this host
   std::vector<StepId> to_ask_;             // steps that wait for K and V before ahead_ is asked
   TokenPositions positions_;               // kept only if there are windows

@@ -19,34 +19,15 @@ class CpuKvDevice final : public KvDevice {
   CpuKvDevice(std::unique_ptr<KvStore> store, WorkerTeam& team)
       : store_(std::move(store)), team_(team) {}
 
-  int64_t capacity_tokens() const override { return store_->capacity_tokens(); }
-  int64_t used_tokens() const override { return store_->used_tokens(); }
-  int64_t num_sequences() const override { return store_->num_sequences(); }
-
-  Status Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots,
-                StepId step) override {
-    return store_->Append(sequence, position, slots, step);
-  }
-  Status AppendDummy(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots,
-                     StepId step) override {
-    return store_->AppendDummy(sequence, position, slots, step);
-  }
-  Status Share(SequenceId sequence, std::span<const TokenSlot> slots, StepId step) override {
-    return store_->Share(sequence, slots, step);
-  }
-  void Release(SequenceId sequence) override { store_->Release(sequence); }
-  Status WriteRaw(int layer, SequenceId sequence, int64_t position, const void* k, const void* v,
-                  StepId step) override {
-    return store_->WriteRaw(layer, sequence, position, k, v, step);
-  }
-  Result<std::span<const TokenSlot>> Readable(int layer, SequenceId sequence,
-                                              int64_t num_tokens) const override {
-    return store_->Readable(layer, sequence, num_tokens);
-  }
+  KvCache& cache() override { return *store_; }
   void Attend(const AttentionShape& shape, int layer, DType dtype,
               std::span<const KvQuery> rows) override;
   void AttendMore(const AttentionShape& shape, int layer, DType dtype,
                   std::span<const KvQuery> rows) override;
+  Result<std::unique_ptr<AheadAttention>> MakeAheadAttention(const AttentionShape&,
+                                                             const WireShape&) override {
+    return Unimplemented("the memory node's device is no GPU");
+  }
 
  private:
   const std::unique_ptr<KvStore> store_;

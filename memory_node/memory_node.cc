@@ -15,6 +15,7 @@
 #include "base/units.h"
 #include "memory_node/make_kv_device.h"
 #include "transport/crypto.h"
+#include "transport/posix.h"
 #include "transport/secret_file.h"
 #include "transport/tls_context.h"
 #include "wire/codec.h"
@@ -30,7 +31,7 @@ constexpr int kEventsPerTurn = 64;
 // last, which was read together with its second part, is still in the queue.
 constexpr size_t kMostNotifications = 4 * kMaxBatches;
 static_assert(kMostNotifications > 3 * kMaxBatches + kPushSlots + 1);
-// The longest sleep of the loop in a session.
+// The longest sleep of the loop.
 constexpr auto kHouseKeeping = std::chrono::seconds(1);
 // How often to look for replies of the device that are to be posted: the device wakes nobody.
 constexpr auto kDeviceInterval = std::chrono::microseconds(100);
@@ -69,12 +70,12 @@ Result<std::unique_ptr<MemoryNode>> MemoryNode::Create(const MemoryNodeOptions& 
   ControlOptions greeting{.hello = "memory node " + options.name};
   LAMINA_ASSIGN_OR_RETURN(greeting.secret, ReadSecretFile(options.secret_file));
   LAMINA_ASSIGN_OR_RETURN(greeting.tls, TlsContext::Load(options.tls));
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ControlServer> control,
-                          ControlServer::Create(options.listen, greeting));
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ControlPort> control,
+                          options.open_control(options.listen, greeting));
   return std::unique_ptr<MemoryNode>(new MemoryNode(options, std::move(control)));
 }
 
-MemoryNode::MemoryNode(const MemoryNodeOptions& options, std::unique_ptr<ControlServer> control)
+MemoryNode::MemoryNode(const MemoryNodeOptions& options, std::unique_ptr<ControlPort> control)
     : options_(options),
       control_(std::move(control)),
       team_(std::holds_alternative<HostCpu>(options.device) ? options.num_threads : 1,
@@ -95,29 +96,37 @@ bool MemoryNode::Run() {
   team_.PinOwner();
   Backoff backoff(PollingPatience(options_.device));
   while (!departure_.IsDue(session_ != nullptr, stop_wake_)) {
-    bool busy = HandleControl();
-    if (session_ != nullptr) {
-      if (Clock::now() >= next_accept_) busy |= AcceptPeers();
-      for (ComputePeer& peer : session_->peers) busy |= PollPeer(peer);
-      std::erase_if(session_->peers, [](const ComputePeer& peer) { return peer.lost; });
-    }
-    if (busy) backoff.Reset();
-    // It may have been the session's end.
-    if (busy || (session_ != nullptr && !backoff.Idle())) continue;
-    const std::array<int, 2> fds = {control_->fd(), stop_wake_.fd()};
-    if (session_ != nullptr) {
-      const AheadAttention* const ahead = session_->service->ahead();
-      session_->ladder->Sleep(fds, ahead != nullptr && ahead->carries()
-                                       ? Deadline::After(kDeviceInterval)
-                                       : Deadline::After(kHouseKeeping));
-    } else {
-      std::array<pollfd, 2> polls = {pollfd{fds[0], POLLIN, 0}, pollfd{fds[1], POLLIN, 0}};
-      poll(polls.data(), polls.size(), 1000);
-    }
+    if (Turn(Clock::now()))
+      backoff.Reset();
+    else if (session_ == nullptr || backoff.Idle())
+      Sleep();
   }
   const bool cut = session_ != nullptr;
   EndSession("this node is stopping");
   return !cut;
+}
+
+bool MemoryNode::Turn(TimePoint now) {
+  bool busy = HandleControl();
+  if (session_ == nullptr) return busy;
+  if (now >= next_accept_) busy |= AcceptPeers(now);
+  for (ComputePeer& peer : session_->peers) busy |= PollPeer(peer);
+  std::erase_if(session_->peers, [](const ComputePeer& peer) { return peer.lost; });
+  return busy;
+}
+
+TimePoint MemoryNode::wake_at(TimePoint now) const {
+  const AheadAttention* const ahead = session_ != nullptr ? session_->service->ahead() : nullptr;
+  if (ahead != nullptr && ahead->carries()) return now + kDeviceInterval;
+  return now + kHouseKeeping;
+}
+
+void MemoryNode::Sleep() {
+  const std::array<int, 2> fds = {control_->fd(), stop_wake_.fd()};
+  const Deadline latest(wake_at(Clock::now()));
+  if (session_ != nullptr) return session_->ladder->Sleep(fds, latest);
+  std::array<pollfd, 2> polls = {pollfd{fds[0], POLLIN, 0}, pollfd{fds[1], POLLIN, 0}};
+  WaitForAnyFd(polls, latest);
 }
 
 bool MemoryNode::HandleControl() {
@@ -259,8 +268,8 @@ Result<Configured> MemoryNode::Open(const ConfigureMemory& request) {
   return answer;
 }
 
-bool MemoryNode::AcceptPeers() {
-  next_accept_ = Clock::now() + kAcceptInterval;
+bool MemoryNode::AcceptPeers(TimePoint now) {
+  next_accept_ = now + kAcceptInterval;
   Session& session = *session_;
   EndpointOptions options{
       session.wire.memory_window_bytes(), DataHello{session.epoch, 0, ""}.Encode(),

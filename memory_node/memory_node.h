@@ -19,7 +19,7 @@
 #include "kernels/token_slab.h"
 #include "memory_node/attention_service.h"
 #include "node/node_options.h"
-#include "transport/control_server.h"
+#include "transport/control_port.h"
 #include "transport/ladder.h"
 #include "transport/rare_warning.h"
 #include "wire/lanes.h"
@@ -36,7 +36,7 @@ struct MemoryNodeOptions : NodeOptions {
 // Thread: owner, except Stop and Leave.
 class MemoryNode {
  public:
-  // Errors as CheckKvDevice, ReadSecretFile, TlsContext::Load and ControlServer::Create.
+  // Errors are those of CheckKvDevice, ReadSecretFile, TlsContext::Load and of the control channel.
   static Result<std::unique_ptr<MemoryNode>> Create(const MemoryNodeOptions& options);
   ~MemoryNode();
 
@@ -45,6 +45,12 @@ class MemoryNode {
   // Serves until Stop or, after Leave, until no manager has a session here or options.drain_timeout
   // is over. False if it left with a manager's session, which has lost this node by that.
   bool Run();
+
+  // One round of Run, for who drives the node himself: handles what has come, without waiting.
+  // `now` is the present time. Returns false if there was nothing to do. Then it need not be called
+  // before something comes or wake_at.
+  bool Turn(TimePoint now);
+  TimePoint wake_at(TimePoint now) const;
 
   // Thread: any, and from a signal handler.
   void Stop();
@@ -78,15 +84,16 @@ class MemoryNode {
     std::vector<ComputePeer> peers;
   };
 
-  MemoryNode(const MemoryNodeOptions& options, std::unique_ptr<ControlServer> control);
+  MemoryNode(const MemoryNodeOptions& options, std::unique_ptr<ControlPort> control);
 
+  void Sleep();
   bool HandleControl();
   void HandleFrame(uint64_t connection, const ControlFrame& frame);
   void Configure(uint64_t connection, const std::string& payload);
   Result<Configured> Serve(uint64_t connection, const std::string& payload);
   Result<Configured> Open(const ConfigureMemory& request);
   void Send(uint64_t connection, MessageType type, std::string message);
-  bool AcceptPeers();
+  bool AcceptPeers(TimePoint now);
   bool IsMember(const std::optional<DataHello>& hello) const;
   bool PollPeer(ComputePeer& peer);
   bool HandleNotification(ComputePeer& peer, const Notification& notification);
@@ -104,7 +111,7 @@ class MemoryNode {
   void EndSession(const std::string& why);
 
   const MemoryNodeOptions options_;
-  std::unique_ptr<ControlServer> control_;
+  std::unique_ptr<ControlPort> control_;
   WorkerTeam team_;
   std::unique_ptr<Session> session_;
   RareLines connected_lines_, dropped_lines_, refused_lines_, unsent_lines_, accept_lines_;

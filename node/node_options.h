@@ -7,6 +7,7 @@
 #include "base/departure.h"
 #include "base/tls_files.h"
 #include "cost/node_device.h"
+#include "transport/control_server.h"
 #include "transport/ladder.h"
 
 namespace lamina {
@@ -29,7 +30,8 @@ struct NodeOptions {
   bool pin_threads = false;
   // What the node computes on, by default the CPU.
   NodeDevice device;
-  // Opens the fabrics of the data path; tests replace it.
+  // Open the control channel and the fabrics of the data path; tests replace them.
+  OpenControl open_control = OpenControlServer;
   OpenLadder open_ladder = Ladder::Open;
   // How long a node that was asked to leave goes on with a manager's session.
   Clock::duration drain_timeout = kNodeDrainTimeout;

@@ -34,17 +34,17 @@ struct AddedToken {
 // Add.
 class AddedTokenFinder {
  public:
-  // `text`: how it stands in the text that will be searched. Ignored if empty. REQUIRES: fewer than
-  // 4 GiB in all.
+  // Adds a token that is spelled `text` where it will be searched; an empty one is ignored.
+  // REQUIRES: all of them have less than 4 GiB.
   void Add(const AddedToken& token, std::string_view text);
 
-  // The longest token at the beginning of `text`, and its length; null: none. `*looked`: bytes that
-  // were looked at.
+  // Returns the longest token at the beginning of `text` and its length, or null if there is none.
+  // `*looked` is how many bytes were looked at.
   const AddedToken* Match(std::string_view text, size_t* length, size_t* looked) const;
 
   // Calls visit(piece, nullopt) for text between tokens, never empty, and visit(piece, id) for
   // tokens, until one fails. The pieces make up the text. Takes time in proportion to the text's
-  // length times the tokens', at worst. Errors of `visit` and of the budget.
+  // length times the tokens', at worst. Returns the first error of `visit` or of the budget.
   using Visit = std::function<Status(std::string_view piece, std::optional<TokenId> id)>;
   Status Divide(std::string_view text, const TimeBudget& budget, const Visit& visit) const;
 

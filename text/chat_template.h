@@ -41,21 +41,22 @@ class ChatTemplate {
  public:
   ~ChatTemplate();
 
-  // From a checkpoint folder: chat_template.jinja, else "chat_template" of tokenizer_config.json (a
-  // string, or a list of {"name", "template"} of which "default" is taken). kNotFound: the model
-  // has none. Others as Parse, with the file's name.
+  // Reads that of a checkpoint folder: chat_template.jinja, else "chat_template" of
+  // tokenizer_config.json (a string, or a list of {"name", "template"} of which "default" is
+  // taken). kNotFound if the model has none. Errors of Parse begin with the file's name.
   static Result<std::unique_ptr<ChatTemplate>> Load(const std::string& dir);
 
-  // `special_tokens`: texts by name ("bos_token"); templates write them into the prompt.
-  // kInvalidArgument, kUnimplemented: "line N: ...".
+  // Reads a template. `special_tokens` are texts by name ("bos_token") that templates write into
+  // the prompt. kInvalidArgument if it is no template and kUnimplemented if it needs what is not
+  // supported, both as "line N: ...".
   using SpecialTokens = std::map<std::string, std::string>;
   static Result<std::unique_ptr<ChatTemplate>> Parse(const std::string& source,
                                                      SpecialTokens special_tokens);
 
-  // The prompt's text. It holds the beginning-of-sequence token already if the template wants one:
-  // tokenise it without adding another. Errors are the client's: the template refused the
-  // conversation, or something is missing in it. REQUIRES: JSON values are nested less than 1,000
-  // deep.
+  // Returns the prompt's text. It holds the beginning-of-sequence token already if the template
+  // wants one: tokenize it without adding another. Errors are the client's: the template refused
+  // the conversation, or something is missing in it. REQUIRES: JSON values are nested less than
+  // 1,000 deep.
   Result<std::string> Render(const ChatInput& input) const;
 
  private:

@@ -27,18 +27,19 @@ struct DetokenizerOptions {
 // stop string is held back.
 class Detokenizer {
  public:
-  // Borrows the tokenizer. `prompt`: the tokens that the continuation follows; they decide about
+  // Borrows the tokenizer. `prompt` has the tokens that the continuation follows; they decide about
   // the space at its start.
   Detokenizer(const Tokenizer& tokenizer, DetokenizerOptions options,
               std::span<const TokenId> prompt);
 
-  // The text that is certain now, often one token's. Once a stop string was found: "".
+  // Takes the next token and returns the text that is certain now, often that of one token. Returns
+  // "" once a stop string was found.
   std::string Push(TokenId token);
 
-  // A token that adds nothing to the text, as the one that ends it.
+  // Takes a token that adds nothing to the text, such as the one that ends it.
   void Skip();
 
-  // What was held back: nothing follows.
+  // Returns what was held back. Nothing may follow.
   std::string Finish();
 
   // Where the texts of the last tokens begin, in characters of the whole text: of those whose place

@@ -22,15 +22,16 @@ namespace lamina {
 // Thread: any; immutable after reading.
 class RankedBpe {
  public:
-  // `byte_level`: the vocabulary is spelled in the byte alphabet. kUnimplemented: another kind of
-  // model, or an option of BPE that is not supported; kInvalidArgument.
+  // Reads the value of "model". `byte_level` says that the vocabulary is spelled in the byte
+  // alphabet. kUnimplemented if it is another kind of model or has an option of BPE that is not
+  // supported; kInvalidArgument if a value is missing or wrong.
   static Result<RankedBpe> Read(const JsonNode& model, bool byte_level);
 
   RankedBpe(RankedBpe&&) = default;
   RankedBpe& operator=(RankedBpe&&) = default;
 
-  // The ids of `word`, appended to `ids`. Takes n log n time; errors of the budget. REQUIRES: valid
-  // UTF-8 of less than 2 GiB.
+  // Appends the ids of `word` to `ids`, in n log n time. Returns the budget's error when that is
+  // over. REQUIRES: `word` is valid UTF-8 of less than 2 GiB.
   Status Encode(std::string_view word, TimeWatch& watch, std::vector<TokenId>& ids) const;
 
   // Bytes at the beginning of `word` whose tokens do not depend on the rest: all of it, or up to a
@@ -40,10 +41,10 @@ class RankedBpe {
 
   std::optional<TokenId> Find(std::string_view spelled) const;
 
-  // By id, as the file spells them; "" where there is none.
+  // The tokens by id, as the file spells them; "" where there is none.
   const std::vector<std::string>& pieces() const { return pieces_; }
 
-  // No text becomes fewer tokens than its bytes divided by the longest piece's.
+  // Whether no text becomes fewer tokens than its bytes divided by the longest piece's.
   bool loses_nothing() const { return loses_nothing_; }
 
  private:

@@ -10,7 +10,9 @@
 
 namespace lamina {
 
-// REQUIRES: DIR/tokenizer.model exists. Errors as LoadTokenizer.
+// Reads DIR/tokenizer.model and tokenizer_config.json beside it. kUnimplemented if the model is of
+// a kind that is not supported; kInvalidArgument if a file is broken; kOutOfSpace if it takes too
+// much time or memory to prepare. Messages name the file. REQUIRES: DIR/tokenizer.model exists.
 Result<std::unique_ptr<Tokenizer>> LoadSentencePieceTokenizer(const std::string& dir);
 
 }  // namespace lamina

@@ -24,8 +24,10 @@ struct RenderLimits {
   std::time_t now = std::time(nullptr);  // for strftime_now()
 };
 
-// kInvalidArgument: raise_exception() was called (its message), or "line N: ..."; kUnimplemented
-// names what is not supported; kOutOfSpace: over a limit; kTryAgain: as TimeBudget.
+// Renders a template with these variables. kInvalidArgument with the template's own message if it
+// calls raise_exception(), or with "line N: ..." if something in it cannot be evaluated;
+// kUnimplemented names what is not supported; kOutOfSpace if it goes over a limit; kTryAgain if the
+// thread's StopScope was told to stop.
 Result<std::string> Render(const Block& block, Dict globals, const RenderLimits& limits);
 
 }  // namespace lamina::chat

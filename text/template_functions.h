@@ -10,12 +10,12 @@
 
 namespace lamina::chat {
 
-// raise_exception, namespace, dict, range, strftime_now.
+// Whether this is one of raise_exception, namespace, dict, range and strftime_now.
 bool IsFunction(std::string_view name);
 
-// name(arguments). `now`: what strftime_now writes, as local time. kInvalidArgument:
-// raise_exception() was called (its message), or the arguments do not fit; kOutOfSpace. REQUIRES:
-// IsFunction(name).
+// Calls the function. strftime_now writes `now`, as local time. kInvalidArgument if it is
+// raise_exception, with its message, or if the arguments do not fit; kOutOfSpace if the meter does
+// not allow it. REQUIRES: IsFunction(name).
 Result<Value> CallFunction(std::string_view name, const Arguments& arguments, std::time_t now,
                            Meter& meter);
 

@@ -15,11 +15,11 @@ namespace lamina {
 // Time of the processor, so that a busy machine refuses nothing. Thread: the one that made it.
 class TimeBudget {
  public:
-  // `too_long`: the error's message when the time is over; a literal.
+  // `too_long` is the error's message when the time is over, and is borrowed.
   TimeBudget(std::chrono::nanoseconds allowed, std::string_view too_long);
 
-  // kOutOfSpace: the time is over. kTryAgain: the thread's StopScope says that nobody waits for the
-  // result.
+  // kOutOfSpace if the time is over; kTryAgain if the thread's StopScope says that nobody waits for
+  // the result.
   Status Check() const;
 
  private:
@@ -33,7 +33,8 @@ class TimeWatch {
  public:
   explicit TimeWatch(const TimeBudget& budget) : budget_(budget) {}  // borrows
 
-  // So much was done, in units of about ten nanoseconds. Errors as TimeBudget::Check.
+  // So much was done, in units of about ten nanoseconds. Returns what TimeBudget::Check said if it
+  // was asked, and ok otherwise.
   Status Did(size_t work) {
     work_ += work;
     if (work_ < kWorkPerLook) return OkStatus();

@@ -19,9 +19,9 @@ class TokenDecoder {
   // Without a decoder tokens are words with spaces between them.
   TokenDecoder() = default;
 
-  // What `node`, the value of "decoder", describes: ByteLevel, Metaspace, or a Sequence of Replace,
-  // ByteFallback, Fuse and Strip in this order, any of them absent. kUnimplemented: another kind;
-  // kInvalidArgument.
+  // Reads `node`, the value of "decoder": ByteLevel, Metaspace, or a Sequence of Replace,
+  // ByteFallback, Fuse and Strip in this order, any of them absent. kUnimplemented if it is of
+  // another kind; kInvalidArgument if a value is missing or wrong.
   static Result<TokenDecoder> Read(const JsonNode& node);
 
   // What a token of the vocabulary means for the text, computed once.
@@ -31,11 +31,14 @@ class TokenDecoder {
     bool has_first_text = false;
     bool is_byte = false;
   };
-  // Errors as Regex::ReplaceAll.
+  // Computes that for a token which the vocabulary spells `piece`. kOutOfSpace if it takes longer
+  // than `budget` allows or a regular expression gives up; kTryAgain if the thread's StopScope was
+  // told to stop.
   Result<Token> Prepare(std::string_view piece, const TimeBudget& budget) const;
 
-  // As Tokenizer::Append and Finish. A run of byte tokens waits until it ends: only then it is
-  // known whether it is text or, if it is not all well-formed, U+FFFD for each byte.
+  // Append adds to `text` what the next token adds to it, Finish what was held back when nothing
+  // follows. A run of byte tokens waits in `state` until it ends: only then it is known whether it
+  // is text or, if it is not all well-formed, U+FFFD for each byte.
   void Append(DecodeState& state, const Token& token, std::string& text) const;
   void Finish(DecodeState& state, std::string& text) const;
 

@@ -26,7 +26,7 @@ enum class Repair { kEachByte, kEachSubpart };
 // belong to none. What may still be completed stays in `pending`: at most three bytes.
 void TakeCompleteUtf8(std::string& pending, std::string& text, Repair repair = Repair::kEachByte);
 
-// As TakeCompleteUtf8, but nothing follows: the rest becomes U+FFFD too. `pending` is empty
+// Does the same where nothing follows: the rest becomes U+FFFD too, and `pending` is empty
 // afterwards.
 void TakeAllUtf8(std::string& pending, std::string& text, Repair repair = Repair::kEachByte);
 

@@ -232,4 +232,11 @@ std::string ControlServer::PeerName(uint64_t connection) const {
   return target == nullptr ? "a closed connection" : NameOf(*target);
 }
 
+Result<std::unique_ptr<ControlPort>> OpenControlServer(const std::string& address,
+                                                       const ControlOptions& options) {
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ControlServer> server,
+                          ControlServer::Create(address, options));
+  return std::unique_ptr<ControlPort>(std::move(server));
+}
+
 }  // namespace lamina

@@ -1,5 +1,4 @@
-// A daemon's end of the control channel: all peers' frames as one queue of events for the daemon's
-// own thread.
+// The control channel of a daemon on a network: who connects, and what they may send.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +11,10 @@
 #include "base/mutex.h"
 #include "base/status.h"
 #include "transport/control_channel.h"
+#include "transport/control_port.h"
 #include "transport/strangers.h"
 
 namespace lamina {
-
-struct ControlEvent {
-  enum class Kind { kConnected, kFrame, kLost };
-  Kind kind = Kind::kConnected;
-  uint64_t connection = 0;  // never reused
-  ControlFrame frame;       // kFrame
-  Status status;            // kLost
-};
 
 // Accepts peers and queues what they send as events. Owns the listener and the connections. Peers
 // that the owner does not serve are strangers, who cannot fill the process:
@@ -34,35 +26,22 @@ struct ControlEvent {
 // What waits of a connection that is lost or closed is dropped.
 //
 // Thread: one owner.
-class ControlServer {
+class ControlServer final : public ControlPort {
  public:
   // kInvalidArgument for an address that cannot be parsed, or off the loopback without secret and
   // certificate; kNotFound if its host is unknown; kOutOfSpace if the port is in use.
   static Result<std::unique_ptr<ControlServer>> Create(const std::string& address,
                                                        const ControlOptions& options);
-  ~ControlServer();
+  ~ControlServer() override;
 
-  std::optional<ControlEvent> TryPop();
-  int fd() const { return events_.fd(); }  // readable while there may be an event
-
-  // kPeerLost if the connection is gone.
-  Status Send(uint64_t connection, uint16_t type, std::string payload);
-
-  // Its connection never makes room for another. Until the next call of Keep or Serve. 0: nobody's.
-  void Keep(uint64_t connection);
-
-  // Keeps it, and it is no stranger any more: its frames may have kMaxFrameBytes, and 256 MiB of
-  // them may wait.
-  void Serve(uint64_t connection);
-
-  // At once: what is queued is lost, either way. No event of this connection comes afterwards.
-  void Close(uint64_t connection);
-
-  const std::string& address() const { return listener_->address(); }
-  // "127.0.0.1", "[::1]".
-  std::string host() const { return address().substr(0, address().rfind(':')); }
-  // "manager at 10.0.0.1:51234".
-  std::string PeerName(uint64_t connection) const;
+  std::optional<ControlEvent> TryPop() override;
+  int fd() const override { return events_.fd(); }
+  Status Send(uint64_t connection, uint16_t type, std::string payload) override;
+  void Keep(uint64_t connection) override;
+  void Serve(uint64_t connection) override;
+  void Close(uint64_t connection) override;
+  const std::string& address() const override { return listener_->address(); }
+  std::string PeerName(uint64_t connection) const override;
 
  private:
   // A peer that has greeted.
@@ -102,5 +81,9 @@ class ControlServer {
   uint64_t last_id_ GUARDED_BY(mutex_) = 0;
   std::unique_ptr<ControlListener> listener_;  // last: its thread uses the members above
 };
+
+// ControlServer::Create, as an OpenControl.
+Result<std::unique_ptr<ControlPort>> OpenControlServer(const std::string& address,
+                                                       const ControlOptions& options);
 
 }  // namespace lamina

@@ -20,6 +20,8 @@ namespace {
 constexpr std::string_view kLadder[] = {"shm", "verbs", "ucx", "tcp"};
 // How long one fabric is tried while others are left.
 constexpr auto kAttempt = std::chrono::seconds(5);
+// How often a blocking Connect looks whether its deadline was cancelled.
+constexpr auto kCancelInterval = milliseconds(100);
 
 struct Offer {
   std::string fabric;
@@ -176,44 +178,66 @@ Fabric* Ladder::Find(std::string_view kind) const {
   return nullptr;
 }
 
-Result<Path> Ladder::Connect(const std::string& offers, const EndpointOptions& options,
-                             Deadline deadline) {
+Result<std::unique_ptr<ConnectingPath>> Ladder::StartConnect(const std::string& offers,
+                                                             const EndpointOptions& options,
+                                                             Deadline deadline) {
   LAMINA_ASSIGN_OR_RETURN(const std::vector<Offer> offered, ParseOffers(offers));
   const std::string here = HostId();
-  struct Rung {
-    Fabric* fabric;
-    const Offer* offer;
-  };
-  std::vector<Rung> rungs;
-  Path path;
-  path.refused = missing_;
+  std::unique_ptr<ConnectingPath> path(new ConnectingPath(options, deadline));
+  path->refused_ = missing_;
   for (const std::unique_ptr<Fabric>& fabric : fabrics_) {
     const std::string kind(fabric->name());
     const auto offer = std::find_if(offered.begin(), offered.end(),
                                     [&](const Offer& o) { return o.fabric == kind; });
     if (offer == offered.end()) {
-      path.refused.push_back({kind, "the other node does not offer it"});
+      path->refused_.push_back({kind, "the other node does not offer it"});
     } else if (!offer->host_id.empty() && offer->host_id != here) {
-      path.refused.push_back({kind, "the other node is on another host"});
+      path->refused_.push_back({kind, "the other node is on another host"});
     } else {
-      rungs.push_back({fabric.get(), &*offer});
+      path->rungs_.push_back({fabric.get(), offer->address});
     }
   }
-  for (size_t i = 0; i < rungs.size(); ++i) {
-    const bool last = i + 1 == rungs.size();
-    const Deadline attempt = last ? deadline : deadline.NoLaterThan(Clock::now() + kAttempt);
-    Result<std::unique_ptr<Endpoint>> endpoint =
-        rungs[i].fabric->Connect(rungs[i].offer->address, options, attempt);
-    if (endpoint.ok()) {
-      path.fabric = rungs[i].fabric;
-      path.endpoint = std::move(*endpoint);
-      return path;
+  return path;
+}
+
+Status ConnectingPath::Begin() {
+  const Deadline attempt =
+      OnLastRung() ? deadline_ : deadline_.NoLaterThan(Clock::now() + kAttempt);
+  LAMINA_ASSIGN_OR_RETURN(
+      connecting_, rungs_.front().fabric->StartConnect(rungs_.front().address, options_, attempt));
+  return OkStatus();
+}
+
+Result<Path> ConnectingPath::Poll() {
+  while (!rungs_.empty()) {
+    Status status = connecting_ == nullptr ? Begin() : OkStatus();
+    if (status.ok()) {
+      Result<std::unique_ptr<Endpoint>> endpoint = connecting_->Poll();
+      if (endpoint.ok())
+        return Path{rungs_.front().fabric, *std::move(endpoint), std::move(refused_)};
+      status = endpoint.status();
     }
-    // The caller's mistake, which no other fabric is left to take.
-    if (endpoint.status().code() == StatusCode::kInvalidArgument && last) return endpoint.status();
-    path.refused.push_back({rungs[i].offer->fabric, endpoint.status().message()});
+    // Under way; or the caller's mistake, which no other fabric is left to take.
+    if (status.code() == StatusCode::kTryAgain ||
+        (status.code() == StatusCode::kInvalidArgument && OnLastRung()))
+      return status;
+    connecting_.reset();
+    refused_.push_back({std::string(rungs_.front().fabric->name()), status.message()});
+    rungs_.pop_front();
   }
-  return PeerLost("no data path: " + RefusalText(path.refused));
+  return PeerLost("no data path: " + RefusalText(refused_));
+}
+
+Result<Path> Ladder::Connect(const std::string& offers, const EndpointOptions& options,
+                             Deadline deadline) {
+  LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<ConnectingPath> connecting,
+                          StartConnect(offers, options, deadline));
+  while (true) {
+    Result<Path> path = connecting->Poll();
+    if (path.status().code() != StatusCode::kTryAgain) return path;
+    // Nothing wakes the sleep when the deadline is cancelled.
+    Sleep({}, Deadline(std::min(connecting->wake_at(), Clock::now() + kCancelInterval)));
+  }
 }
 
 void Ladder::Sleep(std::span<const int> fds, Deadline deadline) {

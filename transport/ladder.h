@@ -8,11 +8,12 @@
 //
 //   LadderKinds("auto", false)  ->  Ladder::Open(kinds)
 //   listening side:   Listen("10.0.0.1"), send offers() to the other node, Accept until ok
-//   connecting side:  Connect(offers, ...)
+//   connecting side:  StartConnect(offers, ...), Poll until it is over
 #pragma once
 
 #include <poll.h>
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <span>
@@ -42,6 +43,40 @@ struct Path {
   Fabric* fabric = nullptr;
   std::unique_ptr<Endpoint> endpoint;
   std::vector<Refusal> refused;  // why better fabrics were passed over; connecting side only
+};
+
+// A path that is being made: one fabric after another is tried. Made by Ladder::StartConnect.
+// Destroying it gives it up. Thread: owner of the ladder.
+class ConnectingPath {
+ public:
+  // Goes on without waiting, as Connecting::Poll does. Returns the path; kTryAgain while it is
+  // under way; kPeerLost with every reason if none of the fabrics works; kInvalidArgument if the
+  // last fabric finds the arguments invalid. REQUIRES: every call before this one returned
+  // kTryAgain.
+  Result<Path> Poll();
+
+  // When to call Poll again at the latest; Ladder::Sleep wakes the owner when it gets further
+  // before that. REQUIRES: Poll returned kTryAgain.
+  TimePoint wake_at() const { return connecting_->wake_at(); }
+
+ private:
+  friend class Ladder;
+  // A fabric that both ends have, and where the other end listens.
+  struct Rung {
+    Fabric* fabric;
+    std::string address;
+  };
+  ConnectingPath(const EndpointOptions& options, Deadline deadline)
+      : options_(options), deadline_(deadline) {}
+  // Begins with rungs_.front(). REQUIRES: there is one.
+  Status Begin();
+  bool OnLastRung() const { return rungs_.size() == 1; }
+
+  const EndpointOptions options_;
+  const Deadline deadline_;
+  std::deque<Rung> rungs_;                  // those that have not failed, best first
+  std::unique_ptr<Connecting> connecting_;  // over the first of them; null: not begun
+  std::vector<Refusal> refused_;
 };
 
 // The fabrics to try for the `kind` of a cluster YAML, best first. "auto" is the whole ladder;
@@ -77,17 +112,23 @@ class Ladder {
   // kNotFound with every reason if none can. REQUIRES: not listening yet.
   Status Listen(const std::string& host);
 
-  // What the other side passes to Connect, such as "shm=NAME@HOSTID,tcp=10.0.0.1:4711". "" if not
-  // listening.
+  // What the other side passes to StartConnect, such as "shm=NAME@HOSTID,tcp=10.0.0.1:4711". "" if
+  // not listening.
   const std::string& offers() const { return offers_; }
 
   // The next peer of any of the fabrics, also behind one that has an error. If there is none:
   // kTryAgain, or the error of Listener::Accept of the first fabric that has one.
   Result<Path> Accept(const EndpointOptions& options);
 
-  // Blocks until one of the offers works or `deadline`. Each fabric but the last has 5 s.
-  // kPeerLost with every reason if none works; kInvalidArgument for text that is no offer, or if
-  // the last fabric finds the arguments invalid.
+  // Begins to connect by the best of the offers that works, until `deadline`. Each fabric but the
+  // last has 5 s. kInvalidArgument for text that is no offer; other errors come from
+  // ConnectingPath::Poll.
+  Result<std::unique_ptr<ConnectingPath>> StartConnect(const std::string& offers,
+                                                       const EndpointOptions& options,
+                                                       Deadline deadline);
+
+  // StartConnect, and Poll until there is a path or `deadline`. Blocks; for callers with nothing
+  // else on this ladder to look after.
   Result<Path> Connect(const std::string& offers, const EndpointOptions& options,
                        Deadline deadline);
 

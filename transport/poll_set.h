@@ -33,4 +33,20 @@ class PollSet {
   UniqueFd epoll_;
 };
 
+// The place of one descriptor in a poll set, which its destructor gives up. The set's Ready returns
+// null for it. REQUIRES at destruction: the descriptor is still open.
+class PollEntry {
+ public:
+  PollEntry(PollSet& set, int fd, uint32_t events) : set_(set), fd_(fd) {
+    set_.Add(fd, events, nullptr);
+  }
+  ~PollEntry() { set_.Remove(fd_); }
+  PollEntry(const PollEntry&) = delete;
+  PollEntry& operator=(const PollEntry&) = delete;
+
+ private:
+  PollSet& set_;
+  const int fd_;
+};
+
 }  // namespace lamina

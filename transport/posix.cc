@@ -38,7 +38,7 @@ bool WaitForFd(int fd, short events, Deadline deadline) {
 }
 
 void PauseBeforeRetry(Deadline deadline) {
-  std::this_thread::sleep_for(std::min<Clock::duration>(milliseconds(5), deadline.Remaining()));
+  std::this_thread::sleep_for(std::min<Clock::duration>(kRetryPause, deadline.Remaining()));
 }
 
 void WaitForAnyFd(std::span<pollfd> fds, Deadline deadline) {

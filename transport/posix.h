@@ -47,8 +47,9 @@ bool WaitForFd(int fd, short events, Deadline deadline);
 // end the wait early.
 void WaitForAnyFd(std::span<pollfd> fds, Deadline deadline);
 
-// Sleeps 5 ms before the next attempt to reach a peer that is not there yet, but not beyond
-// `deadline`.
+// How long to wait before the next attempt to reach a peer that is not there yet.
+inline constexpr auto kRetryPause = milliseconds(5);
+// Sleeps for kRetryPause, but not beyond `deadline`.
 void PauseBeforeRetry(Deadline deadline);
 
 }  // namespace lamina

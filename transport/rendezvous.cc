@@ -1,12 +1,13 @@
 #include "transport/rendezvous.h"
 
-#include <poll.h>
 #include <sys/epoll.h>
+
+#include <algorithm>
+#include <optional>
 
 #include "base/descriptors.h"
 #include "base/log.h"
 #include "transport/checks.h"
-#include "transport/posix.h"
 #include "transport/rare_warning.h"
 #include "transport/strangers.h"
 
@@ -20,6 +21,7 @@ namespace asio = boost::asio;
 constexpr auto kRendezvousDeadline = std::chrono::seconds(20);
 // Peers whose handshake is not complete hold at most so many sockets (strangers.h).
 constexpr size_t kMaxPendingRendezvous = 64;
+// How often to look whether a connection has settled.
 constexpr auto kSettlePause = milliseconds(1);
 
 RareWarning rendezvous_full_warning;
@@ -32,53 +34,91 @@ bool IsThePeersOwn(StatusCode code) {
          code == StatusCode::kNotFound;
 }
 
-Status WaitForGreeting(RendezvousLink& link, std::string_view kind, Deadline deadline) {
-  while (true) {
-    const Status status = link.ReceiveGreeting(kind);
-    if (status.code() != StatusCode::kTryAgain) return status;
-    if (!WaitForFd(link.fd(), POLLIN, deadline))
-      return TimedOut("connected, but the peer does not accept");
-  }
-}
+// The connecting end of a handshake, in the order that rendezvous.h shows.
+class RendezvousConnecting final : public Connecting {
+ public:
+  RendezvousConnecting(RendezvousHost& host, const std::string& address,
+                       const EndpointOptions& options, Deadline deadline)
+      : host_(host),
+        address_(address),
+        options_(options),
+        deadline_(deadline),
+        connector_(host.io(), address, deadline, &host.poll_set()) {}
 
-Status WaitUntilSettled(RendezvousEnd& end, RendezvousLink& link, Deadline deadline) {
-  while (true) {
-    const Status status = end.Settle();
-    if (status.code() != StatusCode::kTryAgain) return status;
-    LAMINA_RETURN_IF_ERROR(link.CheckAlive());
-    if (deadline.Passed())
-      return TimedOut("the peer answers over TCP, but the fabric does not get through to it");
-    // Settle has no descriptor to wait for. The pause ends early if the peer goes.
-    WaitForFd(link.fd(), POLLIN, Deadline::After(kSettlePause));
+  Result<std::unique_ptr<Endpoint>> Poll() override {
+    if (!link_) {
+      LAMINA_ASSIGN_OR_RETURN(Tcp::socket socket, connector_.Poll());
+      link_.emplace(std::move(socket), address_);
+      entry_.emplace(host_.poll_set(), link_->fd(), EPOLLIN);
+    }
+    Status status = Advance();
+    if (status.code() == StatusCode::kTryAgain) {
+      settle_again_ = Clock::now() + kSettlePause;
+      if (!deadline_.Passed()) return status;
+      status = TimedOut(has_joined_
+                            ? "the peer answers over TCP, but the fabric does not get through to it"
+                            : "connected, but the peer does not accept");
+    }
+    if (!status.ok()) return status.WithContext(address_);
+    entry_.reset();
+    Result<std::unique_ptr<Endpoint>> endpoint = end_->Finish(*std::move(link_));
+    if (!endpoint.ok()) return endpoint.status().WithContext(address_);
+    return endpoint;
   }
-}
 
-Result<std::unique_ptr<Endpoint>> ConnectOver(RendezvousLink link, RendezvousHost& host,
-                                              const EndpointOptions& options, Deadline deadline) {
-  LAMINA_ASSIGN_OR_RETURN(const asio::ip::address local, link.LocalAddress());
-  LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<RendezvousEnd> end, host.NewEnd(local, options));
-  LAMINA_RETURN_IF_ERROR(link.SendGreeting(host.name(), options, end->Offer()));
-  LAMINA_RETURN_IF_ERROR(WaitForGreeting(link, host.name(), deadline));
-  // Join expects a peer that was alive just before.
-  LAMINA_RETURN_IF_ERROR(link.CheckAlive());
-  LAMINA_RETURN_IF_ERROR(end->Join(link.peer()));
-  LAMINA_RETURN_IF_ERROR(WaitUntilSettled(*end, link, deadline));
-  LAMINA_RETURN_IF_ERROR(link.SendReady());
-  return end->Finish(std::move(link));
-}
+  TimePoint wake_at() const override {
+    if (!link_) return connector_.wake_at();
+    // Settle has no descriptor to wait for.
+    return has_joined_ ? std::min(settle_again_, deadline_.at()) : deadline_.at();
+  }
+
+ private:
+  // Ok when both ends can finish; kTryAgain while the peer has to do something first.
+  Status Advance() {
+    if (end_ == nullptr) LAMINA_RETURN_IF_ERROR(Greet());
+    if (!has_joined_) LAMINA_RETURN_IF_ERROR(Join());
+    const Status settled = end_->Settle();
+    if (settled.code() == StatusCode::kTryAgain) LAMINA_RETURN_IF_ERROR(link_->CheckAlive());
+    LAMINA_RETURN_IF_ERROR(settled);
+    return link_->SendReady();
+  }
+
+  Status Greet() {
+    LAMINA_ASSIGN_OR_RETURN(const asio::ip::address local, link_->LocalAddress());
+    LAMINA_ASSIGN_OR_RETURN(end_, host_.NewEnd(local, options_));
+    return link_->SendGreeting(host_.name(), options_, end_->Offer());
+  }
+
+  Status Join() {
+    LAMINA_RETURN_IF_ERROR(link_->ReceiveGreeting(host_.name()));
+    // RendezvousEnd::Join expects a peer that was alive just before.
+    LAMINA_RETURN_IF_ERROR(link_->CheckAlive());
+    LAMINA_RETURN_IF_ERROR(end_->Join(link_->peer()));
+    has_joined_ = true;
+    return OkStatus();
+  }
+
+  RendezvousHost& host_;
+  const std::string address_;
+  const EndpointOptions options_;
+  const Deadline deadline_;
+  TcpConnector connector_;
+  std::optional<RendezvousLink> link_;  // empty until the socket is connected
+  std::optional<PollEntry> entry_;      // of link_; after it, to be given up before
+  std::unique_ptr<RendezvousEnd> end_;  // null until then too
+  bool has_joined_ = false;
+  TimePoint settle_again_{};
+};
 
 }  // namespace
 
-Result<std::unique_ptr<Endpoint>> ConnectRendezvous(RendezvousHost& host,
+Result<std::unique_ptr<Connecting>> StartRendezvous(RendezvousHost& host,
                                                     const std::string& address,
                                                     const EndpointOptions& options,
                                                     Deadline deadline) {
   LAMINA_RETURN_IF_ERROR(CheckOptions(options, host.limits()));
-  LAMINA_ASSIGN_OR_RETURN(Tcp::socket socket, ConnectTcp(host.io(), address, deadline));
-  Result<std::unique_ptr<Endpoint>> endpoint =
-      ConnectOver(RendezvousLink(std::move(socket), address), host, options, deadline);
-  if (!endpoint.ok()) return endpoint.status().WithContext(address);
-  return endpoint;
+  return std::unique_ptr<Connecting>(
+      std::make_unique<RendezvousConnecting>(host, address, options, deadline));
 }
 
 Result<std::unique_ptr<Listener>> RendezvousListener::Create(RendezvousHost& host,
@@ -91,7 +131,7 @@ Result<std::unique_ptr<Listener>> RendezvousListener::Create(RendezvousHost& hos
     const Status status = host.CheckAddress(local);
     if (!status.ok()) return status.WithContext(address);
   }
-  std::string bound = BoundAddress(acceptor, address);
+  std::string bound = BoundAddress(acceptor);
   return std::unique_ptr<Listener>(
       new RendezvousListener(host, std::move(acceptor), std::move(bound)));
 }

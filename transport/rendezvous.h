@@ -18,7 +18,7 @@
 //   ready: can receive  ->
 //   Finish: may post              Finish: may post
 //
-// A fabric implements RendezvousHost and RendezvousEnd, and calls ConnectRendezvous and
+// A fabric implements RendezvousHost and RendezvousEnd, and calls StartRendezvous and
 // RendezvousListener::Create. Thread: owner, for everything in here.
 #pragma once
 
@@ -162,8 +162,9 @@ class RendezvousHost {
                                                         const EndpointOptions& options) = 0;
 };
 
-// Implements Fabric::Connect, whose errors it returns.
-Result<std::unique_ptr<Endpoint>> ConnectRendezvous(RendezvousHost& host,
+// Implements Fabric::StartConnect, whose errors it returns. `host` outlives the connection that is
+// being made.
+Result<std::unique_ptr<Connecting>> StartRendezvous(RendezvousHost& host,
                                                     const std::string& address,
                                                     const EndpointOptions& options,
                                                     Deadline deadline);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -34,42 +35,7 @@ Result<Tcp::resolver::results_type> Resolve(boost::asio::io_context& context,
   return found;
 }
 
-// Connects `socket` to one address. kTryAgain if that is refused or unreachable at the moment.
-Status TryConnect(Tcp::socket& socket, const Tcp::endpoint& endpoint, Deadline deadline) {
-  error_code error;
-  socket.open(endpoint.protocol(), error);
-  if (error) return OutOfSpace("socket: " + error.message());
-  LAMINA_RETURN_IF_ERROR(TuneSocket(socket));
-  // Not socket.connect: it waits without a deadline even on a non-blocking socket.
-  const int fd = socket.native_handle();
-  const std::string call = "connect to " + AddressText(endpoint);
-  const int result = connect(fd, endpoint.data(), static_cast<socklen_t>(endpoint.size()));
-  if (result != 0 && errno != EINPROGRESS) return TryAgain(ErrnoText(call));
-  const Deadline attempt = deadline.NoLaterThan(Clock::now() + kConnectAttempt);
-  if (!WaitForFd(fd, POLLOUT, attempt)) return TryAgain(call + ": no answer");
-  int cause = 0;
-  socklen_t size = sizeof(cause);
-  getsockopt(fd, SOL_SOCKET, SO_ERROR, &cause, &size);
-  // Where nobody listens at a free port of this machine, the kernel may give this socket that very
-  // port as its own, and it connects to itself (TCP's simultaneous open).
-  if (cause == 0 && socket.local_endpoint(error) == endpoint) cause = ECONNREFUSED;
-  if (cause == 0) return OkStatus();
-  return TryAgain(ErrnoText(call, cause));
-}
-
-// Tries every address that the name has at the moment once.
-Result<Tcp::socket> TryConnectAny(boost::asio::io_context& context, const std::string& address,
-                                  Deadline deadline) {
-  LAMINA_ASSIGN_OR_RETURN(const auto found,
-                          Resolve(context, address, Tcp::resolver::resolver_base::flags()));
-  Status last;
-  for (const auto& entry : found) {
-    Tcp::socket socket(context);
-    last = TryConnect(socket, entry.endpoint(), deadline);
-    if (last.ok()) return socket;
-  }
-  return last;
-}
+std::string ConnectCall(const Tcp::endpoint& peer) { return "connect to " + AddressText(peer); }
 
 bool SetOption(int fd, int level, int option, int value) {
   return setsockopt(fd, level, option, &value, sizeof(value)) == 0;
@@ -122,6 +88,11 @@ Result<Tcp::acceptor> ListenTcp(boost::asio::io_context& context, const std::str
   return OutOfSpace("cannot listen on " + address + ": " + error.what());
 }
 
+std::string BoundAddress(const Tcp::acceptor& acceptor) {
+  error_code error;
+  return AddressText(acceptor.local_endpoint(error));
+}
+
 std::string BoundAddress(const Tcp::acceptor& acceptor, const std::string& address) {
   error_code error;
   const std::string host = address.substr(0, address.rfind(':'));
@@ -129,18 +100,90 @@ std::string BoundAddress(const Tcp::acceptor& acceptor, const std::string& addre
          std::to_string(acceptor.local_endpoint(error).port());
 }
 
+Result<Tcp::socket> TcpConnector::Poll() {
+  while (true) {
+    if (!socket_.is_open()) LAMINA_RETURN_IF_ERROR(BeginAttempt());
+    if (!WaitForFd(fd(), POLLOUT, Deadline(Clock::now())) && !attempt_ends_.Passed())
+      return TryAgain();
+    const Status outcome = Outcome();
+    entry_.reset();
+    Tcp::socket socket = std::move(socket_);  // closed below if it was for nothing
+    if (outcome.ok()) return socket;
+    NoteFailure(outcome);
+  }
+}
+
+Status TcpConnector::BeginAttempt() {
+  while (true) {
+    if (next_ == peers_.size()) LAMINA_RETURN_IF_ERROR(BeginRound());
+    if (next_ == peers_.size()) continue;
+    const Status begun = Begin(peers_[next_++]);
+    if (begun.code() != StatusCode::kTryAgain) return begun;
+    NoteFailure(begun);
+  }
+}
+
+// A name that is not known yet is a peer that is not there yet: service names appear when their
+// container starts.
+Status TcpConnector::BeginRound() {
+  if (!last_.ok() && deadline_.Passed()) return TimedOut(address_ + ": " + last_.message());
+  if (Clock::now() < next_round_) return TryAgain();
+  const auto found = Resolve(context_, address_, Tcp::resolver::resolver_base::flags());
+  if (!found.ok() && found.status().code() != StatusCode::kNotFound) return found.status();
+  if (!found.ok()) {
+    NoteFailure(found.status());
+    return OkStatus();
+  }
+  peers_.clear();
+  for (const auto& entry : *found) peers_.push_back(entry.endpoint());
+  next_ = 0;
+  return OkStatus();
+}
+
+Status TcpConnector::Begin(const Tcp::endpoint& peer) {
+  error_code error;
+  socket_.open(peer.protocol(), error);
+  if (error) return OutOfSpace("socket: " + error.message());
+  LAMINA_RETURN_IF_ERROR(TuneSocket(socket_));
+  // Not socket_.connect: it waits without a deadline even on a non-blocking socket.
+  if (connect(fd(), peer.data(), static_cast<socklen_t>(peer.size())) != 0 &&
+      errno != EINPROGRESS) {
+    const int cause = errno;
+    socket_.close(error);
+    return TryAgain(ErrnoText(ConnectCall(peer), cause));
+  }
+  if (poll_set_ != nullptr) entry_.emplace(*poll_set_, fd(), EPOLLOUT);
+  attempt_ends_ = deadline_.NoLaterThan(Clock::now() + kConnectAttempt);
+  return OkStatus();
+}
+
+Status TcpConnector::Outcome() {
+  const Tcp::endpoint& peer = peers_[next_ - 1];
+  if (!WaitForFd(fd(), POLLOUT, Deadline(Clock::now())))
+    return TryAgain(ConnectCall(peer) + ": no answer");
+  int cause = 0;
+  socklen_t size = sizeof(cause);
+  getsockopt(fd(), SOL_SOCKET, SO_ERROR, &cause, &size);
+  // Where nobody listens at a free port of this machine, the kernel may give this socket that very
+  // port as its own, and it connects to itself (TCP's simultaneous open).
+  error_code error;
+  if (cause == 0 && socket_.local_endpoint(error) == peer) cause = ECONNREFUSED;
+  return cause == 0 ? OkStatus() : TryAgain(ErrnoText(ConnectCall(peer), cause));
+}
+
+void TcpConnector::NoteFailure(const Status& why) {
+  last_ = why;
+  next_round_ = Clock::now() + kRetryPause;
+}
+
 Result<Tcp::socket> ConnectTcp(boost::asio::io_context& context, const std::string& address,
                                Deadline deadline, const std::function<bool()>& interrupted) {
+  TcpConnector connector(context, address, deadline);
   while (true) {
-    Result<Tcp::socket> socket = TryConnectAny(context, address, deadline);
-    if (socket.ok()) return socket;
-    const StatusCode code = socket.status().code();
-    // A name that is not known yet is a peer that is not there yet: service names appear when their
-    // container starts.
-    if (code != StatusCode::kTryAgain && code != StatusCode::kNotFound) return socket.status();
-    if (deadline.Passed()) return TimedOut(address + ": " + socket.status().message());
+    Result<Tcp::socket> socket = connector.Poll();
+    if (socket.status().code() != StatusCode::kTryAgain) return socket;
     if (interrupted && interrupted()) return TryAgain(address + ": interrupted");
-    PauseBeforeRetry(deadline);
+    WaitForFd(connector.fd(), POLLOUT, deadline.NoLaterThan(connector.wake_at()));
   }
 }
 

@@ -23,8 +23,25 @@ namespace {
 // File descriptors of an open fabric with its listener and a modelled network around it. UCX takes
 // the most, and ends the process if it cannot have them.
 constexpr size_t kFabricDescriptors = 24;
+// How long a blocking Connect pauses where something else on the fabric keeps it from sleeping.
+constexpr auto kAwakePause = milliseconds(1);
 
 }  // namespace
+
+Result<std::unique_ptr<Endpoint>> Fabric::Connect(const std::string& address,
+                                                  const EndpointOptions& options,
+                                                  Deadline deadline) {
+  LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<Connecting> connecting,
+                          StartConnect(address, options, deadline));
+  while (true) {
+    Result<std::unique_ptr<Endpoint>> endpoint = connecting->Poll();
+    if (endpoint.status().code() != StatusCode::kTryAgain) return endpoint;
+    if (Arm())
+      WaitForFd(event_fd(), POLLIN, deadline.NoLaterThan(connecting->wake_at()));
+    else
+      PauseBeforeRetry(deadline.NoLaterThan(Clock::now() + kAwakePause));
+  }
+}
 
 Result<std::unique_ptr<Fabric>> OpenFabric(std::string_view kind) {
   LAMINA_RETURN_IF_ERROR(CheckDescriptorsLeft(kFabricDescriptors));

@@ -7,12 +7,14 @@
 // the peer's memory do so (shm, verbs, ucx); tcp sends frames that the peer copies. The caller sees
 // no difference.
 //
-// The caller drives everything: nothing makes progress outside Post and Poll, neither of them
+// The caller drives everything: nothing makes progress outside Post, Poll and Accept, none of them
 // blocks, and a caller that has nothing to do sleeps on the fabric's event_fd(). There are no
 // threads or callbacks behind this interface, and no locks but those of loopback.
 //
 //   Result<std::unique_ptr<Fabric>> fabric = OpenFabric("tcp");
-//   Result<std::unique_ptr<Endpoint>> peer = (*fabric)->Connect(address, options, deadline);
+//   Result<std::unique_ptr<Connecting>> connecting =
+//       (*fabric)->StartConnect(address, options, deadline);
+//   Result<std::unique_ptr<Endpoint>> peer = (*connecting)->Poll();  // kTryAgain: call it again
 //   (*peer)->Post(ops, /*notify=*/7, tag);
 //   while (size_t count = (*peer)->Poll(events)) ...   // kSent{tag}, kNotification{value}, ...
 //   Sleep(**fabric, {}, deadline);                     // nothing came: wait for the next event
@@ -139,8 +141,8 @@ struct EndpointOptions {
   // may join.
   std::function<bool(const std::string& peer_hello)> may_join = nullptr;
 
-  // The window's descriptors are borrowed until the endpoint exists, its memory as long as the
-  // endpoint does.
+  // The window's descriptors are borrowed until the endpoint exists or the Connecting is gone, its
+  // memory as long as either of the two does.
   DeviceWindow device_window = {};
 };
 
@@ -159,6 +161,27 @@ class Listener {
   virtual const std::string& address() const = 0;
 };
 
+// A connection that is being made. Destroying it gives the attempt up: the peer sees a handshake
+// that breaks off or a lost connection, and nothing of it stays. Thread: owner of the fabric.
+class Connecting {
+ public:
+  virtual ~Connecting() = default;
+
+  // Goes on as far as that is possible without waiting for the peer. Returns the endpoint,
+  // kTryAgain while the connection is under way, or why there will be none: kTimeout at the
+  // deadline and kPeerLost name the address and the cause; kInvalidArgument if the address has
+  // another form; kNotFound if the fabric has no NIC on the way to the address; kOutOfSpace if
+  // memory or descriptors run out. Two things take time: registering a large window with a NIC, and
+  // looking up the name of a host, which Listener::address never holds. REQUIRES: every call before
+  // this one returned kTryAgain.
+  virtual Result<std::unique_ptr<Endpoint>> Poll() = 0;
+
+  // When to call Poll again at the latest; it may get further before that, and then the fabric's
+  // event_fd() wakes its owner, as it does for endpoints. It is not after the deadline. REQUIRES:
+  // Poll returned kTryAgain.
+  virtual TimePoint wake_at() const = 0;
+};
+
 // What a fabric can do. An optional ability is a field here, instead of a virtual function that
 // returns kUnimplemented.
 struct Limits {
@@ -173,7 +196,8 @@ struct Limits {
 // A transport opened on one machine. Thread: owner.
 class Fabric {
  public:
-  virtual ~Fabric() = default;  // REQUIRES: its endpoints, listeners and buffers are gone
+  // REQUIRES: its endpoints, listeners, buffers and connections that are being made are gone.
+  virtual ~Fabric() = default;
 
   virtual std::string_view name() const = 0;  // "tcp" | "shm" | "loopback" | ...
   virtual const Limits& limits() const = 0;
@@ -188,18 +212,22 @@ class Fabric {
   // verbs, no RDMA port has its address; kOutOfSpace if the address is in use.
   virtual Result<std::unique_ptr<Listener>> Listen(const std::string& address) = 0;
 
-  // Blocks until connected or `deadline`. Retries while the peer is not there yet. kTimeout and
-  // kPeerLost name the address and the cause; kInvalidArgument if `options` exceed the limits or
-  // the address has another form; kNotFound if the fabric has no NIC on the way to the address;
-  // kOutOfSpace if memory or descriptors run out.
-  virtual Result<std::unique_ptr<Endpoint>> Connect(const std::string& address,
-                                                    const EndpointOptions& options,
-                                                    Deadline deadline) = 0;
+  // Begins to connect to the listener at `address`, which does not have to be there yet: attempts
+  // are repeated until `deadline`. kInvalidArgument if `options` exceed the limits; kOutOfSpace if
+  // memory runs out; other errors come from Connecting::Poll.
+  virtual Result<std::unique_ptr<Connecting>> StartConnect(const std::string& address,
+                                                           const EndpointOptions& options,
+                                                           Deadline deadline) = 0;
 
-  // Prepares to sleep. If Arm() returns true, event_fd() becomes readable as soon as an endpoint or
-  // listener of this fabric may have something to poll or accept, or has room again after a post
-  // got kTryAgain. If it returns false something is there already: poll instead of sleeping. A
-  // wake-up may be spurious, but none is lost.
+  // StartConnect, and Poll until connected or `deadline`, whose errors it returns. Blocks; for
+  // callers with nothing else on this fabric to look after.
+  Result<std::unique_ptr<Endpoint>> Connect(const std::string& address,
+                                            const EndpointOptions& options, Deadline deadline);
+
+  // Prepares to sleep. If Arm() returns true, event_fd() becomes readable as soon as an endpoint,
+  // a listener or a Connecting of this fabric may have something to poll or accept, or has room
+  // again after a post got kTryAgain. If it returns false something is there already: poll instead
+  // of sleeping. A wake-up may be spurious, but none is lost.
   virtual bool Arm() = 0;
   virtual int event_fd() const = 0;
 };

@@ -77,16 +77,16 @@ class RoundTrip {
     const std::vector<AttentionWork> work = {
         {.sequence = kSequence, .node = kMemory, .position = length_++}};
     LAMINA_RETURN_IF_ERROR(AwaitOrder());
-    attention_->BeginStep(0, step_, work);
+    AttentionStep& step = attention_->Begin({0, step_, work});
     const TimePoint start = Clock::now();
     for (int layer = 0; layer < sizes_.num_layers; ++layer) {
-      attention_->Start(0, layer, q_.as<float>(), k_.as<float>(), v_.as<float>(), out_.as<float>());
-      while (!attention_->Finish(0)) attention_->Poll();
+      step.Start({layer, q_.as<float>(), k_.as<float>(), v_.as<float>(), out_.as<float>()});
+      while (!step.Finish()) attention_->Poll();
     }
     const double us =
         std::chrono::duration<double, std::micro>(Clock::now() - start).count() / sizes_.num_layers;
-    for (const auto& [sequence, status] : attention_->failures(0)) return status;
-    attention_->EndStep(0);
+    for (const auto& [sequence, status] : step.failures()) return status;
+    step.End();
     return us;
   }
 

@@ -32,9 +32,9 @@ class AnswerMeter {
   double e2el_seconds() const;
   // From each event to the next.
   std::vector<double> itl_seconds() const;
-  // As the server counts; 0: it does not say.
+  // Tokens of the prompt as the server counts them; 0 if it does not say.
   int64_t prompt_tokens() const { return prompt_tokens_; }
-  // As the server counts, or events with text.
+  // Tokens of the answer as the server counts them; if it does not say, events with text.
   int64_t output_tokens() const;
   // Whether the server has counted the tokens of the answer.
   bool counted_by_server() const { return output_tokens_ > 0; }

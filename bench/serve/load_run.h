@@ -16,7 +16,7 @@ namespace lamina {
 struct LoadRequest {
   double arrival_seconds = 0;  // since the start
   std::string body;            // JSON
-  // As the workload has them; the server may count otherwise.
+  // Tokens as the workload counts them; the server may count otherwise.
   int64_t input_tokens = 0;
   int64_t output_tokens = 0;
 };
@@ -33,9 +33,9 @@ struct RequestRecord {
   double ttft = 0;          // from sending to the first token
   double e2el = 0;          // from sending to the last token
   std::vector<double> itl;  // from each event of the stream to the next
-  // As the server counts, else as the workload has them.
+  // Tokens as the server counts them; if it does not say, as the workload does.
   int64_t input_tokens = 0;
-  // As the server counts, else the events of the stream that have text.
+  // Tokens as the server counts them; if it does not say, events of the stream that have text.
   int64_t output_tokens = 0;
   bool counted_by_server = true;  // output_tokens
   int64_t wanted_tokens = 0;      // of output, in the workload

@@ -6,28 +6,24 @@
 
 namespace lamina {
 
-Status CudaKv::AppendDummy(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots,
-                           StepId step) {
-  stream_.Enter();
-  return cache_->AppendDummy(sequence, position, slots, step);
-}
-
 // Consecutive rows are written by one call. A row that failed ends such a run, because its k and v
 // lie between those of its neighbours.
-void CudaKv::Write(int layer, StepId step, std::span<const AttentionWork> rows, const float* k,
-                   const float* v, Failures& failures) {
+void CudaKv::Write(const AttentionValues& values, StepId step, std::span<const AttentionWork> rows,
+                   Failures& failures) {
   const size_t width =
       static_cast<size_t>(shape_.num_kv_heads) * static_cast<size_t>(shape_.head_dim);
   size_t first = 0;
   slots_.clear();
   const auto write = [&](size_t end) {
-    cache_->Write(layer, k + first * width, v + first * width, DType::kF32, slots_);
+    cache_->Write(values.layer, values.k + first * width, values.v + first * width, DType::kF32,
+                  slots_);
     slots_.clear();
     first = end + 1;
   };
   for (size_t i = 0; i < rows.size(); ++i) {
     if (!failures.contains(rows[i].sequence)) {
-      Result<TokenSlot> slot = cache_->Claim(layer, rows[i].sequence, rows[i].position, step);
+      Result<TokenSlot> slot =
+          cache_->Claim(values.layer, rows[i].sequence, rows[i].position, step);
       if (slot.ok()) {
         slots_.push_back(*slot);
         continue;
@@ -39,10 +35,11 @@ void CudaKv::Write(int layer, StepId step, std::span<const AttentionWork> rows, 
   write(rows.size());
 }
 
-void CudaKv::Attend(int layer, StepId step, std::span<const AttentionWork> rows, const float* q,
-                    const float* k, const float* v, float* out, Failures& failures) {
+void CudaKv::Attend(const AttentionValues& values, StepId step, std::span<const AttentionWork> rows,
+                    Failures& failures) {
+  const int layer = values.layer;
   stream_.Enter();
-  Write(layer, step, rows, k, v, failures);
+  Write(values, step, rows, failures);
   const int64_t window = windows_.empty() ? 0 : windows_[static_cast<size_t>(layer)];
   attended_.assign(rows.size(), {});  // rows that have failed attend to nothing
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -54,7 +51,7 @@ void CudaKv::Attend(int layer, StepId step, std::span<const AttentionWork> rows,
     else
       failures.emplace(rows[i].sequence, slots.status());
   }
-  cache_->Attend(shape_, layer, {.q = q, .out = out}, attended_);
+  cache_->Attend(shape_, layer, {.q = values.q, .out = values.out}, attended_);
 }
 
 }  // namespace lamina

@@ -18,22 +18,13 @@ class CudaKv final : public LocalKv {
          std::unique_ptr<cuda::KvCache> cache, cuda::StagedStream& stream)
       : shape_(shape), windows_(windows), cache_(std::move(cache)), stream_(stream) {}
 
-  Status Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots,
-                StepId step) override {
-    return cache_->Append(sequence, position, slots, step);
-  }
-  Status AppendDummy(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots,
-                     StepId step) override;
-  Status Share(SequenceId sequence, std::span<const TokenSlot> slots, StepId step) override {
-    return cache_->Share(sequence, slots, step);
-  }
-  void Release(SequenceId sequence) override { cache_->Release(sequence); }
-  void Attend(int layer, StepId step, std::span<const AttentionWork> rows, const float* q,
-              const float* k, const float* v, float* out, Failures& failures) override;
+  KvCache& cache() override { return *cache_; }
+  void Attend(const AttentionValues& values, StepId step, std::span<const AttentionWork> rows,
+              Failures& failures) override;
 
  private:
-  void Write(int layer, StepId step, std::span<const AttentionWork> rows, const float* k,
-             const float* v, Failures& failures);
+  void Write(const AttentionValues& values, StepId step, std::span<const AttentionWork> rows,
+             Failures& failures);
 
   const AttentionShape shape_;
   const std::vector<int64_t> windows_;  // by layer; see ComputeDevice::MakeKv

@@ -6,6 +6,57 @@
 
 namespace lamina {
 
+Status CudaLink::Lane::Allocate() {
+  LAMINA_ASSIGN_OR_RETURN(ahead_, cuda::Waits::Create(link_.stream()));
+  LAMINA_ASSIGN_OR_RETURN(beside_, cuda::Waits::Create(link_.stream()));
+  LAMINA_ASSIGN_OR_RETURN(beside_stream_, cuda::Stream::Create());
+  LAMINA_ASSIGN_OR_RETURN(fetched_, cuda::PinnedBuffer::Create(link_.wire_.reply_area_bytes()));
+  LAMINA_ASSIGN_OR_RETURN(is_fetched_, cuda::Event::Create());
+  return OkStatus();
+}
+
+void CudaLink::Lane::Post(uint64_t about, std::span<const PackedParts> packed) {
+  link_.RunAhead();
+  const size_t offset = link_.wire_.decode_offset(batch_);
+  cuda::PeerWindow& window = *link_.peer_window_;
+  link_.device_.PackOnDevice(packed, window.at(offset) + sizeof(cuda::Flag));
+  size_t bytes = 0;
+  for (const PackedParts& part : packed)
+    bytes += static_cast<size_t>(part.parts.num_elements()) * ElementSize(part.dtype);
+  window.Raise(batch_, offset, bytes, {++number_, about}, *ahead_, link_.stream());
+}
+
+void CudaLink::Lane::Await(bool ahead) {
+  awaits_in_ = ahead ? &link_.stream() : beside_stream_.get();
+  cuda::Waits& waits = ahead ? *ahead_ : *beside_;
+  waits.Await(reinterpret_cast<const cuda::Flag*>(reply()), number_, /*about=*/0, link_.limit_,
+              *awaits_in_);
+}
+
+void CudaLink::Lane::Unpack(size_t offset, DType dtype, const RowParts& parts, float* value) {
+  link_.device_.UnpackOnDevice(reply() + sizeof(cuda::Flag) + offset, dtype, parts, value);
+}
+
+void CudaLink::Lane::Fetch(size_t payload_bytes) {
+  payload_bytes_ = std::max<size_t>(payload_bytes, WireShape::kMaxErrorBytes);
+  cuda::CopyToHost(fetched_.data(), reply(), sizeof(cuda::Flag) + payload_bytes_, *awaits_in_);
+  is_fetched_->Record(*awaits_in_);
+  cuda::RequireOk(awaits_in_->TakeFailure(), link_.device_.engine().staged().device());
+}
+
+Status CudaLink::Lane::outcome() const {
+  const cuda::Flag& flag = *fetched_.as<cuda::Flag>();
+  // Work behind a wait that was given up has run on whatever the memory held, so the outcome is an
+  // error even if the reply has come since.
+  const bool gave_up = ahead_->log().gave_up || beside_->log().gave_up;
+  if (gave_up || flag.number < number_) return TimedOut("no reply came");
+  if (flag.status == 0) return OkStatus();
+  const std::span<const std::byte> text =
+      payload().first(std::min<size_t>(flag.detail, WireShape::kMaxErrorBytes));
+  return {static_cast<StatusCode>(flag.status),
+          std::string(reinterpret_cast<const char*>(text.data()), text.size())};
+}
+
 Result<std::unique_ptr<DeviceLink>> CudaLink::Create(const WireShape& wire, Clock::duration limit,
                                                      CudaDevice& device) {
   std::unique_ptr<CudaLink> link(new CudaLink(wire, limit, device));
@@ -16,13 +67,9 @@ Result<std::unique_ptr<DeviceLink>> CudaLink::Create(const WireShape& wire, Cloc
                                                                     wire.decode_areas_bytes()));
   cuda::FillOnDevice(link->window_->data(), 0, link->window_->size_bytes(), link->stream());
   LAMINA_RETURN_IF_ERROR(staged.Synchronize());
-  link->batches_.resize(static_cast<size_t>(wire.num_batches));
-  for (Batch& batch : link->batches_) {
-    LAMINA_ASSIGN_OR_RETURN(batch.ahead, cuda::Waits::Create(link->stream()));
-    LAMINA_ASSIGN_OR_RETURN(batch.beside, cuda::Waits::Create(link->stream()));
-    LAMINA_ASSIGN_OR_RETURN(batch.beside_stream, cuda::Stream::Create());
-    LAMINA_ASSIGN_OR_RETURN(batch.fetched, cuda::PinnedBuffer::Create(wire.reply_area_bytes()));
-    LAMINA_ASSIGN_OR_RETURN(batch.is_fetched, cuda::Event::Create());
+  for (int batch = 0; batch < wire.num_batches; ++batch) {
+    link->lanes_.push_back(std::make_unique<Lane>(*link, batch));
+    LAMINA_RETURN_IF_ERROR(link->lanes_.back()->Allocate());
   }
   return std::unique_ptr<DeviceLink>(std::move(link));
 }
@@ -32,22 +79,16 @@ CudaLink::~CudaLink() {
   if (runs_ahead_) device_.engine().RunAhead(-1);
   device_.engine().staged().Enter();
   (void)device_.engine().staged().Synchronize();
-  for (const Batch& batch : batches_) {
-    if (batch.beside_stream != nullptr) (void)batch.beside_stream->Synchronize();
-  }
+  for (const std::unique_ptr<Lane>& lane : lanes_) lane->Synchronize();
 }
 
 void CudaLink::GiveUp() {
-  for (const Batch& batch : batches_) {
-    if (batch.ahead != nullptr) batch.ahead->GiveUp();
-    if (batch.beside != nullptr) batch.beside->GiveUp();
-  }
+  for (const std::unique_ptr<Lane>& lane : lanes_) lane->GiveUp();
 }
 
 int64_t CudaLink::waited_us() const {
   uint64_t ns = 0;
-  for (const Batch& batch : batches_)
-    ns += batch.ahead->log().waited_ns + batch.beside->log().waited_ns;
+  for (const std::unique_ptr<Lane>& lane : lanes_) ns += lane->waited_ns();
   return static_cast<int64_t>(ns / 1000);
 }
 
@@ -80,68 +121,17 @@ Status CudaLink::Join(const DeviceWindow& peer, bool in_turns) {
   return OkStatus();
 }
 
-void CudaLink::Post(int number, uint64_t about, std::span<const PackedParts> packed) {
-  if (!runs_ahead_) {
-    runs_ahead_ = true;
-    device_.engine().RunAhead(1);
-    device_.engine().staged().KeepOutgrown();
-  }
-  Batch& batch = batches_[static_cast<size_t>(number)];
-  const size_t offset = wire_.decode_offset(number);
-  device_.PackOnDevice(packed, peer_window_->at(offset) + sizeof(cuda::Flag));
-  size_t bytes = 0;
-  for (const PackedParts& part : packed)
-    bytes += static_cast<size_t>(part.parts.num_elements()) * ElementSize(part.dtype);
-  peer_window_->Raise(number, offset, bytes, {++batch.number, about}, *batch.ahead, stream());
+void CudaLink::RunAhead() {
+  if (runs_ahead_) return;
+  runs_ahead_ = true;
+  device_.engine().RunAhead(1);
+  device_.engine().staged().KeepOutgrown();
 }
 
 Result<bool> CudaLink::Carry(Endpoint& memory_node) {
   return peer_window_->Carry([&](std::span<const std::byte> message, size_t offset) {
     return PostToDevice(memory_node, message, offset, 0);
   });
-}
-
-void CudaLink::Await(int number, bool ahead) {
-  Batch& batch = batches_[static_cast<size_t>(number)];
-  batch.awaits_in = ahead ? &stream() : batch.beside_stream.get();
-  cuda::Waits& waits = ahead ? *batch.ahead : *batch.beside;
-  waits.Await(reinterpret_cast<const cuda::Flag*>(Reply(number)), batch.number, /*about=*/0, limit_,
-              *batch.awaits_in);
-}
-
-void CudaLink::Unpack(int batch, size_t offset, DType dtype, const RowParts& parts, float* value) {
-  device_.UnpackOnDevice(Reply(batch) + sizeof(cuda::Flag) + offset, dtype, parts, value);
-}
-
-void CudaLink::Fetch(int number, size_t payload_bytes) {
-  Batch& batch = batches_[static_cast<size_t>(number)];
-  batch.payload_bytes = std::max<size_t>(payload_bytes, WireShape::kMaxErrorBytes);
-  cuda::CopyToHost(batch.fetched.data(), Reply(number), sizeof(cuda::Flag) + batch.payload_bytes,
-                   *batch.awaits_in);
-  batch.is_fetched->Record(*batch.awaits_in);
-  cuda::RequireOk(batch.awaits_in->TakeFailure(), device_.engine().staged().device());
-}
-
-bool CudaLink::fetched(int batch) {
-  return batches_[static_cast<size_t>(batch)].is_fetched->Reached();
-}
-
-Status CudaLink::outcome(int number) {
-  const Batch& batch = batches_[static_cast<size_t>(number)];
-  const cuda::Flag& flag = *batch.fetched.as<cuda::Flag>();
-  // Work behind a wait that was given up has run on whatever the memory held, so the outcome is an
-  // error even if the reply has come since.
-  if (batch.gave_up() || flag.number < batch.number) return TimedOut("no reply came");
-  if (flag.status == 0) return OkStatus();
-  const std::span<const std::byte> text =
-      payload(number).first(std::min<size_t>(flag.detail, WireShape::kMaxErrorBytes));
-  return {static_cast<StatusCode>(flag.status),
-          std::string(reinterpret_cast<const char*>(text.data()), text.size())};
-}
-
-std::span<const std::byte> CudaLink::payload(int number) {
-  const Batch& batch = batches_[static_cast<size_t>(number)];
-  return {batch.fetched.as<std::byte>() + sizeof(cuda::Flag), batch.payload_bytes};
 }
 
 }  // namespace lamina

@@ -26,11 +26,11 @@ constexpr size_t kMaxScratchBytes = size_t{256} << 20;
 
 }  // namespace
 
-Result<std::unique_ptr<AheadAttention>> CudaAheadAttention::Create(
-    const AttentionShape& shape, const WireShape& wire, cuda::KvCache& cache,
-    cuda::StagedStream& uploads, std::function<void()> write_collected) {
-  std::unique_ptr<CudaAheadAttention> ahead(
-      new CudaAheadAttention(shape, wire, cache, uploads, std::move(write_collected)));
+Result<std::unique_ptr<AheadAttention>> CudaAheadAttention::Create(const AttentionShape& shape,
+                                                                   const WireShape& wire,
+                                                                   cuda::KvCache& cache,
+                                                                   cuda::StagedStream& uploads) {
+  std::unique_ptr<CudaAheadAttention> ahead(new CudaAheadAttention(shape, wire, cache, uploads));
   uploads.Enter();
   LAMINA_ASSIGN_OR_RETURN(ahead->device_, cuda::IdOfDevice(uploads.device()));
   LAMINA_ASSIGN_OR_RETURN(ahead->window_, cuda::SharedBuffer::Create(wire.decode_areas_bytes() +
@@ -38,12 +38,13 @@ Result<std::unique_ptr<AheadAttention>> CudaAheadAttention::Create(
   cuda::FillOnDevice(ahead->window_->data(), 0, ahead->window_->size_bytes(), uploads.stream());
   LAMINA_RETURN_IF_ERROR(uploads.Synchronize());
   for (int batch = 0; batch < wire.num_batches; ++batch)
-    LAMINA_RETURN_IF_ERROR(ahead->CreateLane());
+    LAMINA_RETURN_IF_ERROR(ahead->CreateLane(batch));
   return std::unique_ptr<AheadAttention>(std::move(ahead));
 }
 
-Status CudaAheadAttention::CreateLane() {
+Status CudaAheadAttention::CreateLane(int batch) {
   Lane& lane = lanes_.emplace_back();
+  lane.batch = batch;
   LAMINA_ASSIGN_OR_RETURN(lane.stream, cuda::Stream::Create());
   LAMINA_ASSIGN_OR_RETURN(lane.waits, cuda::Waits::Create(uploads_.stream()));
   LAMINA_ASSIGN_OR_RETURN(lane.uploaded, cuda::Event::Create());
@@ -95,7 +96,7 @@ Result<std::span<const TokenSlot>> CudaAheadAttention::Claim(SequenceId sequence
 void CudaAheadAttention::Attend(const AheadStep& step) {
   Lane& lane = lanes_[static_cast<size_t>(step.batch)];
   uploads_.Enter();
-  write_collected_();
+  cache_.WriteCollected();
   if (lane.tables.size() < step.tables.size()) lane.tables.resize(step.tables.size());
   for (size_t kind = 0; kind < step.tables.size(); ++kind)
     lane.tables[kind].Upload(step.tables[kind], uploads_);
@@ -109,21 +110,20 @@ void CudaAheadAttention::Attend(const AheadStep& step) {
   lane.rows_stored = step.stored.size();
   lane.kind_of_layer = step.kind_of_layer;
   lane.next_layer = 0;
-  AskLayers(step.batch);
+  AskLayers(lane);
 }
 
 // If this host posts the replies, it must not queue all layers at once: the number of launches
 // behind a wait is limited, and at the limit this thread would block and post nothing. So more
 // layers are asked for as replies leave (Carry).
-void CudaAheadAttention::AskLayers(int batch) {
-  Lane& lane = lanes_[static_cast<size_t>(batch)];
-  const std::byte* const q = Message(batch) + sizeof(cuda::Flag);
+void CudaAheadAttention::AskLayers(Lane& lane) {
+  const std::byte* const q = Message(lane) + sizeof(cuda::Flag);
   const std::byte* const k = q + lane.rows * wire_.q_row_bytes();
-  std::byte* const out = Reply(batch) + sizeof(cuda::Flag);
-  for (; lane.next_layer < num_layers() && peer_window_->num_carried(batch) < kLayersByPosts;
+  std::byte* const out = Reply(lane) + sizeof(cuda::Flag);
+  for (; lane.next_layer < num_layers() && peer_window_->num_carried(lane.batch) < kLayersByPosts;
        ++lane.next_layer) {
     const int layer = lane.next_layer;
-    Await(lane, batch);
+    Await(lane);
     cuda::WriteKv(k, k + lane.rows_stored * wire_.kv_row_bytes(), wire_.kv_dtype,
                   lane.stored.as<TokenSlot>(), static_cast<int64_t>(lane.rows_stored),
                   wire_.num_kv_heads, wire_.head_dim, cache_.Place(layer), *lane.stream);
@@ -136,21 +136,20 @@ void CudaAheadAttention::AskLayers(int batch) {
     lane.tables[static_cast<size_t>(lane.kind_of_layer[static_cast<size_t>(layer)])].FillIn(
         attended);
     cuda::Attention(shape_, cache_.View(layer), attended, lane.scratch, *lane.stream);
-    Raise(lane, batch, lane.rows * (wire_.q_row_bytes() + wire_.lse_row_bytes()), {lane.number});
+    Raise(lane, lane.rows * (wire_.q_row_bytes() + wire_.lse_row_bytes()), {lane.number});
   }
   RequireAsked(lane);
 }
 
-void CudaAheadAttention::Await(Lane& lane, int batch) {
-  lane.waits->Await(reinterpret_cast<const cuda::Flag*>(Message(batch)), ++lane.number,
+void CudaAheadAttention::Await(Lane& lane) {
+  lane.waits->Await(reinterpret_cast<const cuda::Flag*>(Message(lane)), ++lane.number,
                     AboutMessage(lane.step.value, lane.rows, lane.rows_stored), kMessageLimit,
                     *lane.stream);
 }
 
-void CudaAheadAttention::Raise(Lane& lane, int batch, size_t payload_bytes,
-                               const cuda::Flag& becomes) {
-  peer_window_->Raise(batch, wire_.reply_offset(batch), payload_bytes, becomes, *lane.waits,
-                      *lane.stream);
+void CudaAheadAttention::Raise(Lane& lane, size_t payload_bytes, const cuda::Flag& becomes) {
+  peer_window_->Raise(lane.batch, wire_.reply_offset(lane.batch), payload_bytes, becomes,
+                      *lane.waits, *lane.stream);
 }
 
 Result<bool> CudaAheadAttention::Carry(Endpoint& compute_node) {
@@ -160,9 +159,8 @@ Result<bool> CudaAheadAttention::Carry(Endpoint& compute_node) {
       }));
   if (!any || gave_up()) return any;
   uploads_.Enter();
-  for (size_t batch = 0; batch < lanes_.size(); ++batch) {
-    if (lanes_[batch].next_layer < static_cast<int>(lanes_[batch].kind_of_layer.size()))
-      AskLayers(static_cast<int>(batch));
+  for (Lane& lane : lanes_) {
+    if (lane.next_layer < static_cast<int>(lane.kind_of_layer.size())) AskLayers(lane);
   }
   return any;
 }
@@ -180,7 +178,7 @@ void CudaAheadAttention::Refuse(const AheadStep& step, size_t num_rows, const St
   Lane& lane = lanes_[static_cast<size_t>(step.batch)];
   uploads_.Enter();
   const size_t bytes = std::min<size_t>(why.message().size(), WireShape::kMaxErrorBytes);
-  uploads_.Copy(why.message().data(), bytes, Reply(step.batch) + sizeof(cuda::Flag));
+  uploads_.Copy(why.message().data(), bytes, Reply(lane) + sizeof(cuda::Flag));
   lane.uploaded->Record(uploads_.stream());
   lane.uploaded->HoldBack(*lane.stream);
   lane.step = step.id;
@@ -188,8 +186,8 @@ void CudaAheadAttention::Refuse(const AheadStep& step, size_t num_rows, const St
   lane.rows_stored = step.stored.size();
   lane.kind_of_layer.clear();  // nothing is left to ask for
   for (int layer = 0; layer < num_layers(); ++layer) {
-    Await(lane, step.batch);
-    Raise(lane, step.batch, bytes,
+    Await(lane);
+    Raise(lane, bytes,
           {lane.number, 0, static_cast<uint32_t>(why.code()), static_cast<uint32_t>(bytes)});
   }
   RequireAsked(lane);

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <vector>
 
@@ -26,14 +25,12 @@ namespace lamina {
 // meanwhile. Thread: one owner, that of the KV cache.
 class CudaAheadAttention final : public AheadAttention {
  public:
-  // Borrows cache and uploads. `write_collected` has to queue the writing of all K and V that have
-  // come so far, in `uploads`. kUnimplemented, saying why, if the device, driver or system cannot
+  // Borrows cache and uploads. kUnimplemented, saying why, if the device, driver or system cannot
   // share memory or run kernels that wait; kOutOfSpace if there is no device or pinned memory left
   // for windows and scratch; kInternal if the device cannot be used.
   static Result<std::unique_ptr<AheadAttention>> Create(const AttentionShape& shape,
                                                         const WireShape& wire, cuda::KvCache& cache,
-                                                        cuda::StagedStream& uploads,
-                                                        std::function<void()> write_collected);
+                                                        cuda::StagedStream& uploads);
   ~CudaAheadAttention() override;
 
   DeviceWindow window() const override;
@@ -52,6 +49,7 @@ class CudaAheadAttention final : public AheadAttention {
  private:
   // What belongs to one batch.
   struct Lane {
+    int batch = 0;
     std::unique_ptr<cuda::Stream> stream;
     std::unique_ptr<cuda::Waits> waits;
     // `uploads` has uploaded what the step needs.
@@ -69,30 +67,29 @@ class CudaAheadAttention final : public AheadAttention {
   };
 
   CudaAheadAttention(const AttentionShape& shape, const WireShape& wire, cuda::KvCache& cache,
-                     cuda::StagedStream& uploads, std::function<void()> write_collected)
-      : shape_(shape),
-        wire_(wire),
-        cache_(cache),
-        uploads_(uploads),
-        write_collected_(std::move(write_collected)) {}
-  Status CreateLane();
+                     cuda::StagedStream& uploads)
+      : shape_(shape), wire_(wire), cache_(cache), uploads_(uploads) {}
+  Status CreateLane(int batch);
   // Queues the kernels of the step's next layers, as many as may be queued.
-  void AskLayers(int batch);
-  // Queues the wait for the batch's next message.
-  void Await(Lane& lane, int batch);
+  void AskLayers(Lane& lane);
+  // Queues the wait for the lane's next message.
+  void Await(Lane& lane);
   // Queues the flag of the reply to the message that was awaited last.
-  void Raise(Lane& lane, int batch, size_t payload_bytes, const cuda::Flag& becomes);
+  void Raise(Lane& lane, size_t payload_bytes, const cuda::Flag& becomes);
   // Ends the process if a launch was refused.
   void RequireAsked(Lane& lane);
-  // Where a batch's message and its reply are: each begins with a cuda::Flag.
-  std::byte* Message(int batch) const { return window_->data() + wire_.decode_offset(batch); }
-  std::byte* Reply(int batch) const { return peer_window_->at(wire_.reply_offset(batch)); }
+  // Where the lane's message and its reply are: each begins with a cuda::Flag.
+  std::byte* Message(const Lane& lane) const {
+    return window_->data() + wire_.decode_offset(lane.batch);
+  }
+  std::byte* Reply(const Lane& lane) const {
+    return peer_window_->at(wire_.reply_offset(lane.batch));
+  }
 
   const AttentionShape shape_;
   const WireShape wire_;
   cuda::KvCache& cache_;
   cuda::StagedStream& uploads_;
-  const std::function<void()> write_collected_;
   cuda::DeviceId device_{};
   // The device window for messages; behind it an outbox, where replies that the host posts are
   // built.

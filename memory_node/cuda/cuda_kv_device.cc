@@ -10,10 +10,6 @@
 namespace lamina {
 namespace {
 
-// A layer's collected rows go to the device when K has so many bytes, even if no attention follows:
-// the pushes of long prompts would otherwise pile up in this host's memory.
-constexpr size_t kMaxCollectedBytes = size_t{4} << 20;
-
 size_t LseBytes(const AttentionShape& shape) {
   return static_cast<size_t>(shape.num_heads) * sizeof(float);
 }
@@ -42,60 +38,12 @@ Result<std::unique_ptr<KvDevice>> CudaKvDevice::Create(int index, const KvShape&
   return std::unique_ptr<KvDevice>(new CudaKvDevice(std::move(stream), std::move(cache)));
 }
 
-Status CudaKvDevice::AppendDummy(SequenceId sequence, int64_t position,
-                                 std::span<const TokenSlot> slots, StepId step) {
-  stream_->Enter();
-  return cache_->AppendDummy(sequence, position, slots, step);
-}
-
-// The sequence's slots may be given to another sequence soon. Rows that were collected for them
-// must be written before those of the other sequence, and no slot may occur twice in one write.
-void CudaKvDevice::Release(SequenceId sequence) {
-  stream_->Enter();
-  WriteAllCollected();
-  cache_->Release(sequence);
-}
-
-void CudaKvDevice::WriteAllCollected() {
-  for (int layer = 0; layer < cache_->shape().num_layers; ++layer) WriteCollected(layer);
-}
-
 Result<std::unique_ptr<AheadAttention>> CudaKvDevice::MakeAheadAttention(
     const AttentionShape& shape, const WireShape& wire) {
   LAMINA_ASSIGN_OR_RETURN(uploads_, cuda::StagedStream::Create(stream_->device()));
   // Freeing device memory would wait for kernels that wait for messages.
   uploads_->KeepOutgrown();
-  return CudaAheadAttention::Create(shape, wire, *cache_, *uploads_,
-                                    [this] { WriteAllCollected(); });
-}
-
-Status CudaKvDevice::WriteRaw(int layer, SequenceId sequence, int64_t position, const void* k,
-                              const void* v, StepId step) {
-  LAMINA_ASSIGN_OR_RETURN(const TokenSlot slot, cache_->Claim(layer, sequence, position, step));
-  Collected& rows = collected_[static_cast<size_t>(layer)];
-  const size_t bytes =
-      static_cast<size_t>(cache_->shape().num_kv_heads * cache_->shape().head_dim) *
-      ElementSize(cache_->shape().dtype);
-  const auto *const k_bytes = static_cast<const std::byte*>(k), *const v_bytes =
-                                                                    static_cast<const std::byte*>(
-                                                                        v);
-  rows.k.insert(rows.k.end(), k_bytes, k_bytes + bytes);
-  rows.v.insert(rows.v.end(), v_bytes, v_bytes + bytes);
-  rows.slots.push_back(slot);
-  if (rows.k.size() >= kMaxCollectedBytes) {
-    stream_->Enter();
-    WriteCollected(layer);
-  }
-  return OkStatus();
-}
-
-void CudaKvDevice::WriteCollected(int layer) {
-  Collected& rows = collected_[static_cast<size_t>(layer)];
-  if (rows.slots.empty()) return;
-  cache_->WriteFromHost(layer, rows.k.data(), rows.v.data(), rows.slots);
-  rows.k.clear();
-  rows.v.clear();
-  rows.slots.clear();
+  return CudaAheadAttention::Create(shape, wire, *cache_, *uploads_);
 }
 
 void CudaKvDevice::Attend(const AttentionShape& shape, int layer, DType dtype,
@@ -112,7 +60,6 @@ void CudaKvDevice::Attend(const AttentionShape& shape, int layer, DType dtype,
                           std::span<const KvQuery> rows, bool merges) {
   if (rows.empty()) return;
   stream_->Enter();
-  WriteCollected(layer);
   const size_t row_bytes =
                    static_cast<size_t>(shape.num_heads * shape.head_dim) * ElementSize(dtype),
                lse_bytes = LseBytes(shape);

@@ -15,6 +15,7 @@
 #include "manager/resolve_config.h"
 #include "tests/support/certificates.h"
 #include "tests/support/temporary_folder.h"
+#include "transport/connecting.h"
 #include "transport/network_interface.h"
 #include "transport/probe.h"
 
@@ -590,10 +591,14 @@ class WatchedFabric final : public Fabric {
     return std::unique_ptr<Listener>(
         std::make_unique<WatchedListener>(std::move(listener), waits_));
   }
-  Result<std::unique_ptr<Endpoint>> Connect(const std::string& address,
-                                            const EndpointOptions& options,
-                                            Deadline deadline) override {
-    return Watch(inner_->Connect(address, options, deadline), waits_);
+  Result<std::unique_ptr<Connecting>> StartConnect(const std::string& address,
+                                                   const EndpointOptions& options,
+                                                   Deadline deadline) override {
+    LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<Connecting> connecting,
+                            inner_->StartConnect(address, options, deadline));
+    return WithOutcome(std::move(connecting), [this](Result<std::unique_ptr<Endpoint>> endpoint) {
+      return Watch(std::move(endpoint), waits_);
+    });
   }
   bool Arm() override {  // who is about to sleep calls it
     if (waits_.polling_since)

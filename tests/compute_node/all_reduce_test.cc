@@ -4,9 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <thread>
-
 #include "tests/support/faulty_fabric.h"
+#include "tests/support/join_all.h"
 #include "tests/support/plain_slices.h"
 #include "tests/support/tiny_checkpoint.h"
 
@@ -23,7 +22,7 @@ constexpr int kBatches = 2;
 struct Rank {
   std::unique_ptr<LoadedModel> model;
   std::unique_ptr<ContextExchange> exchange;
-  std::unique_ptr<AllReduce> sums;
+  std::vector<AllReduce> sums;      // by batch
   std::vector<PlainSlices> slices;  // by batch
 };
 
@@ -50,31 +49,32 @@ class AllReduceTest : public testing::Test {
       nodes.push_back({NodeId{static_cast<uint32_t>(11 + i)}, "c" + std::to_string(i),
                        ladders.back()->offers()});
     }
-    std::vector<std::thread> threads;
+    std::vector<Result<JoiningExchange>> joining;
     for (int i = 0; i < kRanks; ++i) {
-      threads.emplace_back([&, i] {
-        Rank& rank = ranks_[static_cast<size_t>(i)];
-        rank.model = *LoadedModel::Describe(checkpoint_.dir(), {1, 0, kRanks, i});
-        ContextExchangeOptions options;
-        options.epoch = 7;
-        options.session_token = std::string(kSessionTokenBytes, 't');
-        options.payload_checksum = Switch::kOn;
-        options.self = NodeId{static_cast<uint32_t>(11 + i)};
-        options.num_batches = kBatches;
-        options.payload_bytes = 100;
-        options.sum_bytes = MaxPartialSumBytes(rank.model->sliced, wire_dtype, kRows);
-        options.peer_timeout = seconds(2);
-        Result<std::unique_ptr<ContextExchange>> joined = ContextExchange::Join(
-            options, ladders[static_cast<size_t>(i)], nodes, Deadline::After(seconds(10)));
-        ASSERT_TRUE(joined.ok()) << joined.status();
-        rank.exchange = std::move(*joined);
-        rank.sums = std::make_unique<AllReduce>(*rank.exchange, device_, *rank.model, wire_dtype,
-                                                kBatches, patience);
-        for (int batch = 0; batch < kBatches; ++batch)
-          rank.slices.emplace_back(rank.model->sliced, kRows);
-      });
+      Rank& rank = ranks_[static_cast<size_t>(i)];
+      rank.model = *LoadedModel::Describe(checkpoint_.dir(), {1, 0, kRanks, i});
+      ContextExchangeOptions options;
+      options.epoch = 7;
+      options.session_token = std::string(kSessionTokenBytes, 't');
+      options.payload_checksum = Switch::kOn;
+      options.self = NodeId{static_cast<uint32_t>(11 + i)};
+      options.num_batches = kBatches;
+      options.payload_bytes = 100;
+      options.sum_bytes = MaxPartialSumBytes(rank.model->sliced, wire_dtype, kRows);
+      options.peer_timeout = seconds(2);
+      joining.push_back(ContextExchange::StartJoin(options, ladders[static_cast<size_t>(i)], nodes,
+                                                   Deadline::After(seconds(10))));
     }
-    for (std::thread& thread : threads) thread.join();
+    std::vector<Result<std::unique_ptr<ContextExchange>>> joined = JoinAll(std::move(joining));
+    for (int i = 0; i < kRanks; ++i) {
+      Rank& rank = ranks_[static_cast<size_t>(i)];
+      ASSERT_TRUE(joined[static_cast<size_t>(i)].ok()) << joined[static_cast<size_t>(i)].status();
+      rank.exchange = *std::move(joined[static_cast<size_t>(i)]);
+      for (uint32_t batch = 0; batch < kBatches; ++batch) {
+        rank.sums.emplace_back(*rank.exchange, device_, *rank.model, wire_dtype, batch, patience);
+        rank.slices.emplace_back(rank.model->sliced, kRows);
+      }
+    }
     for (const Op& op : ranks_[0].model->sliced.graph.ops) {
       if (op.kind == OpKind::kAllReduce) ops_.push_back(op);
     }
@@ -94,8 +94,9 @@ class AllReduceTest : public testing::Test {
     for (size_t i = 0; i < kRows * width_; ++i)
       of.slices[static_cast<size_t>(batch)].value(ops_[sum].inputs[0])[i] =
           PartOf(rank, batch, sum, i);
-    of.sums->Start(batch, StepId{step}, ops_[sum], kRows, of.slices[static_cast<size_t>(batch)]);
-    EXPECT_TRUE(of.sums->under_way(batch));
+    of.sums[static_cast<size_t>(batch)].Start(StepId{step}, ops_[sum], kRows,
+                                              of.slices[static_cast<size_t>(batch)]);
+    EXPECT_TRUE(of.sums[static_cast<size_t>(batch)].under_way());
   }
 
   // Until the rank has all parts or another rank is lost.
@@ -103,7 +104,7 @@ class AllReduceTest : public testing::Test {
     Rank& of = ranks_[static_cast<size_t>(rank)];
     for (const Deadline deadline = Deadline::After(seconds(10));
          !deadline.Passed() && !of.exchange->lost(); of.exchange->Poll()) {
-      if (of.sums->Ready(batch)) return true;
+      if (of.sums[static_cast<size_t>(batch)].Ready()) return true;
     }
     return false;
   }
@@ -112,7 +113,8 @@ class AllReduceTest : public testing::Test {
     ASSERT_TRUE(Await(rank, batch));
     Rank& of = ranks_[static_cast<size_t>(rank)];
     std::vector<StepResult> told;
-    ASSERT_TRUE(of.sums->Finish(batch, of.slices[static_cast<size_t>(batch)], told));
+    ASSERT_TRUE(
+        of.sums[static_cast<size_t>(batch)].Finish(of.slices[static_cast<size_t>(batch)], told));
     EXPECT_TRUE(told.empty());
     for (size_t i = 0; i < kRows * width_; ++i) {
       const float expected =
@@ -173,13 +175,13 @@ TEST_F(AllReduceTest, OwnPartsAreRoundedAsTheOthersGetThem) {
     Rank& of = ranks_[static_cast<size_t>(rank)];
     for (size_t i = 0; i < kRows * width_; ++i)
       of.slices[0].value(ops_[0].inputs[0])[i] = 1.001f + static_cast<float>(rank);
-    of.sums->Start(0, StepId{3}, ops_[0], kRows, of.slices[0]);
+    of.sums[0].Start(StepId{3}, ops_[0], kRows, of.slices[0]);
   }
   for (int rank = 0; rank < kRanks; ++rank) {
     ASSERT_TRUE(Await(rank, 0));
     Rank& of = ranks_[static_cast<size_t>(rank)];
     std::vector<StepResult> told;
-    ASSERT_TRUE(of.sums->Finish(0, of.slices[0], told));
+    ASSERT_TRUE(of.sums[0].Finish(of.slices[0], told));
     EXPECT_EQ(of.slices[0].value(ops_[0].output)[0], 1.0f + 2.0f + 3.0f) << "rank " << rank;
   }
 }
@@ -187,22 +189,22 @@ TEST_F(AllReduceTest, OwnPartsAreRoundedAsTheOthersGetThem) {
 TEST_F(AllReduceTest, TheLastSumIsRank0sAndBringsWhatTheOthersKnow) {
   Join();
   const size_t last = ops_.size() - 1;
-  EXPECT_FALSE(ranks_[0].sums->EndsHere(ops_[last]));
+  EXPECT_FALSE(ranks_[0].sums[0].EndsHere(ops_[last]));
   for (int rank = 1; rank < kRanks; ++rank) {
     Rank& of = ranks_[static_cast<size_t>(rank)];
-    EXPECT_TRUE(of.sums->EndsHere(ops_[last]));
-    EXPECT_FALSE(of.sums->EndsHere(ops_[last - 1]));
+    EXPECT_TRUE(of.sums[0].EndsHere(ops_[last]));
+    EXPECT_FALSE(of.sums[0].EndsHere(ops_[last - 1]));
     for (size_t i = 0; i < kRows * width_; ++i)
       of.slices[0].value(ops_[last].inputs[0])[i] = PartOf(rank, 0, last, i);
     StepResult so_far;
     so_far.bytes_to_memory = rank;
-    EXPECT_TRUE(of.sums->HandOver(0, StepId{3}, ops_[last], kRows, of.slices[0], so_far));
-    EXPECT_FALSE(of.sums->under_way(0));
+    EXPECT_TRUE(of.sums[0].HandOver(StepId{3}, ops_[last], kRows, of.slices[0], so_far));
+    EXPECT_FALSE(of.sums[0].under_way());
   }
   Start(0, 0, last);
   ASSERT_TRUE(Await(0, 0));
   std::vector<StepResult> told;
-  ASSERT_TRUE(ranks_[0].sums->Finish(0, ranks_[0].slices[0], told));
+  ASSERT_TRUE(ranks_[0].sums[0].Finish(ranks_[0].slices[0], told));
   ASSERT_EQ(told.size(), 2u);
   EXPECT_EQ(told[0].bytes_to_memory, 1);
   EXPECT_EQ(told[1].bytes_to_memory, 2);
@@ -211,7 +213,7 @@ TEST_F(AllReduceTest, TheLastSumIsRank0sAndBringsWhatTheOthersKnow) {
   for (int rank = 1; rank < kRanks; ++rank) {
     ranks_[static_cast<size_t>(rank)].exchange->Poll();
     EXPECT_FALSE(
-        ranks_[static_cast<size_t>(rank)].exchange->arrived(0, 0, MessageKind::kPartialSum));
+        ranks_[static_cast<size_t>(rank)].exchange->arrived(0, MessageKind::kPartialSum, 0));
   }
 }
 
@@ -231,7 +233,7 @@ TEST_F(AllReduceTest, ARankWhosePartDoesNotComeIsLost) {
 TEST_F(AllReduceTest, ARankThatIsGoneIsLost) {
   Join();
   for (int rank = 0; rank < 2; ++rank) Start(rank, 0, 0);
-  ranks_[2].sums.reset();
+  ranks_[2].sums.clear();
   ranks_[2].exchange.reset();
   EXPECT_FALSE(Await(0, 0));
   ASSERT_TRUE(ranks_[0].exchange->lost());
@@ -249,7 +251,7 @@ TEST_F(AllReduceTest, APartOfAnotherStepOrSumIsAnError) {
     Start(2, 0, 0, 3);
     ASSERT_TRUE(Await(0, 0));
     std::vector<StepResult> told;
-    EXPECT_FALSE(ranks_[0].sums->Finish(0, ranks_[0].slices[0], told));
+    EXPECT_FALSE(ranks_[0].sums[0].Finish(ranks_[0].slices[0], told));
     EXPECT_THAT(ranks_[0].exchange->lost()->message, HasSubstr("c1: sent a partial sum of step"));
   }
 }
@@ -261,7 +263,7 @@ TEST_F(AllReduceTest, CorruptPartsAreAnError) {
   for (int rank = 0; rank < kRanks; ++rank) Start(rank, 0, 0);
   ASSERT_TRUE(Await(0, 0));
   std::vector<StepResult> told;
-  EXPECT_FALSE(ranks_[0].sums->Finish(0, ranks_[0].slices[0], told));
+  EXPECT_FALSE(ranks_[0].sums[0].Finish(ranks_[0].slices[0], told));
   EXPECT_THAT(ranks_[0].exchange->lost()->message, HasSubstr("c1"));
 }
 

@@ -1,15 +1,14 @@
-// Contexts between compute nodes that all live in this process, each on a thread of its own while
-// they join.
+// Contexts between compute nodes that all live on the thread of the test.
 #include "compute_node/context_exchange.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <thread>
 
 #include "compute_node/step_context.h"
 #include "tests/support/faulty_fabric.h"
+#include "tests/support/join_all.h"
 #include "tests/support/plain_slices.h"
 #include "tests/support/tiny_checkpoint.h"
 
@@ -55,28 +54,29 @@ Joined Join(const std::vector<ContextExchangeOptions>& options,
     nodes.push_back(
         {NodeId{static_cast<uint32_t>(11 + i)}, "c" + std::to_string(i), ladders.back()->offers()});
   }
-  Joined joined;
-  for (size_t i = 0; i < options.size(); ++i) joined.emplace_back(InternalError("not joined"));
-  std::vector<std::thread> threads;
+  std::vector<Result<JoiningExchange>> joining;
   for (size_t i = 0; i < options.size(); ++i)
-    threads.emplace_back(
-        [&, i] { joined[i] = ContextExchange::Join(options[i], ladders[i], nodes, deadline); });
-  for (std::thread& thread : threads) thread.join();
-  return joined;
+    joining.push_back(ContextExchange::StartJoin(options[i], ladders[i], nodes, deadline));
+  return JoinAll(std::move(joining));
 }
 
-void Send(ContextExchange& from, int to, int batch, uint64_t step, int slice,
+PassedMessage Context(uint32_t batch, uint64_t step, int slice) {
+  return {MessageKind::kContext, batch, StepId{step}, slice, /*num_rows=*/1};
+}
+
+void Send(ContextExchange& from, int to, uint32_t batch, uint64_t step, int slice,
           const std::string& text) {
-  std::memcpy(from.payload(to, batch).data(), text.data(), text.size());
-  const Status posted = from.Post(to, batch, StepId{step}, slice, 1, text.size());
+  std::memcpy(from.payload(to, MessageKind::kContext, batch).data(), text.data(), text.size());
+  const Status posted = from.Post(to, Context(batch, step, slice), text.size());
   EXPECT_TRUE(posted.ok()) << posted;
 }
 
-bool Await(ContextExchange& exchange, int from, int batch) {
+bool Await(ContextExchange& exchange, int from, uint32_t batch) {
   for (const Deadline deadline = Deadline::After(seconds(5));
-       !exchange.arrived(from, batch) && !exchange.lost() && !deadline.Passed();)
+       !exchange.arrived(from, MessageKind::kContext, batch) && !exchange.lost() &&
+       !deadline.Passed();)
     exchange.Poll();
-  return exchange.arrived(from, batch);
+  return exchange.arrived(from, MessageKind::kContext, batch);
 }
 
 std::string Text(std::span<const std::byte> bytes) {
@@ -92,13 +92,13 @@ TEST(ContextExchange, EveryPairOfThreeNodesInBothDirections) {
         if (from == to) continue;
         ContextExchange& sender = **nodes[static_cast<size_t>(from)];
         ContextExchange& taker = **nodes[static_cast<size_t>(to)];
-        const int batch = static_cast<int>(step % 3);
+        const auto batch = static_cast<uint32_t>(step % 3);
         const std::string text(step * 100, static_cast<char>('a' + from * 3 + to));
-        EXPECT_FALSE(taker.arrived(from, batch));
+        EXPECT_FALSE(taker.arrived(from, MessageKind::kContext, batch));
         Send(sender, to, batch, step, 7, text);
         ASSERT_TRUE(Await(taker, from, batch));
         const Result<std::span<const std::byte>> payload =
-            taker.Take(from, batch, StepId{step}, 7, 1);
+            taker.Take(from, Context(batch, step, 7));
         ASSERT_TRUE(payload.ok()) << payload.status();
         EXPECT_EQ(Text(*payload), text);
       }
@@ -116,10 +116,10 @@ TEST(ContextExchange, ANotificationThatComesTwiceIsDropped) {
   for (uint64_t step = 1; step <= 20; ++step) {
     Send(**nodes[0], 1, 0, step, 1, "context " + std::to_string(step));
     ASSERT_TRUE(Await(**nodes[1], 0, 0));
-    EXPECT_EQ(Text(*(*nodes[1])->Take(0, 0, StepId{step}, 1, 1)),
-              "context " + std::to_string(step));
+    EXPECT_EQ(Text(*(*nodes[1])->Take(0, Context(0, step, 1))), "context " + std::to_string(step));
     (*nodes[1])->Poll();
-    EXPECT_FALSE((*nodes[1])->arrived(0, 0)) << "the second one of step " << step;
+    EXPECT_FALSE((*nodes[1])->arrived(0, MessageKind::kContext, 0))
+        << "the second one of step " << step;
     EXPECT_EQ((*nodes[1])->TakeStale(), 1);
   }
 }
@@ -130,7 +130,7 @@ TEST(ContextExchange, AnotherStepOrSliceThanTheNextIsAnError) {
     ASSERT_TRUE(nodes[0].ok() && nodes[1].ok());
     Send(**nodes[0], 1, 0, step, slice, "context");
     ASSERT_TRUE(Await(**nodes[1], 0, 0));
-    const auto taken = (*nodes[1])->Take(0, 0, StepId{3}, 1, 1);
+    const auto taken = (*nodes[1])->Take(0, Context(0, 3, 1));
     ASSERT_FALSE(taken.ok());
     EXPECT_THAT(taken.status().message(), HasSubstr("where step 3 slice 1 is next"));
     ASSERT_TRUE((*nodes[1])->lost());
@@ -145,7 +145,7 @@ TEST(ContextExchange, CorruptBytesAreAnError) {
   ASSERT_TRUE(nodes[0].ok() && nodes[1].ok());
   Send(**nodes[0], 1, 0, 3, 1, std::string(1000, 'x'));
   ASSERT_TRUE(Await(**nodes[1], 0, 0));
-  EXPECT_FALSE((*nodes[1])->Take(0, 0, StepId{3}, 1, 1).ok());
+  EXPECT_FALSE((*nodes[1])->Take(0, Context(0, 3, 1)).ok());
   EXPECT_TRUE((*nodes[1])->lost());
 }
 
@@ -156,7 +156,7 @@ TEST(ContextExchange, ANodeThatIsGoneIsLost) {
   EXPECT_FALSE(Await(**nodes[1], 0, 0));
   ASSERT_TRUE((*nodes[1])->lost());
   EXPECT_THAT((*nodes[1])->lost()->message, HasSubstr("c0"));
-  EXPECT_FALSE((*nodes[1])->Post(0, 0, StepId{1}, 1, 1, 10).ok());
+  EXPECT_FALSE((*nodes[1])->Post(0, Context(0, 1, 1), 10).ok());
 }
 
 // Both nodes live, and the connection stays open.
@@ -174,7 +174,7 @@ TEST(ContextExchange, ANodeBehindACutIsLostAfterThePeerTimeout) {
        !taker.lost() && !deadline.Passed();) {
     sender.Poll();
     taker.Poll();
-    EXPECT_FALSE(taker.arrived(0, 0));
+    EXPECT_FALSE(taker.arrived(0, MessageKind::kContext, 0));
     taker.LoseIfSilent(0, since);
   }
   ASSERT_TRUE(taker.lost());
@@ -210,7 +210,7 @@ TEST(ContextExchange, StrangersDoNotJoin) {
     EXPECT_THAT(nodes[0].status().message(),
                 HasSubstr("compute node c1 did not open its data path"));
   }
-  EXPECT_THAT(ContextExchange::Join(Options(99), Listening(), {}, Deadline::After(seconds(1)))
+  EXPECT_THAT(ContextExchange::StartJoin(Options(99), Listening(), {}, Deadline::After(seconds(1)))
                   .status()
                   .message(),
               HasSubstr("not among"));

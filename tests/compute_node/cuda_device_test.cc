@@ -84,7 +84,7 @@ class OneSequence {
                       .slot = static_cast<TokenSlot>(63 - position)});
     }
     num_tokens_ += std::ssize(tokens);
-    attention_->BeginStep(0, StepId{++step_}, rows);
+    attended_ = &attention_->Begin({0, StepId{++step_}, rows});
     slices_->Begin(tokens, positions);
     for (const Slice& slice : model_->sliced.slices) {
       if (slice.attention < 0) {
@@ -95,12 +95,12 @@ class OneSequence {
       EXPECT_EQ(slices_->Run(slice.index), nullptr);
       if (slice.attention < 0) continue;
       const Op& op = model_->sliced.attentions[static_cast<size_t>(slice.attention)];
-      attention_->Start(0, op.layer, slices_->value(op.inputs[0]), slices_->value(op.inputs[1]),
-                        slices_->value(op.inputs[2]), slices_->value(op.output));
-      EXPECT_TRUE(attention_->Finish(0));
+      attended_->Start({op.layer, slices_->value(op.inputs[0]), slices_->value(op.inputs[1]),
+                        slices_->value(op.inputs[2]), slices_->value(op.output)});
+      EXPECT_TRUE(attended_->Finish());
     }
-    EXPECT_TRUE(attention_->failures(0).empty());
-    attention_->EndStep(0);
+    EXPECT_TRUE(attended_->failures().empty());
+    attended_->End();
     return Read(device_, slices_->value(model_->sliced.graph.logits), std::ssize(kept) * vocab());
   }
 
@@ -113,6 +113,7 @@ class OneSequence {
   ComputeDevice& device_;
   std::unique_ptr<LoadedModel> model_;
   std::unique_ptr<LocalAttention> attention_;
+  AttentionStep* attended_ = nullptr;  // the step under way
   std::unique_ptr<SliceRunner> slices_;
   int64_t num_tokens_ = 0;
   uint64_t step_ = 0;
@@ -307,10 +308,10 @@ TEST_F(CudaDeviceTest, ASequenceThatFailsLeavesTheOthersAlone) {
     std::unique_ptr<LocalKv> cache = *device.MakeKv(shape, kv, {}, 8);
     for (const uint64_t sequence : {1, 3}) {
       const auto slot = static_cast<TokenSlot>(sequence);
-      EXPECT_TRUE(cache->Append(SequenceId{sequence}, 0, {&slot, 1}, StepId{1}).ok());
+      EXPECT_TRUE(cache->cache().Append(SequenceId{sequence}, 0, {&slot, 1}, StepId{1}).ok());
     }
     Failures failures;
-    cache->Attend(0, StepId{1}, rows, q_of, k_of, v_of, out_of, failures);
+    cache->Attend({0, q_of, k_of, v_of, out_of}, StepId{1}, rows, failures);
     EXPECT_EQ(failures.size(), 1u);
     EXPECT_EQ(failures.at(SequenceId{2}).code(), StatusCode::kNotFound);
     return cache;
@@ -327,7 +328,7 @@ TEST_F(CudaDeviceTest, ASequenceThatFailsLeavesTheOthersAlone) {
       ASSERT_NEAR(got[i], expected[i], 1e-6f) << "row " << row;
   }
   Failures failures;
-  cache->Attend(0, StepId{1}, rows, q, k, v, out, failures);
+  cache->Attend({0, q, k, v, out}, StepId{1}, rows, failures);
   EXPECT_EQ(failures.at(SequenceId{1}).code(), StatusCode::kCorrupt) << "the same token twice";
 }
 
@@ -350,13 +351,14 @@ TEST_F(CudaDeviceTest, MadeUpTokensAreAttendedTo) {
   for (const KvShape& kv : {KvShape{2, 2, 8, DType::kBF16}, KvShape{2, 1, 16, DType::kF8}}) {
     const AttentionShape shape{2 * kv.num_kv_heads, kv.num_kv_heads, kv.head_dim, 0.35f, 0};
     const std::unique_ptr<LocalKv> cache = *device_->MakeKv(shape, kv, {}, 600);
-    EXPECT_TRUE(cache->AppendDummy(kSequence, 0, slots, StepId{1}).ok());
-    EXPECT_TRUE(cache->Append(kSequence, 599, {&last, 1}, StepId{2}).ok());
+    EXPECT_TRUE(cache->cache().AppendDummy(kSequence, 0, slots, StepId{1}).ok());
+    EXPECT_TRUE(cache->cache().Append(kSequence, 599, {&last, 1}, StepId{2}).ok());
     std::vector<std::vector<float>> outs;
     for (const int layer : {0, 1}) {
       Failures failures;
-      cache->Attend(layer, StepId{2}, rows, slices->value(slice.q), slices->value(slice.k),
-                    slices->value(slice.v), out, failures);
+      cache->Attend(
+          {layer, slices->value(slice.q), slices->value(slice.k), slices->value(slice.v), out},
+          StepId{2}, rows, failures);
       EXPECT_TRUE(failures.empty());
       outs.push_back(Read(*device_, out, 32));
       for (const float x : outs.back())

@@ -72,11 +72,11 @@ class Runner {
                       .slot = static_cast<TokenSlot>(63 - position)});
     }
     num_tokens_ += std::ssize(tokens);
-    attention_->BeginStep(0, StepId{++step_}, rows);
+    attended_ = &attention_->Begin({0, StepId{++step_}, rows});
     for (const auto& executor : executors_) executor->Begin(tokens, positions);
     for (const Slice& slice : sliced_.slices) RunSlice(slice, tokens.size());
-    EXPECT_TRUE(attention_->failures(0).empty());
-    attention_->EndStep(0);
+    EXPECT_TRUE(attended_->failures().empty());
+    attended_->End();
     const SliceExecutor& last = *ExecutorOf(sliced_.slices.back());
     const auto width = static_cast<size_t>(last.width(sliced_.graph.logits));
     const float* const logits = ExecutorOf(sliced_.slices.back())->value(sliced_.graph.logits) +
@@ -96,9 +96,9 @@ class Runner {
     const Op& op = sliced_.attentions[static_cast<size_t>(slice.attention)];
     SliceExecutor& next = *ExecutorOf(sliced_.slices[static_cast<size_t>(slice.index) + 1]);
     std::vector<float> out(rows * static_cast<size_t>(executor.width(op.output)));
-    attention_->Start(0, op.layer, executor.value(op.inputs[0]), executor.value(op.inputs[1]),
-                      executor.value(op.inputs[2]), out.data());
-    EXPECT_TRUE(attention_->Finish(0));
+    attended_->Start({op.layer, executor.value(op.inputs[0]), executor.value(op.inputs[1]),
+                      executor.value(op.inputs[2]), out.data()});
+    EXPECT_TRUE(attended_->Finish());
     for (const ValueId id : slice.context_out) {
       if (&next != &executor)
         std::copy_n(executor.value(id), rows * static_cast<size_t>(executor.width(id)),
@@ -110,6 +110,7 @@ class Runner {
   WorkerTeam team_{1};
   const SlicedModel& sliced_;
   std::unique_ptr<LocalAttention> attention_;
+  AttentionStep* attended_ = nullptr;  // the step under way
   std::vector<std::unique_ptr<SliceExecutor>> executors_;
   int64_t num_tokens_ = 0;
   uint64_t step_ = 0;

@@ -191,7 +191,7 @@ TEST(ModelledKv, PrefillTakesItsOperations) {
   Failures failures;
   const auto seconds = [&] {
     const TimePoint start = Clock::now();
-    kv->Attend(0, StepId{1}, rows, nullptr, nullptr, nullptr, nullptr, failures);
+    kv->Attend({}, StepId{1}, rows, failures);
     return SecondsSince(start);
   };
   const double one_sequence = 4. * 256 * (300 * 301 / 2) / 0.01e12;

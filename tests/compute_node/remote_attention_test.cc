@@ -155,11 +155,10 @@ class RemoteAttentionTest : public testing::Test {
     k_.assign(rows.size() * kKv, 1);
     v_.assign(rows.size() * kKv, 1);
     out_.assign(q_.size(), -1);
-    batch_ = static_cast<int>(step % 2);
-    attention_->BeginStep(batch_, StepId{step}, work_);
-    attention_->Start(batch_, layer, q_.data(), k_.data(), v_.data(), out_.data());
-    while (!attention_->Finish(batch_)) std::this_thread::yield();
-    attention_->EndStep(batch_);
+    step_ = &attention_->Begin({static_cast<uint32_t>(step % 2), StepId{step}, work_});
+    step_->Start({layer, q_.data(), k_.data(), v_.data(), out_.data()});
+    while (!step_->Finish()) std::this_thread::yield();
+    step_->End();
   }
 
   void ExpectTwiceQ(size_t row) {
@@ -173,8 +172,8 @@ class RemoteAttentionTest : public testing::Test {
     PlayedMemoryNode node("bad-memory", std::move(answer));
     Connect({{NodeId{1}, "m1", "loopback=bad-memory", NodeId{1}, 0, 1}}, peer_timeout);
     Decode(3, {{100, 1}}, 1);
-    ASSERT_TRUE(attention_->failures(batch_).contains(SequenceId{100}));
-    const Status status = attention_->failures(batch_).at(SequenceId{100});
+    ASSERT_TRUE(step_->failures().contains(SequenceId{100}));
+    const Status status = step_->failures().at(SequenceId{100});
     EXPECT_EQ(status.code(), StatusCode::kPeerLost);
     EXPECT_THAT(status.message(), testing::AllOf(HasSubstr("memory node m1"), HasSubstr(why)));
     const std::vector<LostNode> lost = attention_->TakeLostNodes();
@@ -182,15 +181,14 @@ class RemoteAttentionTest : public testing::Test {
     EXPECT_EQ(lost[0].node, NodeId{1});
     EXPECT_TRUE(attention_->TakeLostNodes().empty()) << "said once";
     Decode(4, {{101, 1}});
-    EXPECT_TRUE(attention_->failures(batch_).contains(SequenceId{101}))
-        << "later rows on it fail at once";
+    EXPECT_TRUE(step_->failures().contains(SequenceId{101})) << "later rows on it fail at once";
     attention_.reset();
   }
 
   WorkerTeam team_{1};
   CpuDevice device_{team_};
   std::unique_ptr<RemoteAttention> attention_;
-  int batch_ = 0;
+  RemoteStep* step_ = nullptr;  // the last one
   std::vector<AttentionWork> work_;
   std::vector<float> q_, k_, v_, out_;
 };
@@ -201,12 +199,12 @@ TEST_F(RemoteAttentionTest, RowsGoToTheirNodeAndComeBackToTheirPlace) {
            {NodeId{2}, "m2", "loopback=memory-2", NodeId{2}, 0, 1}});
   for (uint64_t step = 1; step <= 50; ++step) {
     Decode(step, {{100, 1}, {101, 2}, {102, 2}, {103, 1}, {104, 2}});
-    EXPECT_TRUE(attention_->failures(batch_).empty());
+    EXPECT_TRUE(step_->failures().empty());
     for (size_t row = 0; row < 5; ++row) ExpectTwiceQ(row);
   }
-  EXPECT_EQ(attention_->traffic(batch_).sent_bytes,
+  EXPECT_EQ(step_->traffic().sent_bytes,
             static_cast<int64_t>(2 * sizeof(MessageHeader) + 5 * kWire.decode_row_bytes()));
-  EXPECT_EQ(attention_->traffic(batch_).received_bytes,
+  EXPECT_EQ(step_->traffic().received_bytes,
             static_cast<int64_t>(2 * sizeof(MessageHeader) + 5 * kWire.q_row_bytes()));
   attention_.reset();
 }
@@ -225,7 +223,7 @@ TEST_F(RemoteAttentionTest, KeysAndValuesTravelInTheirOwnDtype) {
                                         {{NodeId{1}, "m1", "loopback=memory-1", NodeId{1}, 0, 1}},
                                         device_, Deadline::After(seconds(10)));
   Decode(2, {{100, 1}});
-  EXPECT_TRUE(attention_->failures(batch_).empty());
+  EXPECT_TRUE(step_->failures().empty());
   EXPECT_EQ(payload_bytes, kQ * 4 + 2 * kKv);
   EXPECT_EQ(last_v, 1.0f);
   ExpectTwiceQ(0);
@@ -252,7 +250,7 @@ TEST_F(RemoteAttentionTest, QueriesAndOutputsCanTravelInHalfTheBytes) {
                                         {{NodeId{1}, "m1", "loopback=memory-1", NodeId{1}, 0, 1}},
                                         device_, Deadline::After(seconds(10)));
   Decode(2, {{100, 1}});
-  EXPECT_TRUE(attention_->failures(batch_).empty());
+  EXPECT_TRUE(step_->failures().empty());
   EXPECT_EQ(payload_bytes, kQ * 2 + 2 * kKv * 2);
   EXPECT_EQ(last_v, 1.0f);
   ExpectTwiceQ(0);
@@ -281,7 +279,7 @@ TEST_F(RemoteAttentionTest, WithOverlapQueriesLeaveBeforeKeysAndValues) {
                                         device_, Deadline::After(seconds(10)));
   accepting.join();
   ASSERT_NE(node, nullptr);
-  EXPECT_TRUE(attention_->takes_queries_first());
+  EXPECT_TRUE(attention_->capabilities().queries_first);
   const auto next = [&] {
     std::array<Event, 4> events;
     for (size_t count = node->Poll(events); count > 0; count = node->Poll(events)) {
@@ -296,8 +294,8 @@ TEST_F(RemoteAttentionTest, WithOverlapQueriesLeaveBeforeKeysAndValues) {
       {.sequence = SequenceId{100}, .node = NodeId{1}, .position = 5}};
   const std::vector<float> q(kQ, 3), kv(kKv, 1);
   std::vector<float> out(kQ, 0);
-  attention_->BeginStep(1, StepId{7}, work);
-  attention_->StartQueries(NodeId{}, 1, 0, q.data());
+  step_ = &attention_->Begin({1, StepId{7}, work});
+  step_->StartQueries(0, q.data(), NodeId{});
   const std::optional<Notification> first = next();
   ASSERT_TRUE(first.has_value());
   EXPECT_EQ(first->kind, MessageKind::kQueries);
@@ -306,7 +304,7 @@ TEST_F(RemoteAttentionTest, WithOverlapQueriesLeaveBeforeKeysAndValues) {
       *Open(node->window().subspan(wire.decode_offset(1)), MessageKind::kQueries, true);
   EXPECT_EQ(queries.payload.size(), kQ * 4);
   EXPECT_FALSE(next().has_value()) << "k and v are not there yet";
-  attention_->Start(1, 0, q.data(), kv.data(), kv.data(), out.data());
+  step_->Start({0, q.data(), kv.data(), kv.data(), out.data()});
   const std::optional<Notification> second = next();
   ASSERT_TRUE(second.has_value());
   EXPECT_EQ(second->kind, MessageKind::kDecode);
@@ -316,7 +314,7 @@ TEST_F(RemoteAttentionTest, WithOverlapQueriesLeaveBeforeKeysAndValues) {
             MessageKind::kDecode, true);
   EXPECT_EQ(keys_values.payload.size(), 2 * kKv * 4);
   EXPECT_FALSE(next().has_value()) << "q is not sent twice";
-  attention_->EndStep(1);
+  step_->End();
   attention_.reset();
 }
 
@@ -326,25 +324,26 @@ TEST_F(RemoteAttentionTest, BatchesOverlap) {
   const std::vector<AttentionWork> work = {
       {.sequence = SequenceId{100}, .node = NodeId{1}, .position = 5}};
   std::vector<float> q[2], out[2];
+  RemoteStep* steps[2];
   const std::vector<float> kv(kKv, 1);
   for (size_t batch = 0; batch < 2; ++batch) {
     q[batch].assign(kQ, static_cast<float>(batch + 1));
     out[batch].assign(kQ, 0);
-    attention_->BeginStep(static_cast<int>(batch), StepId{batch + 1}, work);
+    steps[batch] = &attention_->Begin({static_cast<uint32_t>(batch), StepId{batch + 1}, work});
   }
   for (int layer = 0; layer < 20; ++layer) {
     for (const int batch : {0, 1})
-      attention_->Start(batch, layer, q[batch].data(), kv.data(), kv.data(), out[batch].data());
+      steps[batch]->Start({layer, q[batch].data(), kv.data(), kv.data(), out[batch].data()});
     for (const int batch : {1, 0}) {
-      while (!attention_->Finish(batch)) std::this_thread::yield();
+      while (!steps[batch]->Finish()) std::this_thread::yield();
       for (size_t i = 0; i < kQ; ++i)
         EXPECT_EQ(out[batch][i], 2 * q[batch][i]) << "batch " << batch;
       out[batch].assign(kQ, 0);
     }
   }
   for (const int batch : {0, 1}) {
-    attention_->EndStep(batch);
-    EXPECT_TRUE(attention_->failures(batch).empty());
+    steps[batch]->End();
+    EXPECT_TRUE(steps[batch]->failures().empty());
   }
   attention_.reset();
 }
@@ -365,11 +364,11 @@ TEST_F(RemoteAttentionTest, PrefillIsComputedHereAndItsKvPushed) {
   for (size_t i = 0; i < v_.size(); ++i) v_[i] = static_cast<float>(i / kKv) * 3;  // rows 0, 3, 6
   for (size_t i = 0; i < k_.size(); ++i) k_[i] = static_cast<float>(i);
   out_.assign(3 * kQ, -1);
-  attention_->BeginStep(batch_, StepId{1}, work_);
-  attention_->Start(batch_, 0, q_.data(), k_.data(), v_.data(), out_.data());
-  while (!attention_->Finish(batch_)) std::this_thread::yield();
-  attention_->EndStep(batch_);
-  EXPECT_TRUE(attention_->failures(batch_).empty());
+  step_ = &attention_->Begin({0, StepId{1}, work_});
+  step_->Start({0, q_.data(), k_.data(), v_.data(), out_.data()});
+  while (!step_->Finish()) std::this_thread::yield();
+  step_->End();
+  EXPECT_TRUE(step_->failures().empty());
   EXPECT_FLOAT_EQ(out_[0], 0);
   EXPECT_FLOAT_EQ(out_[kQ], 1.5);
   EXPECT_FLOAT_EQ(out_[2 * kQ], 3);
@@ -395,9 +394,9 @@ TEST_F(RemoteAttentionTest, DuplicateAnswersAreDroppedAndCounted) {
   int64_t num_stale = 0;
   for (uint64_t step = 1; step <= kSteps; ++step) {
     Decode(step, {{100, 1}, {101, 1}});
-    EXPECT_TRUE(attention_->failures(batch_).empty());
+    EXPECT_TRUE(step_->failures().empty());
     for (size_t row = 0; row < 2; ++row) ExpectTwiceQ(row);
-    num_stale += attention_->traffic(batch_).stale_messages;
+    num_stale += step_->traffic().stale_messages;
   }
   EXPECT_GE(num_stale, kSteps - 1);  // the last may still be on its way
   EXPECT_LE(num_stale, kSteps);
@@ -443,8 +442,8 @@ TEST_F(RemoteAttentionTest, AnErrorOfTheNodeFailsItsRowsOnly) {
   Connect({{NodeId{1}, "m1", "loopback=memory-1", NodeId{1}, 0, 1},
            {NodeId{2}, "m2", "loopback=memory-2", NodeId{2}, 0, 1}});
   Decode(1, {{100, 1}, {101, 2}});
-  EXPECT_EQ(attention_->failures(batch_).size(), 1u);
-  EXPECT_THAT(attention_->failures(batch_).at(SequenceId{101}).message(),
+  EXPECT_EQ(step_->failures().size(), 1u);
+  EXPECT_THAT(step_->failures().at(SequenceId{101}).message(),
               testing::AllOf(HasSubstr("m2"), HasSubstr("no such sequence here")));
   ExpectTwiceQ(0);
   EXPECT_TRUE(attention_->TakeLostNodes().empty()) << "the node lives";
@@ -470,8 +469,8 @@ TEST_F(RemoteAttentionTest, ARowThatFailedAtTheNodeFailsAlone) {
   });
   Connect({{NodeId{1}, "m1", "loopback=memory-1", NodeId{1}, 0, 1}});
   Decode(1, {{100, 1}, {101, 1}, {102, 1}});
-  ASSERT_EQ(attention_->failures(batch_).size(), 1u);
-  const Status status = attention_->failures(batch_).at(SequenceId{101});
+  ASSERT_EQ(step_->failures().size(), 1u);
+  const Status status = step_->failures().at(SequenceId{101});
   EXPECT_EQ(status.code(), StatusCode::kNotFound);
   EXPECT_EQ(status.message(), "memory node m1: sequence 101 is not stored here");
   ExpectTwiceQ(0);
@@ -494,11 +493,11 @@ TEST_F(RemoteAttentionTest, ADeadNodeTakesOnlyItsRowsWithIt) {
   Connect({{NodeId{1}, "m1", "loopback=memory-1", NodeId{1}, 0, 1},
            {NodeId{2}, "m2", "loopback=memory-2", NodeId{2}, 0, 1}});
   Decode(1, {{100, 1}, {101, 2}});
-  EXPECT_TRUE(attention_->failures(batch_).empty());
+  EXPECT_TRUE(step_->failures().empty());
   m2.reset();
   Decode(2, {{100, 1}, {101, 2}});
-  EXPECT_EQ(attention_->failures(batch_).size(), 1u);
-  EXPECT_TRUE(attention_->failures(batch_).contains(SequenceId{101}));
+  EXPECT_EQ(step_->failures().size(), 1u);
+  EXPECT_TRUE(step_->failures().contains(SequenceId{101}));
   ExpectTwiceQ(0);
   attention_.reset();
 }

@@ -69,15 +69,20 @@ class PlayedAhead final : public AheadAttention {
   std::vector<Asked>& asked_;
 };
 
-class PlayedDevice final : public KvDevice {
+class PlayedDevice final : public KvDevice, public KvCache {
  public:
   explicit PlayedDevice(std::vector<Asked>& asked) : asked_(asked) {}
 
+  KvCache& cache() override { return *this; }
   int64_t capacity_tokens() const override { return tables_.capacity_tokens(); }
   int64_t used_tokens() const override { return tables_.used_tokens(); }
   int64_t num_sequences() const override { return tables_.num_sequences(); }
   Status Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots,
                 StepId step) override {
+    return tables_.Append(sequence, position, slots, step);
+  }
+  Status AppendDummy(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots,
+                     StepId step) override {
     return tables_.Append(sequence, position, slots, step);
   }
   Status Share(SequenceId sequence, std::span<const TokenSlot> slots, StepId step) override {

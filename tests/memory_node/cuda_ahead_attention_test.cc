@@ -116,10 +116,12 @@ class CudaAheadAttentionTest : public ::testing::TestWithParam<bool> {
     return buffer;
   }
 
+  DeviceLane& Lane(int batch) { return link_->lane(static_cast<uint32_t>(batch)); }
+
   void AwaitFetched(int batch) {
     const Deadline deadline = Deadline::After(seconds(60));
-    while (!link_->fetched(batch) && !deadline.Passed()) CarryOn();
-    ASSERT_TRUE(link_->fetched(batch));
+    while (!Lane(batch).fetched() && !deadline.Passed()) CarryOn();
+    ASSERT_TRUE(Lane(batch).fetched());
   }
 
   // What one batch asks for in a step: rows of sequences, each with a new token.
@@ -152,8 +154,10 @@ class CudaAheadAttentionTest : public ::testing::TestWithParam<bool> {
     for (const uint64_t sequence : sequences) {
       const auto slot = static_cast<TokenSlot>(next_slot_++ * 7 % kCapacity);
       const int64_t length = lengths_[sequence]++;
-      EXPECT_TRUE(memory_->Append(SequenceId{sequence}, length, {&slot, 1}, StepId{step_}).ok());
-      EXPECT_TRUE(reference_->Append(SequenceId{sequence}, length, {&slot, 1}, StepId{step_}).ok());
+      EXPECT_TRUE(
+          memory_->cache().Append(SequenceId{sequence}, length, {&slot, 1}, StepId{step_}).ok());
+      EXPECT_TRUE(
+          reference_->cache().Append(SequenceId{sequence}, length, {&slot, 1}, StepId{step_}).ok());
       ahead.stored.push_back(slot);
       ahead.tables[0].push_back(*ahead_->Claim(SequenceId{sequence}, length + 1, StepId{step_}));
     }
@@ -171,20 +175,20 @@ class CudaAheadAttentionTest : public ::testing::TestWithParam<bool> {
         PackedParts{step.device_q[i].as<float>(), q, wire_.wire_dtype},
         PackedParts{step.device_k[i].as<float>(), kv, wire_.kv_dtype},
         PackedParts{step.device_v[i].as<float>(), kv, wire_.kv_dtype}};
-    link_->Post(step.batch, AboutMessage(step.id, step.sequences.size(), step.sequences.size()),
-                message);
+    Lane(step.batch)
+        .Post(AboutMessage(step.id, step.sequences.size(), step.sequences.size()), message);
   }
   void Take(Step& step, int layer) {
     const auto i = static_cast<size_t>(layer);
-    while (link_->carries(step.batch)) CarryOn();
-    link_->Await(step.batch, ahead_of_replies_);
-    if (!ahead_of_replies_ || layer == kLayers - 1) link_->Fetch(step.batch, 0);
+    while (Lane(step.batch).carries()) CarryOn();
+    Lane(step.batch).Await(ahead_of_replies_);
+    if (!ahead_of_replies_ || layer == kLayers - 1) Lane(step.batch).Fetch(0);
     if (!ahead_of_replies_) AwaitFetched(step.batch);
-    link_->Unpack(step.batch, 0, wire_.wire_dtype, {step.rows, kQ, 0, kQ}, step.out[i].as<float>());
+    Lane(step.batch).Unpack(0, wire_.wire_dtype, {step.rows, kQ, 0, kQ}, step.out[i].as<float>());
   }
   void Check(const Step& step) {
     AwaitFetched(step.batch);
-    ASSERT_TRUE(link_->outcome(step.batch).ok()) << link_->outcome(step.batch);
+    ASSERT_TRUE(Lane(step.batch).outcome().ok()) << Lane(step.batch).outcome();
     for (int layer = 0; layer < kLayers; ++layer) {
       const auto i = static_cast<size_t>(layer);
       std::vector<float> expected(step.sequences.size() * kQ), got(expected.size());
@@ -194,11 +198,11 @@ class CudaAheadAttentionTest : public ::testing::TestWithParam<bool> {
         const int64_t length = lengths_[sequence.value];
         const std::vector<std::byte> k = AsKv(step.k[i].data() + row * kKv),
                                      v = AsKv(step.v[i].data() + row * kKv);
-        ASSERT_TRUE(
-            reference_->WriteRaw(layer, sequence, length - 1, k.data(), v.data(), StepId{step_})
-                .ok());
+        ASSERT_TRUE(reference_->cache()
+                        .WriteRaw(layer, sequence, length - 1, k.data(), v.data(), StepId{step_})
+                        .ok());
         queries.push_back({reinterpret_cast<const std::byte*>(step.q[i].data() + row * kQ),
-                           *reference_->Readable(layer, sequence, length),
+                           *reference_->cache().Readable(layer, sequence, length),
                            reinterpret_cast<std::byte*>(expected.data() + row * kQ), nullptr});
       }
       reference_->Attend(kShape, layer, DType::kF32, queries);
@@ -291,8 +295,8 @@ TEST_P(CudaAheadAttentionTest, ARefusedStepIsAnsweredWithItsReason) {
   step.batch = 1;
   for (int layer = 0; layer < kLayers; ++layer) Ask(step, layer);
   AwaitFetched(1);
-  EXPECT_EQ(link_->outcome(1).code(), StatusCode::kCorrupt);
-  EXPECT_EQ(link_->outcome(1).message(), "sequence 5 has other tokens");
+  EXPECT_EQ(Lane(1).outcome().code(), StatusCode::kCorrupt);
+  EXPECT_EQ(Lane(1).outcome().message(), "sequence 5 has other tokens");
   step.batch = 0;
   for (int layer = 0; layer < kLayers; ++layer) Ask(step, layer);
   Check(step);
@@ -303,12 +307,12 @@ TEST_P(CudaAheadAttentionTest, AMessageAboutAnotherStepIsNotAnswered) {
   Step step = Begin(0, {1});
   ++step.id;
   Ask(step, 0);
-  link_->Fetch(0, 0);
+  Lane(0).Fetch(0);
   const Deadline deadline = Deadline::After(seconds(20));
   while (!ahead_->gave_up() && !deadline.Passed()) CarryOn();
   EXPECT_TRUE(ahead_->gave_up());
   AwaitFetched(0);
-  EXPECT_EQ(link_->outcome(0).code(), StatusCode::kTimeout);
+  EXPECT_EQ(Lane(0).outcome().code(), StatusCode::kTimeout);
 }
 
 TEST_P(CudaAheadAttentionTest, AMemoryNodeThatIsGoneIsNotWaitedForLongerThanTheLimit) {
@@ -321,11 +325,11 @@ TEST_P(CudaAheadAttentionTest, AMemoryNodeThatIsGoneIsNotWaitedForLongerThanTheL
   const TimePoint start = Clock::now();
   for (int layer = 0; layer < kLayers; ++layer) Ask(step, layer);
   AwaitFetched(0);
-  EXPECT_EQ(link_->outcome(0).code(), StatusCode::kTimeout);
+  EXPECT_EQ(Lane(0).outcome().code(), StatusCode::kTimeout);
   EXPECT_LT(Clock::now() - start, seconds(10));
   lengths_.clear();
-  memory_->Release(SequenceId{1});
-  reference_->Release(SequenceId{1});
+  memory_->cache().Release(SequenceId{1});
+  reference_->cache().Release(SequenceId{1});
   Open(seconds(20));  // the GPU is as usable as before
   Step again = Begin(0, {1});
   for (int layer = 0; layer < kLayers; ++layer) Ask(again, layer);
@@ -337,8 +341,8 @@ TEST_P(CudaAheadAttentionTest, AComputeNodeThatIsGoneLeavesTheGpuUsable) {
   const TimePoint start = Clock::now();
   GiveUpAhead();
   lengths_.clear();
-  memory_->Release(SequenceId{1});
-  reference_->Release(SequenceId{1});
+  memory_->cache().Release(SequenceId{1});
+  reference_->cache().Release(SequenceId{1});
   Open(seconds(20));
   EXPECT_LT(Clock::now() - start, seconds(20));
   Step again = Begin(0, {1, 2});

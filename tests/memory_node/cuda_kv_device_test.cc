@@ -63,15 +63,15 @@ class CudaKvDeviceTest : public testing::Test {
     for (int64_t i = 0; i < count; ++i)
       slots.push_back(static_cast<TokenSlot>(next_slot_++ * 7 % kCapacity));
     for (const auto& device : devices_)
-      ASSERT_TRUE(device->Append(SequenceId{sequence}, first, slots, StepId{step}).ok());
+      ASSERT_TRUE(device->cache().Append(SequenceId{sequence}, first, slots, StepId{step}).ok());
     for (int layer = 0; layer < kLayers; ++layer) {
       for (int64_t position = first; position < first + count; ++position) {
         const std::vector<std::byte> k = Random(kKvWidth, dtype_), v = Random(kKvWidth, dtype_);
         for (const auto& device : devices_)
-          ASSERT_TRUE(device
-                          ->WriteRaw(layer, SequenceId{sequence}, position, k.data(), v.data(),
-                                     StepId{step})
-                          .ok());
+          ASSERT_TRUE(
+              device->cache()
+                  .WriteRaw(layer, SequenceId{sequence}, position, k.data(), v.data(), StepId{step})
+                  .ok());
       }
     }
   }
@@ -100,7 +100,8 @@ class CudaKvDeviceTest : public testing::Test {
     for (size_t i = 0; i < asked.size(); ++i) {
       std::span<const TokenSlot> slots;
       if (asked[i].num_tokens > 0)
-        slots = device.Readable(layer, SequenceId{asked[i].sequence}, asked[i].num_tokens)
+        slots = device.cache()
+                    .Readable(layer, SequenceId{asked[i].sequence}, asked[i].num_tokens)
                     ->subspan(static_cast<size_t>(asked[i].first));
       rows.push_back({q.data() + i * row_bytes, slots, answers.out.data() + i * row_bytes,
                       wants_lse ? &answers.lse[i * kHeads] : nullptr});
@@ -198,7 +199,7 @@ TEST_F(CudaKvDeviceTest, TablesThatChangeAreSeen) {
       ExpectAlike(layer, DType::kF32, {{1, 0, tokens}, {1, tokens - 1, tokens}});
   }
   // Another sequence in the same slots, of the same length.
-  for (const auto& device : devices_) device->Release(SequenceId{1});
+  for (const auto& device : devices_) device->cache().Release(SequenceId{1});
   next_slot_ = 0;
   AppendTokens(2, 0, 12, 13);
   ExpectAlike(0, DType::kF32, {{2, 0, 12}, {2, 11, 12}});
@@ -209,8 +210,8 @@ TEST_F(CudaKvDeviceTest, TablesThatChangeAreSeen) {
 TEST_F(CudaKvDeviceTest, ASlotHasWhatWasWrittenLast) {
   Open(DType::kBF16);
   AppendTokens(1, 0, 5);  // never attended to
-  for (const auto& device : devices_) device->Release(SequenceId{1});
-  EXPECT_EQ(devices_[1]->num_sequences(), 0);
+  for (const auto& device : devices_) device->cache().Release(SequenceId{1});
+  EXPECT_EQ(devices_[1]->cache().num_sequences(), 0);
   next_slot_ = 0;
   AppendTokens(2, 0, 5, 2);
   ExpectAlike(1, DType::kF32, {{2, 0, 5}});
@@ -222,19 +223,22 @@ TEST_F(CudaKvDeviceTest, TablesAreKeptAsOnTheCpu) {
   const TokenSlot slot = 399;
   const std::vector<std::byte> row = Random(kKvWidth, DType::kF32);
   for (const auto& device : devices_) {
-    EXPECT_EQ(device->used_tokens(), 4);
-    EXPECT_EQ(device->capacity_tokens(), kCapacity);
-    EXPECT_EQ(device->Append(SequenceId{1}, 3, {&slot, 1}, StepId{2}).code(), StatusCode::kCorrupt);
-    EXPECT_EQ(device->WriteRaw(0, SequenceId{1}, 4, row.data(), row.data(), StepId{1}).code(),
+    EXPECT_EQ(device->cache().used_tokens(), 4);
+    EXPECT_EQ(device->cache().capacity_tokens(), kCapacity);
+    EXPECT_EQ(device->cache().Append(SequenceId{1}, 3, {&slot, 1}, StepId{2}).code(),
               StatusCode::kCorrupt);
-    EXPECT_EQ(device->WriteRaw(0, SequenceId{9}, 0, row.data(), row.data(), StepId{1}).code(),
-              StatusCode::kNotFound);
-    EXPECT_EQ(device->Readable(0, SequenceId{1}, 5).status().code(), StatusCode::kCorrupt);
-    const std::span<const TokenSlot> slots = *device->Readable(0, SequenceId{1}, 3);
-    EXPECT_TRUE(device->Share(SequenceId{5}, slots, StepId{2}).ok());
-    EXPECT_TRUE(device->AppendDummy(SequenceId{6}, 0, {&slot, 1}, StepId{2}).ok());
-    EXPECT_TRUE(device->Readable(1, SequenceId{6}, 1).ok());
-    EXPECT_EQ(device->num_sequences(), 3);
+    EXPECT_EQ(
+        device->cache().WriteRaw(0, SequenceId{1}, 4, row.data(), row.data(), StepId{1}).code(),
+        StatusCode::kCorrupt);
+    EXPECT_EQ(
+        device->cache().WriteRaw(0, SequenceId{9}, 0, row.data(), row.data(), StepId{1}).code(),
+        StatusCode::kNotFound);
+    EXPECT_EQ(device->cache().Readable(0, SequenceId{1}, 5).status().code(), StatusCode::kCorrupt);
+    const std::span<const TokenSlot> slots = *device->cache().Readable(0, SequenceId{1}, 3);
+    EXPECT_TRUE(device->cache().Share(SequenceId{5}, slots, StepId{2}).ok());
+    EXPECT_TRUE(device->cache().AppendDummy(SequenceId{6}, 0, {&slot, 1}, StepId{2}).ok());
+    EXPECT_TRUE(device->cache().Readable(1, SequenceId{6}, 1).ok());
+    EXPECT_EQ(device->cache().num_sequences(), 3);
   }
   ExpectAlike(0, DType::kF32, {{5, 0, 3}, {1, 0, 4}});
   const Answers made_up =

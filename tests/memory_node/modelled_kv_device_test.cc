@@ -22,34 +22,35 @@ DeviceSpec SlowMemory() {
 TEST(ModelledKvDevice, TablesAreKeptAndCounted) {
   ModelledKvDevice device(SlowMemory(), DType::kBF16, 100);
   const std::vector<TokenSlot> slots = {4, 5, 99};
-  ASSERT_TRUE(device.Append(kSequence, 0, slots, kStep).ok());
-  EXPECT_EQ(device.used_tokens(), 3);
-  EXPECT_EQ(device.num_sequences(), 1);
-  const Result<std::span<const TokenSlot>> readable = device.Readable(0, kSequence, 2);
+  ASSERT_TRUE(device.cache().Append(kSequence, 0, slots, kStep).ok());
+  EXPECT_EQ(device.cache().used_tokens(), 3);
+  EXPECT_EQ(device.cache().num_sequences(), 1);
+  const Result<std::span<const TokenSlot>> readable = device.cache().Readable(0, kSequence, 2);
   ASSERT_TRUE(readable.ok());
   EXPECT_EQ(std::vector<TokenSlot>(readable->begin(), readable->end()),
             (std::vector<TokenSlot>{4, 5}));
-  device.Release(kSequence);
-  EXPECT_EQ(device.used_tokens(), 0);
-  EXPECT_EQ(device.Readable(0, kSequence, 1).status().code(), StatusCode::kNotFound);
-  device.Release(kSequence);
+  device.cache().Release(kSequence);
+  EXPECT_EQ(device.cache().used_tokens(), 0);
+  EXPECT_EQ(device.cache().Readable(0, kSequence, 1).status().code(), StatusCode::kNotFound);
+  device.cache().Release(kSequence);
 }
 
 TEST(ModelledKvDevice, OrdersThatContradictTheTablesAreRefused) {
   ModelledKvDevice device(SlowMemory(), DType::kBF16, 100);
   const std::vector<TokenSlot> slot = {4}, beyond = {100};
-  EXPECT_EQ(device.Append(kSequence, 1, slot, kStep).code(), StatusCode::kCorrupt)
+  EXPECT_EQ(device.cache().Append(kSequence, 1, slot, kStep).code(), StatusCode::kCorrupt)
       << "a table starts at position 0";
-  EXPECT_EQ(device.Append(kSequence, 0, beyond, kStep).code(), StatusCode::kCorrupt);
-  EXPECT_EQ(device.num_sequences(), 0);
-  ASSERT_TRUE(device.Append(kSequence, 0, slot, kStep).ok());
-  EXPECT_EQ(device.Readable(0, kSequence, 2).status().code(), StatusCode::kCorrupt);
-  EXPECT_TRUE(device.WriteRaw(0, kSequence, 0, nullptr, nullptr, kStep).ok())
+  EXPECT_EQ(device.cache().Append(kSequence, 0, beyond, kStep).code(), StatusCode::kCorrupt);
+  EXPECT_EQ(device.cache().num_sequences(), 0);
+  ASSERT_TRUE(device.cache().Append(kSequence, 0, slot, kStep).ok());
+  EXPECT_EQ(device.cache().Readable(0, kSequence, 2).status().code(), StatusCode::kCorrupt);
+  EXPECT_TRUE(device.cache().WriteRaw(0, kSequence, 0, nullptr, nullptr, kStep).ok())
       << "the values are never read";
-  EXPECT_EQ(device.WriteRaw(0, kSequence, 1, nullptr, nullptr, kStep).code(), StatusCode::kCorrupt);
-  EXPECT_EQ(device.WriteRaw(0, SequenceId{8}, 0, nullptr, nullptr, kStep).code(),
+  EXPECT_EQ(device.cache().WriteRaw(0, kSequence, 1, nullptr, nullptr, kStep).code(),
+            StatusCode::kCorrupt);
+  EXPECT_EQ(device.cache().WriteRaw(0, SequenceId{8}, 0, nullptr, nullptr, kStep).code(),
             StatusCode::kNotFound);
-  EXPECT_EQ(device.WriteRaw(0, kSequence, 0, nullptr, nullptr, StepId{2}).code(),
+  EXPECT_EQ(device.cache().WriteRaw(0, kSequence, 0, nullptr, nullptr, StepId{2}).code(),
             StatusCode::kNotFound)
       << "late";
 }

@@ -5,9 +5,8 @@
 #include "tests/support/serving.h"
 
 namespace lamina::testing {
-namespace {
 
-void ExpectOne(const GoldenPrompt& golden, const Generated& got, double tolerance) {
+void ExpectContinuation(const GoldenPrompt& golden, const Generated& got, double tolerance) {
   SCOPED_TRACE("prompt: " + golden.prompt);
   ASSERT_TRUE(got.finished);
   ASSERT_TRUE(got.error.ok()) << got.error;
@@ -19,8 +18,6 @@ void ExpectOne(const GoldenPrompt& golden, const Generated& got, double toleranc
     EXPECT_NEAR(got.logprobs[i], golden.logprobs[i], tolerance) << "token " << i;
 }
 
-}  // namespace
-
 void ExpectGolden(Engine& engine, const std::vector<GoldenPrompt>& golden, Clock::duration patience,
                   double tolerance) {
   std::vector<Collector> collectors(golden.size());
@@ -28,7 +25,7 @@ void ExpectGolden(Engine& engine, const std::vector<GoldenPrompt>& golden, Clock
     ASSERT_TRUE(engine.Submit(GreedyRequest(golden[i].prompt_ids, 96), collectors[i].sink()).ok());
   for (size_t i = 0; i < golden.size(); ++i) {
     ASSERT_TRUE(collectors[i].Wait(Deadline::After(patience))) << "prompt: " << golden[i].prompt;
-    ExpectOne(golden[i], collectors[i].results()[0], tolerance);
+    ExpectContinuation(golden[i], collectors[i].results()[0], tolerance);
   }
 }
 

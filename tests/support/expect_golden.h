@@ -7,6 +7,7 @@
 #include "base/dtype.h"
 #include "manager/engine.h"
 #include "tests/support/golden_prompts.h"
+#include "tests/support/serving.h"
 
 namespace lamina::testing {
 
@@ -18,6 +19,10 @@ inline constexpr double kLogprobTolerance = 1e-3;
 constexpr double LogprobTolerance(DType kv_dtype) {
   return kv_dtype == DType::kF8 ? 4 * kLogprobTolerance : kLogprobTolerance;
 }
+
+// Expects that this is the continuation of `golden`.
+void ExpectContinuation(const GoldenPrompt& golden, const Generated& got,
+                        double tolerance = kLogprobTolerance);
 
 // Submits all of `golden` at once and expects their tokens, how they end, and their
 // log-probabilities to `tolerance`.

@@ -21,10 +21,10 @@ class CountedFabric final : public Fabric {
   Result<std::unique_ptr<Listener>> Listen(const std::string& address) override {
     return inner_->Listen(address);
   }
-  Result<std::unique_ptr<Endpoint>> Connect(const std::string& address,
-                                            const EndpointOptions& options,
-                                            Deadline deadline) override {
-    return inner_->Connect(address, options, deadline);
+  Result<std::unique_ptr<Connecting>> StartConnect(const std::string& address,
+                                                   const EndpointOptions& options,
+                                                   Deadline deadline) override {
+    return inner_->StartConnect(address, options, deadline);
   }
   bool Arm() override { return inner_->Arm(); }
   int event_fd() const override { return inner_->event_fd(); }

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "transport/checks.h"
+#include "transport/connecting.h"
 
 namespace lamina {
 
@@ -30,11 +31,17 @@ Result<std::unique_ptr<Listener>> FaultyFabric::Listen(const std::string& addres
   return std::unique_ptr<Listener>(std::make_unique<FaultyListener>(*this, std::move(listener)));
 }
 
-Result<std::unique_ptr<Endpoint>> FaultyFabric::Connect(const std::string& address,
-                                                        const EndpointOptions& options,
-                                                        Deadline deadline) {
-  LAMINA_ASSIGN_OR_RETURN(auto endpoint, inner_->Connect(address, options, deadline));
-  return std::unique_ptr<Endpoint>(std::make_unique<FaultyEndpoint>(*this, std::move(endpoint)));
+Result<std::unique_ptr<Connecting>> FaultyFabric::StartConnect(const std::string& address,
+                                                               const EndpointOptions& options,
+                                                               Deadline deadline) {
+  LAMINA_ASSIGN_OR_RETURN(auto connecting, inner_->StartConnect(address, options, deadline));
+  return WithOutcome(
+      std::move(connecting),
+      [this](Result<std::unique_ptr<Endpoint>> endpoint) -> Result<std::unique_ptr<Endpoint>> {
+        if (!endpoint.ok()) return endpoint;
+        return std::unique_ptr<Endpoint>(
+            std::make_unique<FaultyEndpoint>(*this, *std::move(endpoint)));
+      });
 }
 
 bool FaultyFabric::Arm() {

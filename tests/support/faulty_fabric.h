@@ -68,9 +68,9 @@ class FaultyFabric final : public Fabric {
     return inner_->Allocate(bytes);
   }
   Result<std::unique_ptr<Listener>> Listen(const std::string& address) override;
-  Result<std::unique_ptr<Endpoint>> Connect(const std::string& address,
-                                            const EndpointOptions& options,
-                                            Deadline deadline) override;
+  Result<std::unique_ptr<Connecting>> StartConnect(const std::string& address,
+                                                   const EndpointOptions& options,
+                                                   Deadline deadline) override;
   bool Arm() override;
   int event_fd() const override { return inner_->event_fd(); }
 

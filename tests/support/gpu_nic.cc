@@ -11,6 +11,7 @@
 
 #include "kernels/cuda/device.h"
 #include "transport/checks.h"
+#include "transport/connecting.h"
 
 namespace lamina::testing {
 namespace {
@@ -152,14 +153,19 @@ class NicFabric final : public Fabric {
     return std::unique_ptr<Listener>(std::make_unique<NicListener>(std::move(listener)));
   }
 
-  Result<std::unique_ptr<Endpoint>> Connect(const std::string& address,
-                                            const EndpointOptions& options,
-                                            Deadline deadline) override {
+  Result<std::unique_ptr<Connecting>> StartConnect(const std::string& address,
+                                                   const EndpointOptions& options,
+                                                   Deadline deadline) override {
     EndpointOptions entered = options;
     std::shared_ptr<Window> window = Enter(entered);
-    LAMINA_ASSIGN_OR_RETURN(auto endpoint, inner_->Connect(address, entered, deadline));
-    return std::unique_ptr<Endpoint>(
-        std::make_unique<NicEndpoint>(std::move(endpoint), std::move(window)));
+    LAMINA_ASSIGN_OR_RETURN(auto connecting, inner_->StartConnect(address, entered, deadline));
+    return WithOutcome(
+        std::move(connecting),
+        [window](Result<std::unique_ptr<Endpoint>> endpoint) -> Result<std::unique_ptr<Endpoint>> {
+          if (!endpoint.ok()) return endpoint;
+          return std::unique_ptr<Endpoint>(
+              std::make_unique<NicEndpoint>(*std::move(endpoint), window));
+        });
   }
 
   bool Arm() override { return inner_->Arm(); }

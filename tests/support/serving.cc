@@ -87,11 +87,8 @@ std::string Deployment::Name() const {
          devices;
 }
 
-namespace {
-
-// What `deployment` says, on the nodes of `config`.
-Result<ClusterConfig> Apply(const Deployment& deployment, const ModelConfig& model,
-                            ClusterConfig config = {}) {
+Result<ClusterConfig> ConfigOf(const Deployment& deployment, const ModelConfig& model,
+                               ClusterConfig config) {
   config.model_path = deployment.model;
   config.load_format = deployment.load_format;
   config.kv_dtype = deployment.kv_dtype;
@@ -114,6 +111,8 @@ Result<ClusterConfig> Apply(const Deployment& deployment, const ModelConfig& mod
   LAMINA_RETURN_IF_ERROR(ResolveConfig(config, model));
   return config;
 }
+
+namespace {
 
 Result<std::unique_ptr<StepExecutor>> InProcess(const Deployment& deployment,
                                                 const ModelConfig& model) {
@@ -138,7 +137,7 @@ Result<std::unique_ptr<Serving>> Serving::Create(const Deployment& deployment) {
     auto serving = std::make_unique<Serving>();
     LAMINA_ASSIGN_OR_RETURN(const ModelConfig model, ModelConfig::Load(deployment.model));
     LAMINA_ASSIGN_OR_RETURN(auto executor, InProcess(deployment, model));
-    LAMINA_ASSIGN_OR_RETURN(const ClusterConfig config, Apply(deployment, model));
+    LAMINA_ASSIGN_OR_RETURN(const ClusterConfig config, ConfigOf(deployment, model));
     serving->engine = std::make_unique<ServingEngine>(
         ServingEngineOptions::Of(InOneProcess(config), model), std::move(executor));
     return serving;
@@ -167,7 +166,7 @@ Result<std::unique_ptr<Serving>> Serving::Create(const Deployment& deployment) {
 Result<std::unique_ptr<Serving>> Serving::Connect(ClusterConfig config,
                                                   const Deployment& deployment) {
   LAMINA_ASSIGN_OR_RETURN(const ModelConfig model, ModelConfig::Load(deployment.model));
-  LAMINA_ASSIGN_OR_RETURN(config, Apply(deployment, model, std::move(config)));
+  LAMINA_ASSIGN_OR_RETURN(config, ConfigOf(deployment, model, std::move(config)));
   auto serving = std::make_unique<Serving>();
   LAMINA_ASSIGN_OR_RETURN(auto executor, ClusterExecutor::Connect(config, model, {}));
   ServingEngineOptions options = ServingEngineOptions::Of(config, model);

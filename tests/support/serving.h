@@ -80,6 +80,10 @@ struct Deployment {
   std::string Name() const;  // for test names: letters, digits and '_'
 };
 
+// What a deployment says of a cluster, which has the nodes of `config`.
+Result<ClusterConfig> ConfigOf(const Deployment& deployment, const ModelConfig& model,
+                               ClusterConfig config = {});
+
 struct Serving {
   std::unique_ptr<LocalCluster> cluster;  // null in process
   std::unique_ptr<Engine> engine;         // goes first

@@ -13,6 +13,17 @@
 
 namespace lamina {
 
+inline std::vector<std::string> ConformingFabrics() {
+  return WithRdma(
+      {"loopback", "tcp", "shm", "faulty-loopback", "faulty-tcp", "modelled-shm", "modelled-tcp"});
+}
+
+inline std::string NameOfFabric(const testing::TestParamInfo<std::string>& info) {
+  std::string name = info.param;
+  std::erase(name, '-');
+  return name;
+}
+
 class FabricConformance : public testing::TestWithParam<std::string> {
  protected:
   FabricPair pair_{GetParam()};

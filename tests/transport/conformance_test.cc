@@ -220,15 +220,8 @@ TEST_P(FabricConformance, PollFillsAnyNumberOfEvents) {
   ASSERT_TRUE(Until([&] { return at_client_.sent.size() == 20; }, [&] { PollBoth(); }));
 }
 
-INSTANTIATE_TEST_SUITE_P(Fabrics, FabricConformance,
-                         testing::ValuesIn(WithRdma({"loopback", "tcp", "shm", "faulty-loopback",
-                                                     "faulty-tcp", "modelled-shm",
-                                                     "modelled-tcp"})),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           std::erase(name, '-');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Fabrics, FabricConformance, testing::ValuesIn(ConformingFabrics()),
+                         NameOfFabric);
 
 TEST(OpenFabric, NamesTheKindsThereAre) {
   const Status status = OpenFabric("pigeon").status();

@@ -71,10 +71,10 @@ class Exhausted final : public Fabric {
   Result<std::unique_ptr<Listener>> Listen(const std::string& /*address*/) override {
     return std::unique_ptr<Listener>(std::make_unique<Refusing>());
   }
-  Result<std::unique_ptr<Endpoint>> Connect(const std::string& address,
-                                            const EndpointOptions& options,
-                                            Deadline deadline) override {
-    return inner_->Connect(address, options, deadline);
+  Result<std::unique_ptr<Connecting>> StartConnect(const std::string& address,
+                                                   const EndpointOptions& options,
+                                                   Deadline deadline) override {
+    return inner_->StartConnect(address, options, deadline);
   }
   bool Arm() override { return inner_->Arm(); }
   int event_fd() const override { return inner_->event_fd(); }

@@ -1,7 +1,6 @@
 // The rendezvous without a NIC behind it: order of the handshake, and strangers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <poll.h>
 #include <sys/socket.h>
 
 #include "tests/transport/fabric_pair.h"
@@ -76,31 +75,23 @@ class FakeHost final : public RendezvousHost {
 
 class Rendezvous : public testing::Test {
  protected:
-  // Polls the listener until it gives an endpoint or the client is done.
-  Result<std::unique_ptr<Endpoint>> AcceptWhile(const std::function<bool()>& goes_on) {
-    const Deadline deadline = Deadline::After(kPatience);
-    while (goes_on() && !deadline.Passed()) {
-      auto endpoint = listener_->Accept({700, "I serve"});
-      if (endpoint.ok() || endpoint.status().code() != StatusCode::kTryAgain) return endpoint;
-      WaitForFd(server_.poll_set().fd(), POLLIN, Deadline::After(milliseconds(20)));
-    }
-    return TryAgain();
-  }
-
-  // Connects `client` in a thread of its own, and accepts it here.
+  // Connects `client` until that is over, and accepts it if it got through.
   void Meet(FakeHost& client) {
-    std::atomic<bool> done{false};
-    std::thread connecting([&] {
-      auto made = ConnectRendezvous(client, listener_->address(), {500, "I come"},
-                                    Deadline::After(kPatience));
-      status_ = made.status();
-      if (made.ok()) client_end_ = std::move(made).value();
-      done = true;
-    });
-    auto accepted = AcceptWhile([&] { return !done; });
-    if (!accepted.ok()) accepted = AcceptWhile([tries = 0]() mutable { return ++tries < 10; });
-    connecting.join();
-    server_end_ = accepted.ok() ? std::move(accepted).value() : nullptr;
+    const std::unique_ptr<Connecting> connecting =
+        *StartRendezvous(client, listener_->address(), {500, "I come"}, Deadline::After(kPatience));
+    server_end_.reset();
+    const auto accept = [&] {
+      auto endpoint = listener_->Accept({700, "I serve"});
+      if (endpoint.ok()) server_end_ = *std::move(endpoint);
+    };
+    const auto is_over = [&] {
+      auto endpoint = connecting->Poll();
+      status_ = endpoint.status();
+      if (endpoint.ok()) client_end_ = *std::move(endpoint);
+      return status_.code() != StatusCode::kTryAgain;
+    };
+    ASSERT_TRUE(Until(is_over, accept));
+    if (status_.ok()) EXPECT_TRUE(Until([&] { return server_end_ != nullptr; }, accept));
   }
 
   // A stranger says `bytes`: the next peer is served, and the listener hangs up.

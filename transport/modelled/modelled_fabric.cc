@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "transport/checks.h"
+#include "transport/connecting.h"
 #include "transport/poll_set.h"
 #include "transport/posix.h"
 #include "transport/rare_warning.h"
@@ -57,9 +58,9 @@ class ModelledFabric final : public Fabric {
     return inner_->Allocate(bytes);
   }
   Result<std::unique_ptr<Listener>> Listen(const std::string& address) override;
-  Result<std::unique_ptr<Endpoint>> Connect(const std::string& address,
-                                            const EndpointOptions& options,
-                                            Deadline deadline) override;
+  Result<std::unique_ptr<Connecting>> StartConnect(const std::string& address,
+                                                   const EndpointOptions& options,
+                                                   Deadline deadline) override;
   bool Arm() override;
   int event_fd() const override { return poll_set_.fd(); }
 
@@ -166,13 +167,15 @@ Result<std::unique_ptr<Listener>> ModelledFabric::Listen(const std::string& addr
   return std::unique_ptr<Listener>(std::make_unique<ModelledListener>(*this, std::move(listener)));
 }
 
-Result<std::unique_ptr<Endpoint>> ModelledFabric::Connect(const std::string& address,
-                                                          const EndpointOptions& options,
-                                                          Deadline deadline) {
+Result<std::unique_ptr<Connecting>> ModelledFabric::StartConnect(const std::string& address,
+                                                                 const EndpointOptions& options,
+                                                                 Deadline deadline) {
   LAMINA_RETURN_IF_ERROR(CheckOptions(options, limits_));
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<Endpoint> endpoint,
-                          inner_->Connect(address, WithStamps(options), deadline));
-  return Wrap(std::move(endpoint));
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<Connecting> connecting,
+                          inner_->StartConnect(address, WithStamps(options), deadline));
+  return WithOutcome(std::move(connecting), [this](Result<std::unique_ptr<Endpoint>> endpoint) {
+    return endpoint.ok() ? Wrap(*std::move(endpoint)) : std::move(endpoint);
+  });
 }
 
 Result<std::unique_ptr<Endpoint>> ModelledFabric::Wrap(std::unique_ptr<Endpoint> endpoint) {

@@ -58,9 +58,9 @@ struct ModelledNic {
 };
 
 // Decorates `inner`, which it owns; borrows `nic`. Both ends of a connection must be decorated,
-// else Connect returns kPeerLost, and Accept drops the peer. The limits are those of `inner` less
-// what the stamps need: one op of each post, and the first 128 KiB of each window. Device windows
-// are not passed on.
+// else connecting ends with kPeerLost, and Accept drops the peer. The limits are those of `inner`
+// less what the stamps need: one op of each post, and the first 128 KiB of each window. Device
+// windows are not passed on.
 std::unique_ptr<Fabric> MakeModelledFabric(std::unique_ptr<Fabric> inner, ModelledNic& nic);
 
 }  // namespace lamina

@@ -1,10 +1,11 @@
 #include "transport/shm/shm_fabric.h"
 
-#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <list>
+#include <optional>
 
 #include "base/descriptors.h"
 #include "base/log.h"
@@ -139,6 +140,65 @@ Result<std::unique_ptr<Endpoint>> ShmListener::Finish(UniqueFd socket, ShmPeer p
   return ShmEndpoint::Create(context_, std::move(socket), std::move(segment), std::move(peer));
 }
 
+// Connects the socket, which takes no time while somebody listens, and exchanges greetings on it.
+class ShmConnecting final : public Connecting {
+ public:
+  ShmConnecting(ShmContext& context, const std::string& name, const EndpointOptions& options,
+                Deadline deadline)
+      : context_(context), name_(name), options_(options), deadline_(deadline) {}
+
+  Result<std::unique_ptr<Endpoint>> Poll() override {
+    if (!socket_.valid()) LAMINA_RETURN_IF_ERROR(Reach());
+    Result<ShmPeer> peer = ReceiveShmGreeting(socket_.get());
+    if (peer.status().code() == StatusCode::kTryAgain) {
+      if (!deadline_.Passed()) return peer.status();
+      return TimedOut("shm " + name_ + ": connected, but the peer does not accept");
+    }
+    if (!peer.ok()) return peer.status().WithContext("shm " + name_);
+    peer->name = "shm " + name_;
+    entry_.reset();
+    return ShmEndpoint::Create(context_, std::move(socket_), std::move(segment_),
+                               std::move(peer).value());
+  }
+
+  TimePoint wake_at() const override {
+    return socket_.valid() ? deadline_.at() : std::min(next_attempt_, deadline_.at());
+  }
+
+ private:
+  // Ok once this end has greeted; kTryAgain while nobody listens.
+  Status Reach();
+
+  ShmContext& context_;
+  const std::string name_;
+  const EndpointOptions options_;
+  const Deadline deadline_;
+  TimePoint next_attempt_{};
+  UniqueFd socket_;                 // invalid until it is connected
+  std::optional<PollEntry> entry_;  // of socket_; after it, to be given up before
+  Mapping segment_;
+};
+
+Status ShmConnecting::Reach() {
+  if (Clock::now() < next_attempt_ && !deadline_.Passed()) return TryAgain();
+  Result<UniqueFd> socket = TryConnectShm(name_);
+  if (socket.status().code() == StatusCode::kTryAgain) {
+    if (deadline_.Passed()) return TimedOut(socket.status().message());
+    next_attempt_ = Clock::now() + kRetryPause;
+    return TryAgain();
+  }
+  LAMINA_RETURN_IF_ERROR(socket.status());
+  socket_ = *std::move(socket);
+  entry_.emplace(context_.poll_set, socket_.get(), EPOLLIN);
+  // Any user's process may listen at an abstract name, and this end hands over its memory.
+  int pid = 0;
+  LAMINA_RETURN_IF_ERROR(CheckShmCredentials(socket_.get(), pid).WithContext("shm " + name_));
+  Result<Mapping> segment = OfferSegment(socket_.get(), options_, context_.wake.fd());
+  if (!segment.ok()) return segment.status().WithContext("shm " + name_);
+  segment_ = *std::move(segment);
+  return OkStatus();
+}
+
 class ShmFabric final : public Fabric {
  public:
   std::string_view name() const override { return "shm"; }
@@ -153,9 +213,13 @@ class ShmFabric final : public Fabric {
         std::make_unique<ShmListener>(context_, std::move(socket), address));
   }
 
-  Result<std::unique_ptr<Endpoint>> Connect(const std::string& address,
-                                            const EndpointOptions& options,
-                                            Deadline deadline) override;
+  Result<std::unique_ptr<Connecting>> StartConnect(const std::string& address,
+                                                   const EndpointOptions& options,
+                                                   Deadline deadline) override {
+    LAMINA_RETURN_IF_ERROR(CheckOptions(options, kShmLimits));
+    return std::unique_ptr<Connecting>(
+        std::make_unique<ShmConnecting>(context_, address, options, deadline));
+  }
 
   bool Arm() override {
     // Cleared before the announcements, so that a signal which answers one of them stays.
@@ -174,26 +238,6 @@ class ShmFabric final : public Fabric {
  private:
   ShmContext context_;
 };
-
-Result<std::unique_ptr<Endpoint>> ShmFabric::Connect(const std::string& address,
-                                                     const EndpointOptions& options,
-                                                     Deadline deadline) {
-  LAMINA_RETURN_IF_ERROR(CheckOptions(options, kShmLimits));
-  LAMINA_ASSIGN_OR_RETURN(UniqueFd socket, ConnectShm(address, deadline));
-  // Any user's process may listen at an abstract name, and this end hands over its memory.
-  int pid = 0;
-  Status status = CheckShmCredentials(socket.get(), pid);
-  if (!status.ok()) return status.WithContext("shm " + address);
-  Result<Mapping> segment = OfferSegment(socket.get(), options, context_.wake.fd());
-  if (!segment.ok()) return segment.status().WithContext("shm " + address);
-  if (!WaitForFd(socket.get(), POLLIN, deadline))
-    return TimedOut("shm " + address + ": connected, but the peer does not accept");
-  Result<ShmPeer> peer = ReceiveShmGreeting(socket.get());
-  if (!peer.ok()) return peer.status().WithContext("shm " + address);
-  peer->name = "shm " + address;
-  return ShmEndpoint::Create(context_, std::move(socket), std::move(segment).value(),
-                             std::move(peer).value());
-}
 
 }  // namespace
 

@@ -118,16 +118,12 @@ Result<UniqueFd> ListenShm(const std::string& name) {
   return fd;
 }
 
-Result<UniqueFd> ConnectShm(const std::string& name, Deadline deadline) {
+Result<UniqueFd> TryConnectShm(const std::string& name) {
   LAMINA_ASSIGN_OR_RETURN(const UnixAddress address, MakeAddress(name));
-  while (true) {
-    LAMINA_ASSIGN_OR_RETURN(UniqueFd fd, OpenSocket());
-    if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.address), address.size) == 0)
-      return fd;
-    const Status cause = TimedOut("shm " + name + ": " + ErrnoText("connect"));
-    if (deadline.Passed()) return cause;
-    PauseBeforeRetry(deadline);
-  }
+  LAMINA_ASSIGN_OR_RETURN(UniqueFd fd, OpenSocket());
+  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.address), address.size) == 0)
+    return fd;
+  return TryAgain("shm " + name + ": " + ErrnoText("connect"));
 }
 
 Result<UniqueFd> CreateShmSegment(uint64_t window_bytes) {

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/status.h"
 #include "transport/posix.h"
 #include "transport/shm/shm_segment.h"
@@ -17,10 +16,10 @@ namespace lamina {
 // empty or too long name; kOutOfSpace if the name is in use or no descriptor is left.
 Result<UniqueFd> ListenShm(const std::string& name);
 
-// A connected, non-blocking socket to the listener at `name`. Retries until `deadline` while nobody
-// listens, then kTimeout; kInvalidArgument for an empty or too long name; kOutOfSpace if no
-// descriptor is left.
-Result<UniqueFd> ConnectShm(const std::string& name, Deadline deadline);
+// A connected, non-blocking socket to the listener at `name`. kTryAgain, with the cause, if nobody
+// listens there now or too many wait to be accepted; kInvalidArgument for an empty or too long
+// name; kOutOfSpace if no descriptor is left.
+Result<UniqueFd> TryConnectShm(const std::string& name);
 
 // A memfd for one end's segment with a window of `window_bytes`, zeroed. It is sealed, so that it
 // cannot shrink while the peer has it mapped. kOutOfSpace if there is no descriptor or no memory.

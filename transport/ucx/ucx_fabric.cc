@@ -2,6 +2,7 @@
 
 #include <boost/system/system_error.hpp>
 
+#include "transport/connecting.h"
 #include "transport/rdma_host.h"
 #include "transport/rendezvous.h"
 #include "transport/ucx/ucx_endpoint.h"
@@ -53,16 +54,19 @@ class UcxFabric final : public Fabric, private RendezvousHost {
     return RendezvousListener::Create(*this, address);
   }
 
-  Result<std::unique_ptr<Endpoint>> Connect(const std::string& address,
-                                            const EndpointOptions& options,
-                                            Deadline deadline) override {
-    Result<std::unique_ptr<Endpoint>> endpoint =
-        ConnectRendezvous(*this, address, options, deadline);
-    // An accepting end that nothing safe joins with this one drops the connection without saying
-    // why, so the likely reason is added here.
-    if (endpoint.status().code() != StatusCode::kPeerLost || !UcxTrustedDevices().empty())
+  Result<std::unique_ptr<Connecting>> StartConnect(const std::string& address,
+                                                   const EndpointOptions& options,
+                                                   Deadline deadline) override {
+    LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<Connecting> connecting,
+                            StartRendezvous(*this, address, options, deadline));
+    return WithOutcome(std::move(connecting), [](Result<std::unique_ptr<Endpoint>> endpoint) {
+      // An accepting end that nothing safe joins with this one drops the connection without saying
+      // why, so the likely reason is added here.
+      if (endpoint.status().code() != StatusCode::kPeerLost || !UcxTrustedDevices().empty())
+        return endpoint;
+      endpoint = PeerLost(endpoint.status().message() + " (" + UcxLocalOnly() + ")");
       return endpoint;
-    return PeerLost(endpoint.status().message() + " (" + UcxLocalOnly() + ")");
+    });
   }
 
   bool Arm() override {

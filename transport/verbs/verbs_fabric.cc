@@ -98,10 +98,10 @@ class VerbsFabric final : public Fabric, private RendezvousHost {
     return RendezvousListener::Create(*this, address);
   }
 
-  Result<std::unique_ptr<Endpoint>> Connect(const std::string& address,
-                                            const EndpointOptions& options,
-                                            Deadline deadline) override {
-    return ConnectRendezvous(*this, address, options, deadline);
+  Result<std::unique_ptr<Connecting>> StartConnect(const std::string& address,
+                                                   const EndpointOptions& options,
+                                                   Deadline deadline) override {
+    return StartRendezvous(*this, address, options, deadline);
   }
 
   bool Arm() override {

@@ -20,6 +20,10 @@ constexpr size_t kMaxScratchBytes = size_t{256} << 20;
 // Made-up rows are written in pieces of so many.
 constexpr size_t kDummyRows = 256;
 
+// A layer's collected rows go to the device when K has so many bytes, even if no attention follows:
+// the pushes of long prompts would otherwise pile up in this host's memory.
+constexpr size_t kMaxCollectedBytes = size_t{4} << 20;
+
 }  // namespace
 
 Result<std::unique_ptr<KvCache>> KvCache::Create(const KvShape& shape, int64_t capacity_tokens,
@@ -85,6 +89,7 @@ Status KvCache::Append(SequenceId sequence, int64_t position, std::span<const To
 // they differ between these and between heads.
 Status KvCache::AppendDummy(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots,
                             StepId step) {
+  stream_.Enter();
   LAMINA_RETURN_IF_ERROR(Append(sequence, position, slots, step));
   LAMINA_RETURN_IF_ERROR(tables_.ClaimAll(sequence, position + std::ssize(slots), step));
   const auto width = static_cast<size_t>(shape_.num_kv_heads * shape_.head_dim);
@@ -116,9 +121,46 @@ Status KvCache::Share(SequenceId sequence, std::span<const TokenSlot> slots, Ste
   return tables_.Share(sequence, slots, step);
 }
 
+// The sequence's slots may be given to another sequence soon. Rows that were collected for them
+// must be written before those of the other sequence, and no slot may occur twice in one write.
 void KvCache::Release(SequenceId sequence) {
+  stream_.Enter();
+  WriteCollected();
   ++version_;
   tables_.Release(sequence);
+}
+
+Status KvCache::WriteRaw(int layer, SequenceId sequence, int64_t position, const void* k,
+                         const void* v, StepId step) {
+  LAMINA_ASSIGN_OR_RETURN(const TokenSlot slot, Claim(layer, sequence, position, step));
+  Collected& rows = collected_[static_cast<size_t>(layer)];
+  const size_t bytes =
+      static_cast<size_t>(shape_.num_kv_heads * shape_.head_dim) * ElementSize(shape_.dtype);
+  const auto append = [bytes](const void* row, std::vector<std::byte>& to) {
+    const auto* const begin = static_cast<const std::byte*>(row);
+    to.insert(to.end(), begin, begin + bytes);
+  };
+  append(k, rows.k);
+  append(v, rows.v);
+  rows.slots.push_back(slot);
+  if (rows.k.size() >= kMaxCollectedBytes) {
+    stream_.Enter();
+    WriteCollected(layer);
+  }
+  return OkStatus();
+}
+
+void KvCache::WriteCollected() {
+  for (int layer = 0; layer < shape_.num_layers; ++layer) WriteCollected(layer);
+}
+
+void KvCache::WriteCollected(int layer) {
+  Collected& rows = collected_[static_cast<size_t>(layer)];
+  if (rows.slots.empty()) return;
+  WriteFromHost(layer, rows.k.data(), rows.v.data(), rows.slots);
+  rows.k.clear();
+  rows.v.clear();
+  rows.slots.clear();
 }
 
 void KvCache::Write(int layer, const void* k, const void* v, DType dtype,
@@ -167,6 +209,7 @@ const UploadedTables& KvCache::Upload(std::span<const std::span<const TokenSlot>
 void KvCache::Attend(const AttentionShape& shape, int layer, const Queries& queries,
                      std::span<const std::span<const TokenSlot>> rows) {
   if (rows.empty()) return;
+  WriteCollected(layer);
   const UploadedTables& tables = Upload(rows);
   const size_t all = AttentionScratchBytes(shape, std::ssize(rows), tables.max_tokens());
   GrowTo(std::max(std::min(all, kMaxScratchBytes),

@@ -21,6 +21,7 @@
 #include "kernels/cuda/host/staged_stream.h"
 #include "kernels/cuda/host/uploaded_tables.h"
 #include "kernels/cuda/rows.h"
+#include "kernels/kv_cache.h"
 #include "kernels/kv_tables.h"
 #include "kernels/token_slab.h"
 
@@ -28,8 +29,10 @@ namespace lamina::cuda {
 
 // Owns the tables and the memory. Tables change at once; everything that touches K and V is work
 // for the stream, done in its order. A device that fails, or has no memory left in the middle of a
-// step, ends the process (RequireOk in staged_stream.h). Thread: the stream's owner.
-class KvCache {
+// step, ends the process (RequireOk in staged_stream.h). WriteRaw collects rows by layer, which go
+// to the device in one piece, at the latest before the layer's next attention. Thread: the stream's
+// owner.
+class KvCache final : public lamina::KvCache {
  public:
   // Borrows the stream. `host_bytes` of the cache, rounded up to whole layers, lie in the host's
   // memory. kOutOfSpace if the device has less memory free than the rest needs (the message names
@@ -40,36 +43,28 @@ class KvCache {
                                                  int64_t host_bytes, StagedStream& stream);
 
   const KvShape& shape() const { return shape_; }
-  int64_t capacity_tokens() const { return tables_.capacity_tokens(); }
-  // The number of entries of all tables. A slot that several sequences share counts once for each.
-  int64_t used_tokens() const { return tables_.used_tokens(); }
-  int64_t num_sequences() const { return tables_.num_sequences(); }
   // The part of the cache that lies in the host's memory.
   int64_t host_layers() const { return host_layers_; }
   int64_t host_bytes() const { return static_cast<int64_t>(host_slab_.size_bytes()); }
 
-  // Continues the table of `sequence`: tokens position, position + 1, ... live in `slots`. Position
-  // 0 starts a table. kCorrupt if `position` is not the table's length or a slot is not below
-  // capacity_tokens(); nothing is changed then.
+  int64_t capacity_tokens() const override { return tables_.capacity_tokens(); }
+  int64_t used_tokens() const override { return tables_.used_tokens(); }
+  int64_t num_sequences() const override { return tables_.num_sequences(); }
   Status Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots,
-                StepId step);
-
-  // Does the same, fills these slots with made-up K and V and counts them as written in all layers:
-  // for benchmarks of decoding at a long context. kNotFound if the table was started after `step`.
-  // REQUIRES: all tokens before them were written.
+                StepId step) override;
   Status AppendDummy(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots,
-                     StepId step);
-
-  // Starts the table of `sequence` with slots that hold K and V of other sequences' tokens already,
-  // so these count as written in all layers. kCorrupt if the sequence has tokens here already or a
-  // slot is not below capacity_tokens().
-  Status Share(SequenceId sequence, std::span<const TokenSlot> slots, StepId step);
-
-  // Forgets the sequence. An unknown one is ignored.
-  void Release(SequenceId sequence);
+                     StepId step) override;
+  Status Share(SequenceId sequence, std::span<const TokenSlot> slots, StepId step) override;
+  void Release(SequenceId sequence) override;
+  Status WriteRaw(int layer, SequenceId sequence, int64_t position, const void* k, const void* v,
+                  StepId step) override;
+  Result<std::span<const TokenSlot>> Readable(int layer, SequenceId sequence,
+                                              int64_t num_tokens) const override {
+    return tables_.Readable(layer, sequence, num_tokens);
+  }
 
   // Returns the slot for K and V of the token at `position` in `layer`, and counts the token as
-  // written there: the caller writes it by Write or WriteFromHost. kNotFound if the sequence is
+  // written there: the caller writes it by Write. kNotFound if the sequence is
   // unknown or its table was started after `step` (a late message: drop it). kCorrupt if there is
   // no such layer, or if `position` is not the next one to be written in it or is not in the table.
   Result<TokenSlot> Claim(int layer, SequenceId sequence, int64_t position, StepId step) {
@@ -80,14 +75,6 @@ class KvCache {
   Status ClaimAll(SequenceId sequence, int64_t num_tokens, StepId step) {
     return tables_.ClaimAll(sequence, num_tokens, step);
   }
-  // Returns the slots of tokens [0, num_tokens), to attend to them in `layer`. They are valid until
-  // the sequence's next Append or Release. kNotFound if the sequence is unknown; kCorrupt if there
-  // is no such layer or not all of these tokens are written in it.
-  Result<std::span<const TokenSlot>> Readable(int layer, SequenceId sequence,
-                                              int64_t num_tokens) const {
-    return tables_.Readable(layer, sequence, num_tokens);
-  }
-
   // Where a layer's K and V are, in device or pinned memory: for kernels that write and that read.
   KvPlace Place(int layer) const;
   KvView View(int layer) const;
@@ -97,15 +84,12 @@ class KvCache {
   void Write(int layer, const void* k, const void* v, DType dtype,
              std::span<const TokenSlot> slots);
 
-  // From here on WriteFromHost gives its work to this stream instead of the cache's. The caller
-  // orders it with attention on the cache's stream. Borrows the stream. REQUIRES: nothing was
-  // written yet.
+  // From here on rows of WriteRaw and AppendDummy are written by this stream instead of the
+  // cache's. The caller calls WriteCollected, and orders the writes with attention on the cache's
+  // stream. Borrows the stream. REQUIRES: nothing was written yet.
   void WriteFromHostBy(StagedStream& stream) { writes_ = &stream; }
-
-  // Stores rows of K and V from the host's memory, which is free again when it returns. k, v:
-  // [slots.size(), num_kv_heads, head_dim] of the cache's dtype. REQUIRES: no slot occurs twice.
-  void WriteFromHost(int layer, const std::byte* k, const std::byte* v,
-                     std::span<const TokenSlot> slots);
+  // Queues the writing of all rows that WriteRaw has collected.
+  void WriteCollected();
 
   // The queries of a call and where its results go; device memory.
   struct Queries {
@@ -122,6 +106,11 @@ class KvCache {
               std::span<const std::span<const TokenSlot>> rows);
 
  private:
+  // Rows of one layer that the device does not have yet. No slot occurs twice.
+  struct Collected {
+    std::vector<std::byte> k, v;  // [slots, num_kv_heads, head_dim] of the cache's dtype
+    std::vector<TokenSlot> slots;
+  };
   // The slots of the rows of a step, as they were uploaded.
   struct Uploaded {
     uint64_t version = 0;  // of the tables at that time; 0: nothing was uploaded
@@ -137,7 +126,13 @@ class KvCache {
         tables_(shape.num_layers, capacity_tokens),
         slab_(std::move(slab)),
         host_slab_(std::move(host_slab)),
-        host_layers_(host_layers) {}
+        host_layers_(host_layers),
+        collected_(static_cast<size_t>(shape.num_layers)) {}
+  void WriteCollected(int layer);
+  // Stores rows of K and V from the host's memory, which is free again when it returns. k, v:
+  // [slots.size(), num_kv_heads, head_dim] of the cache's dtype. REQUIRES: no slot occurs twice.
+  void WriteFromHost(int layer, const std::byte* k, const std::byte* v,
+                     std::span<const TokenSlot> slots);
   // Uploads the slots and runs WriteKv, both on `stream`.
   void WriteThrough(int layer, const void* k, const void* v, DType dtype,
                     std::span<const TokenSlot> slots, StagedStream& stream);
@@ -160,7 +155,8 @@ class KvCache {
   // Of the latest write: [rows] TokenSlot; of the latest WriteFromHost: [rows, num_kv_heads,
   // head_dim] of the cache's dtype, K and V.
   DeviceBuffer write_slots_, write_k_, write_v_;
-  std::vector<std::byte> dummy_;  // rows of AppendDummy
+  std::vector<std::byte> dummy_;      // rows of AppendDummy
+  std::vector<Collected> collected_;  // [layers]
 };
 
 }  // namespace lamina::cuda

@@ -1,0 +1,168 @@
+// How a compute node gets the attention of a step's rows: from memory nodes over the wire
+// (remote_attention.h), or from a KV cache of its own (local_attention.h). Whoever runs the step's
+// slices knows only the interfaces in this file.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/status.h"
+#include "compute_node/step_trace.h"
+#include "kernels/kv_cache.h"
+#include "wire/session_messages.h"
+#include "wire/step_messages.h"
+
+namespace lamina {
+
+// One row of a step as attention sees it: the token at `position` of `sequence`.
+struct AttentionWork {
+  SequenceId sequence;
+  NodeId node;  // the node whose slab gets the token's KV
+  int64_t position = 0;
+  TokenSlot slot = 0;  // in that slab
+  // Whether this node has all earlier KV of the sequence and attends to it itself.
+  bool prefill = false;
+  // Whether the row belongs to its prefill's last chunk, after which this node forgets the KV.
+  bool last_chunk = false;
+  std::vector<NodeId> also_on = {};  // decode: other nodes that hold tokens of the sequence
+};
+
+// A step as attention sees it: decode rows before prefill rows.
+struct AttentionRows {
+  uint32_t batch = 0;  // each batch has at most one step at a time
+  StepId step;
+  std::span<const AttentionWork> rows;
+};
+
+// The values of one layer's attention, [rows, width] fp32 in the compute device's memory.
+struct AttentionValues {
+  int layer = 0;
+  const float* q = nullptr;  // [rows, num_heads, head_dim]
+  const float* k = nullptr;  // [rows, num_kv_heads, head_dim]
+  const float* v = nullptr;  // [rows, num_kv_heads, head_dim]
+  float* out = nullptr;      // [rows, num_heads, head_dim]
+};
+
+// What failed in a step, by sequence; the first reason is kept.
+using Failures = std::map<SequenceId, Status>;
+
+// A memory node that was asked for attention and will reply.
+struct AskedNode {
+  NodeId node;
+  int64_t posted_ns = 0;     // when it was asked; 0 if that was not timed
+  bool on_our_clock = true;  // whether posted_ns is by this node's clock
+};
+
+// What the attention of a step has cost so far.
+struct AttentionTraffic {
+  // From the moment when attention was asked for, here or by another compute node on this host, to
+  // the end of Finish.
+  int64_t wait_us = 0;
+  int64_t sent_bytes = 0, received_bytes = 0;
+  int64_t stale_messages = 0;  // dropped notifications
+};
+
+// What lets a step go on at another compute node. The node that runs a slice calls StartFor, and
+// the node that runs the next slice calls Expect and then AttentionStep::Finish. Thread: one owner,
+// that of the step.
+class StepTransfer {
+ public:
+  virtual ~StepTransfer() = default;
+
+  // Takes the place of AttentionStep::Start for a layer after which `taker`, another compute node,
+  // runs the next slice. The outputs of decode rows go there; those of prefill rows are in
+  // values.out when it returns, and their KV is stored. Returns the memory nodes that will answer
+  // `taker`, borrowed until the next call. No Finish follows.
+  virtual std::span<const AskedNode> StartFor(NodeId taker, const AttentionValues& values) = 0;
+
+  // The counterpart of StartFor on the taker: the answers of `asked` will come here. `out` has the
+  // shape of AttentionValues::out, with the outputs of prefill rows filled in, and is borrowed
+  // until Finish returns true.
+  virtual void Expect(int layer, float* out, std::span<const AskedNode> asked) = 0;
+
+  // Waits until the memory nodes have stored the K and V that the step has pushed, at most for the
+  // peer timeout per node. Needed before another compute node goes on with its sequences.
+  virtual void AwaitPushes() = 0;
+};
+
+// The attention of one step. For each layer Start, then Finish until it returns true; at the end
+// End. Steps of different batches may be interleaved in any way. Thread: one owner.
+class AttentionStep {
+ public:
+  virtual ~AttentionStep() = default;
+
+  // Sends q of a layer before k and v are computed. Start or StartFor of the layer follows, with
+  // the same q. `taker` is that of StartFor, or 0. REQUIRES: Capabilities::queries_first.
+  virtual void StartQueries(int layer, const float* q, NodeId taker) = 0;
+
+  // Asks for the attention of a layer. q, k and v may be overwritten when it returns; out is
+  // borrowed until Finish returns true.
+  virtual void Start(const AttentionValues& values) = 0;
+
+  // Takes what has come, without waiting. Returns true when `out` is complete for every row that
+  // has not failed. It does so within the peer timeout: rows that wait for a slower node fail.
+  virtual bool Finish() = 0;
+
+  // The step is over. Failures and traffic can be read until the batch's next step.
+  virtual void End() = 0;
+
+  // What has failed so far. Rows of these sequences are skipped; their output is undefined.
+  virtual const Failures& failures() = 0;
+  virtual AttentionTraffic traffic() const = 0;
+
+  // Null if the step cannot leave this node, which has the KV.
+  virtual StepTransfer* transfer() = 0;
+};
+
+// Thread: one owner.
+class AttentionStrategy {
+ public:
+  virtual ~AttentionStrategy() = default;
+
+  struct Capabilities {
+    // Whether AttentionStep::StartQueries may be called.
+    bool queries_first = false;
+    // The cache of this node in which all KV is kept, borrowed; null if memory nodes hold the KV.
+    KvCache* own_kv = nullptr;
+  };
+  virtual Capabilities capabilities() const = 0;
+
+  // Begins a step. The rows are borrowed until it ends; the step is this object's. REQUIRES: the
+  // batch's previous step has ended.
+  virtual AttentionStep& Begin(const AttentionRows& rows) = 0;
+
+  // The sequence is over or preempted; unknown ones are ignored.
+  virtual void Release(SequenceId sequence) = 0;
+
+  // Takes what has come for any step, without waiting.
+  virtual void Poll() = 0;
+
+  // Sleeps until something has come that Finish may need, one of `fds` is readable, or some time
+  // has passed, but never longer than until `latest`.
+  virtual void Sleep(std::span<const int> fds, Deadline latest) = 0;
+
+  // Sets where times are recorded. Borrowed. REQUIRES: no step is under way.
+  virtual void TraceTo(StepTrace& trace) = 0;
+
+  // Sets `work` to be called again and again, at least every `interval`, while a call of this
+  // object or of its steps waits. REQUIRES: no step is under way.
+  virtual void WhileWaiting(Clock::duration interval, std::function<void()> work) = 0;
+
+  // No result is needed any more: devices end their waits for memory nodes early. For shutting
+  // down.
+  virtual void GiveUp() = 0;
+
+  // The memory nodes that were lost since the last call.
+  virtual std::vector<LostNode> TakeLostNodes() = 0;
+
+  // How each memory node is reached.
+  virtual std::vector<DataPath> paths() const = 0;
+};
+
+}  // namespace lamina

@@ -1,0 +1,71 @@
+#include "compute_node/context_relay.h"
+
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+
+namespace lamina {
+
+NodeId ContextRelay::TakerOf(const Step& step) const {
+  const int taker = step.place().RunnerOf(step.next_slice() + 1);
+  return taker == step.place().self ? NodeId{} : others_.node(taker);
+}
+
+bool ContextRelay::Take(Step& step) {
+  const int from = step.place().RunnerOf(step.next_slice() - 1);
+  if (!others_.arrived(from, MessageKind::kContext, step.batch())) {
+    others_.LoseIfSilent(from, step.waits_since());
+    return false;
+  }
+  if (const Status read = Read(step, from); !read.ok()) {
+    LAMINA_LOG_ERROR("{}", read.ToString());
+    return false;
+  }
+  step.HasContext();
+  return true;
+}
+
+Status ContextRelay::Read(Step& step, int from) {
+  const int64_t start_ns = session_.trace.Now();
+  const int slice = step.next_slice();
+  LAMINA_ASSIGN_OR_RETURN(const std::span<const std::byte> payload,
+                          others_.Take(from, ContextOf(step, slice)));
+  Result<StepState> state = ReadContext(format_, session_.device, slice, step.slices(),
+                                        step.rows().size(), step.rows().first_prefill, payload);
+  if (!state.ok()) return others_.Lose(from, state.status().message());
+  step.GoOnFrom(std::move(state->so_far).value_or(StepResult{}));
+  std::vector<AskedNode> asked;
+  for (const StepState::Asked& node : state->asked)
+    asked.push_back({node.node, node.posted_ns, state->clock == ClockId()});
+  const Op& attention = step.attention_before();
+  step.attention().transfer()->Expect(attention.layer, step.slices().value(attention.output),
+                                      asked);
+  session_.trace.Ran(StepWork::kTake, step.Traced(attention.layer), start_ns);
+  return OkStatus();
+}
+
+void ContextRelay::PassOn(Step& step) {
+  const int64_t start_ns = session_.trace.Now();
+  const int next = step.next_slice() + 1, to = step.place().RunnerOf(next);
+  const AttentionValues values = step.values();
+  StepState state;
+  state.clock = ClockId();
+  for (const AskedNode& node : step.attention().transfer()->StartFor(others_.node(to), values))
+    state.asked.push_back({node.node, node.posted_ns});
+  step.Advance();
+  const bool leaves = step.next_slice() == step.num_slices();
+  step.Account(others_.TakeStale());
+  if (leaves) step.TellTimes();
+  state.so_far = step.SoFar();
+  const size_t bytes = WriteContext(format_, session_.device, next, step.slices(),
+                                    step.rows().size(), step.rows().first_prefill, std::move(state),
+                                    others_.payload(to, MessageKind::kContext, step.batch()));
+  // If the post fails, the other node is lost, and all steps end.
+  if (!others_.Post(to, ContextOf(step, next), bytes).ok()) return;
+  session_.trace.Ran(StepWork::kPost, step.Traced(values.layer), start_ns);
+  step.WaitFromNow();
+  if (leaves) step.Leave();
+}
+
+}  // namespace lamina

@@ -1,0 +1,52 @@
+// Outputs of rows whose tokens lie on several memory nodes: each node answers with attention over
+// its own tokens, and these partials are merged here, on the host.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "compute_node/compute_device.h"
+#include "kernels/attention.h"
+
+namespace lamina {
+
+// The partials of one step, layer after layer. Allocates only when a step has more such rows than
+// every step before it. Thread: one owner.
+class PartialOutputs {
+ public:
+  // `shape` is that of all heads.
+  explicit PartialOutputs(const AttentionShape& shape) : shape_(shape) {}
+
+  // A step begins: no row has partials.
+  void Clear() { rows_.clear(); }
+  // Row `row` of the step has partials. REQUIRES: ascending.
+  void Add(int row) { rows_.push_back(row); }
+  bool empty() const { return rows_.empty(); }
+
+  // A layer begins: nothing has been merged.
+  void BeginLayer();
+
+  // Merges attention of heads [first_head, first_head + num_heads) over some tokens of `row` into
+  // what there is. out: [num_heads, head_dim] of `dtype`; lse: [num_heads], natural log-sum-exp.
+  // REQUIRES: the row was added.
+  void Merge(int row, int first_head, int num_heads, const std::byte* out, DType dtype,
+             const float* lse);
+
+  // Copies the merged rows to their places in `out`, [rows of the step, num_heads, head_dim] in the
+  // device's memory.
+  void CopyTo(ComputeDevice& device, float* out) const;
+
+ private:
+  size_t width() const {
+    return static_cast<size_t>(shape_.num_heads) * static_cast<size_t>(shape_.head_dim);
+  }
+
+  const AttentionShape shape_;
+  std::vector<int> rows_;      // ascending
+  std::vector<float> merged_;  // [rows_, num_heads, head_dim]
+  std::vector<float> lse_;     // [rows_, num_heads]
+  std::vector<float> part_;    // scratch: [num_heads, head_dim] of one node
+};
+
+}  // namespace lamina

@@ -1,0 +1,243 @@
+#include "compute_node/remote_step.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "compute_node/decode_by_devices.h"
+
+namespace lamina {
+namespace {
+
+Status LossOf(const MemoryPeer& peer) {
+  return PeerLost("memory node " + peer.name() + " is lost: " + peer.why());
+}
+
+}  // namespace
+
+RemoteStep::RemoteStep(RemoteSession& session, uint32_t batch)
+    : session_(session),
+      state_{.batch = batch, .partials = PartialOutputs(session.options.attention)} {
+  for (size_t i = 0; i < session.peers.size(); ++i) {
+    MemoryPeer& peer = session.peers[i];
+    shares_.push_back({peer, std::make_unique<PeerRows>(peer, session.options.attention)});
+    Share& share = shares_.back();
+    if (peer.link() != nullptr) {
+      share.path = std::make_unique<DecodeByDevices>(session, peer, state_, *share.rows);
+    } else {
+      auto path = std::make_unique<DecodeByMessages>(session, peer, state_, *share.rows);
+      share.by_messages = path.get();
+      share.path = std::move(path);
+    }
+  }
+}
+
+void RemoteStep::Begin(const AttentionRows& rows) {
+  state_.id = rows.step;
+  state_.rows = rows.rows;
+  state_.failures.clear();
+  state_.traffic = {};
+  state_.partials.Clear();
+  first_prefill_ = static_cast<size_t>(std::ranges::find_if(state_.rows, &AttentionWork::prefill) -
+                                       state_.rows.begin());
+  if (!state_.rows.empty()) ++session_.num_steps;
+  for (Share& share : shares_) {
+    share.rows->Clear();
+    share.path->Begin();
+    share.failed = share.peer.lost();
+  }
+  for (int i = 0; i < static_cast<int>(state_.rows.size()); ++i) {
+    const AttentionWork& work = state_.rows[static_cast<size_t>(i)];
+    if (!work.prefill && !work.also_on.empty()) state_.partials.Add(i);
+    AddRow(i, work.node);
+    for (const NodeId node : work.also_on) AddRow(i, node);
+  }
+  session_.prefill->Begin(state_.id, state_.rows.subspan(first_prefill_), state_.failures);
+}
+
+// Rows that have failed are entered too: the memory nodes that live have them in their order, and
+// messages number the rows as the order does.
+void RemoteStep::AddRow(int row, NodeId node) {
+  bool found = false;
+  for (Share& share : shares_) {
+    if (share.peer.address().group != node) continue;
+    found = true;
+    if (share.peer.lost())
+      state_.Fail(row, LossOf(share.peer));
+    else
+      share.rows->Add(row, state_.rows[static_cast<size_t>(row)]);
+  }
+  if (!found) state_.Fail(row, PeerLost("no such memory node"));
+}
+
+void RemoteStep::End() {
+  if (!state_.rows.empty()) --session_.num_steps;
+  session_.prefill->End(state_.rows.subspan(first_prefill_), failures());
+  state_.rows = {};
+}
+
+const Failures& RemoteStep::failures() {
+  FailRowsOfLost();
+  return state_.failures;
+}
+
+void RemoteStep::FailRowsOfLost() {
+  for (Share& share : shares_) {
+    if (!share.peer.lost() || share.failed || state_.rows.empty()) continue;
+    share.failed = true;
+    const Status status = LossOf(share.peer);
+    for (const int row : share.rows->decode()) state_.Fail(row, status);
+    for (const int row : share.rows->prefill()) state_.Fail(row, status);
+  }
+}
+
+void RemoteStep::StartQueries(int layer, const float* q, NodeId taker) {
+  state_.layer.layer = layer;
+  state_.layer.q = q;
+  state_.taker = taker;
+  sent_queries_ = true;
+  for (const Share& share : shares_) {
+    if (share.by_messages != nullptr && !share.peer.lost() && !share.rows->decode().empty())
+      share.by_messages->SendQueries();
+  }
+}
+
+void RemoteStep::Start(const AttentionValues& values) {
+  BeginLayer(values, NodeId{});
+  Send();
+  asked_since_ = waits_since_ = Clock::now();
+}
+
+std::span<const AskedNode> RemoteStep::StartFor(NodeId taker, const AttentionValues& values) {
+  BeginLayer(values, taker);
+  Send();
+  asked_.clear();
+  for (const Share& share : shares_) {
+    if (share.by_messages != nullptr && !share.peer.lost() && !share.rows->decode().empty())
+      asked_.push_back(share.by_messages->asked());
+  }
+  AwaitPushes();
+  return asked_;
+}
+
+void RemoteStep::Expect(int layer, float* out, std::span<const AskedNode> asked) {
+  BeginLayer({.layer = layer, .out = out}, NodeId{});
+  asked_since_ = waits_since_ = Clock::now();
+  for (const Share& share : shares_) {
+    const auto found = std::ranges::find(asked, share.peer.address().node, &AskedNode::node);
+    if (found == asked.end() || share.by_messages == nullptr) continue;
+    share.by_messages->Expect(*found);
+    if (found->on_our_clock && found->posted_ns > 0)
+      asked_since_ = std::min(asked_since_, TimePoint(std::chrono::nanoseconds(found->posted_ns)));
+  }
+}
+
+// Whoever decodes these tokens may do it over another connection, which messages on this one do not
+// hold up.
+void RemoteStep::AwaitPushes() {
+  for (const Share& share : shares_) {
+    if (share.rows->prefill().empty()) continue;
+    session_.peers.WaitFor(share.peer, state_.Traced(state_.rows.size()), "the end of a push",
+                           [&] { return !share.peer.pushing(); });
+  }
+}
+
+void RemoteStep::BeginLayer(const AttentionValues& values, NodeId taker) {
+  state_.layer = values;
+  state_.taker = taker;
+  state_.partials.BeginLayer();
+}
+
+void RemoteStep::Send() {
+  if (session_.options.wire.overlap && !sent_queries_)
+    StartQueries(state_.layer.layer, state_.layer.q, state_.taker);
+  sent_queries_ = false;
+  for (const Share& share : shares_) {
+    if (!share.peer.lost() && !share.rows->decode().empty()) share.path->Send();
+  }
+  if (first_prefill_ == state_.rows.size()) return;
+  for (Share& share : shares_) {
+    if (!share.peer.lost()) PushPrefill(share);
+  }
+  AttendPrefill();
+}
+
+void RemoteStep::PushPrefill(Share& share) {
+  const size_t count = share.rows->prefill().size();
+  for (size_t first = 0; first < count && !share.peer.lost(); first += kMaxPushRows)
+    PushRows(share, first, std::min<size_t>(kMaxPushRows, count - first));
+}
+
+void RemoteStep::PushRows(Share& share, size_t first, size_t count) {
+  MemoryPeers& peers = session_.peers;
+  const TracedWork traced = state_.Traced(count);
+  std::optional<uint32_t> slot;
+  if (!peers.WaitFor(share.peer, traced, "a push slot",
+                     [&] { return (slot = share.peer.FreePushSlot()).has_value(); }))
+    return;
+  const DType dtype = share.peer.wire().kv_dtype;
+  const RowParts rows = share.rows->KvHeads(std::span(share.rows->prefill()).subspan(first, count));
+  const std::array<PackedParts, 2> kv = {PackedParts{state_.layer.k, rows, dtype},
+                                         PackedParts{state_.layer.v, rows, dtype}};
+  Lanes& lanes = share.peer.lanes();
+  std::byte* const payload = lanes.payload(MessageKind::kPush, *slot).data();
+  const auto bytes = static_cast<size_t>(session_.device.Pack(kv, payload) - payload);
+  Status posted;
+  peers.WaitFor(share.peer, traced, "room to push k and v", [&] {
+    posted = lanes.Post(MessageKind::kPush, *slot, state_.Header(first, count), bytes);
+    return posted.code() != StatusCode::kTryAgain;
+  });
+  if (!posted.ok()) return share.peer.Lose(posted.message());
+  state_.traffic.sent_bytes += static_cast<int64_t>(sizeof(MessageHeader) + bytes);
+}
+
+void RemoteStep::AttendPrefill() {
+  FailRowsOfLost();  // they need no attention
+  const RemoteAttentionOptions& options = session_.options;
+  const size_t q = first_prefill_ * options.wire.q_row_elements(),
+               kv = first_prefill_ * options.wire.kv_row_elements();
+  const AttentionValues& all = state_.layer;
+  session_.prefill->Attend({.layer = all.layer - options.own_layers.first,
+                            .q = all.q + q,
+                            .k = all.k + kv,
+                            .v = all.v + kv,
+                            .out = all.out + q},
+                           state_.id, state_.rows.subspan(first_prefill_), state_.failures);
+}
+
+bool RemoteStep::any_missing() const {
+  return std::ranges::any_of(shares_, [](const Share& share) { return share.path->missing(); });
+}
+
+bool RemoteStep::fetching() const {
+  return std::ranges::any_of(shares_, [](const Share& share) { return share.path->fetching(); });
+}
+
+bool RemoteStep::Finish() {
+  session_.peers.Poll();
+  if (any_missing()) {
+    if (Clock::now() < waits_since_ + session_.options.peer_timeout) return false;
+    for (const Share& share : shares_) {
+      if (share.path->missing())
+        session_.peers.LoseLate(share.peer, state_.Traced(state_.rows.size()),
+                                "the attention output");
+    }
+  }
+  bool waits_here = false;  // whether this host has waited, and not a device
+  for (const Share& share : shares_) waits_here |= share.path->Await();
+  if (fetching()) return false;
+  // In the peers' order, so that sums do not depend on who answered first.
+  for (const Share& share : shares_) share.path->Take();
+  if (!state_.partials.empty()) state_.partials.CopyTo(session_.device, state_.layer.out);
+  FailRowsOfLost();
+  if (waits_here)
+    state_.traffic.wait_us +=
+        std::chrono::duration_cast<microseconds>(Clock::now() - asked_since_).count();
+  waits_since_ = TimePoint::max();
+  state_.traffic.stale_messages += session_.peers.TakeStale();
+  return true;
+}
+
+}  // namespace lamina

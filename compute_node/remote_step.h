@@ -1,0 +1,73 @@
+// The attention of one step in a cluster with memory nodes. Decode rows get it from the memory
+// nodes that hold their KV, each by its decode path; prefill rows are attended to here, and their K
+// and V are pushed to the memory nodes layer by layer.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "compute_node/decode_by_messages.h"
+#include "compute_node/decode_path.h"
+
+namespace lamina {
+
+// One batch's steps, one after the other. Borrows the session. Thread: one owner.
+class RemoteStep final : public AttentionStep, public StepTransfer {
+ public:
+  // REQUIRES: all memory nodes of the session are connected.
+  RemoteStep(RemoteSession& session, uint32_t batch);
+
+  // Begins the batch's next step.
+  void Begin(const AttentionRows& rows);
+
+  void StartQueries(int layer, const float* q, NodeId taker) override;
+  void Start(const AttentionValues& values) override;
+  bool Finish() override;
+  void End() override;
+  const Failures& failures() override;
+  AttentionTraffic traffic() const override { return state_.traffic; }
+  StepTransfer* transfer() override { return this; }
+
+  std::span<const AskedNode> StartFor(NodeId taker, const AttentionValues& values) override;
+  void Expect(int layer, float* out, std::span<const AskedNode> asked) override;
+  void AwaitPushes() override;
+
+  // When waiting for replies began; max() while none is waited for.
+  TimePoint waits_since() const { return waits_since_; }
+  // Whether a device has still to tell how a reply turned out.
+  bool fetching() const;
+
+ private:
+  // The step's share on one memory node.
+  struct Share {
+    MemoryPeer& peer;
+    std::unique_ptr<PeerRows> rows;  // paths refer to it
+    std::unique_ptr<DecodePath> path = nullptr;
+    DecodeByMessages* by_messages = nullptr;  // the path, if it is one by messages
+    bool failed = false;                      // the peer is lost, and its rows have failed
+  };
+
+  void AddRow(int row, NodeId node);
+  void BeginLayer(const AttentionValues& values, NodeId taker);
+  void Send();
+  void PushPrefill(Share& share);
+  void PushRows(Share& share, size_t first, size_t count);
+  void AttendPrefill();
+  bool any_missing() const;
+  // Fails the rows of memory nodes that were lost since the last call.
+  void FailRowsOfLost();
+
+  RemoteSession& session_;
+  RemoteStepState state_;
+  size_t first_prefill_ = 0;      // rows[first_prefill_..] are prefill
+  bool sent_queries_ = false;     // q of the layer has been sent, k and v have not
+  std::vector<Share> shares_;     // same indices as the session's peers
+  std::vector<AskedNode> asked_;  // the result of StartFor
+  TimePoint waits_since_ = TimePoint::max();
+  // When the first memory node was asked, which is before waits_since_ if another compute node
+  // asked.
+  TimePoint asked_since_{};
+};
+
+}  // namespace lamina

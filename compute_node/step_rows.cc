@@ -1,0 +1,135 @@
+#include "compute_node/step_rows.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace lamina {
+namespace {
+
+// Enters work with made-up K and V, which is not computed. Like Share, it does nothing if memory
+// nodes hold the KV: they have orders of their own.
+Status AppendDummy(const ComputeWork& work, StepId step, KvCache* own_kv) {
+  if (own_kv == nullptr) return OkStatus();
+  int64_t position = work.first_position;
+  for (const WorkPart& part : work.route) {
+    LAMINA_RETURN_IF_ERROR(own_kv->AppendDummy(work.sequence, position, part.slots, step));
+    position += std::ssize(part.slots);
+  }
+  return OkStatus();
+}
+
+// Enters the beginning of the sequence that is there already, if there is one.
+Status Share(const ComputeWork& work, StepId step, KvCache* own_kv) {
+  for (const WorkPart& part : work.route) {
+    if (part.shared.empty()) continue;
+    if (std::ssize(part.shared) != work.first_position)
+      return InternalError("the order's shared slots are not those of the tokens before");
+    if (own_kv != nullptr) LAMINA_RETURN_IF_ERROR(own_kv->Share(work.sequence, part.shared, step));
+  }
+  return OkStatus();
+}
+
+void AddRows(const ComputeWork& work, StepRows& rows) {
+  int64_t position = work.first_position;
+  for (const TokenId token : work.tokens) {
+    rows.tokens.push_back(token);
+    rows.positions.push_back(static_cast<int32_t>(position++));
+  }
+  position = work.first_position;
+  for (const WorkPart& part : work.route) {
+    for (int i = 0; i < part.num_tokens; ++i) {
+      const TokenSlot slot = i < std::ssize(part.slots) ? part.slots[static_cast<size_t>(i)] : 0;
+      rows.attention.push_back(
+          {work.sequence, part.node, position++, slot, work.prefill, work.sample});
+    }
+  }
+  if (work.sample) rows.sampled.push_back(static_cast<int>(rows.size()) - 1);
+  if (work.prefill) return;
+  rows.first_prefill = rows.size();
+  for (const WorkPart& part : work.route) {
+    if (part.num_tokens == 0) rows.attention.back().also_on.push_back(part.node);
+  }
+}
+
+}  // namespace
+
+void KnownSequences::Update(ComputeOrder& order) {
+  for (const SequenceId released : order.released) sequences_.erase(released);
+  for (NewSequence& added : order.new_sequences) {
+    KnownSequence& sequence = sequences_[added.sequence];
+    sequence.tokens = std::move(added.tokens);
+    sequence.num_prompt = static_cast<size_t>(
+        std::clamp<int64_t>(added.num_prompt_tokens, 0, std::ssize(sequence.tokens)));
+    sequence.sampling = std::move(added.sampling);
+  }
+  for (const ComputeWork& work : order.work) Learn(work);
+}
+
+// The token that was sampled last comes back with the order that computes it. So every compute node
+// learns of it, also those that did not sample it.
+void KnownSequences::Learn(const ComputeWork& work) {
+  const auto found = sequences_.find(work.sequence);
+  if (found == sequences_.end() || work.prefill || work.tokens.size() != 1) return;
+  std::vector<TokenId>& tokens = found->second.tokens;
+  if (work.first_position == std::ssize(tokens) && work.first_position < limits_.max_model_len)
+    tokens.push_back(work.tokens[0]);
+}
+
+const KnownSequence* KnownSequences::Find(SequenceId sequence) const {
+  const auto found = sequences_.find(sequence);
+  return found == sequences_.end() ? nullptr : &found->second;
+}
+
+StepRows KnownSequences::RowsOf(const ComputeOrder& order, KvCache* own_kv,
+                                Failures& failures) const {
+  StepRows rows;
+  for (const ComputeWork& work : order.work) {
+    const bool made_up = work.prefill && order.dummy_prefill;
+    Status status = made_up ? AppendDummy(work, order.step, own_kv) : Check(work, rows);
+    if (status.ok() && !made_up) status = Share(work, order.step, own_kv);
+    if (!status.ok())
+      failures.emplace(work.sequence, std::move(status));
+    else if (!made_up)
+      AddRows(work, rows);
+  }
+  return rows;
+}
+
+Status KnownSequences::Check(const ComputeWork& work, const StepRows& rows) const {
+  LAMINA_RETURN_IF_ERROR(CheckTokens(work));
+  if (std::ssize(work.tokens) > limits_.max_num_batched_tokens - std::ssize(rows.tokens))
+    return InternalError("the order has more rows than max_num_batched_tokens");
+  if (rows.first_prefill < rows.size() && !work.prefill)
+    return InternalError("the order has a decode row behind a prefill row");
+  return OkStatus();
+}
+
+Status KnownSequences::CheckTokens(const ComputeWork& work) const {
+  const KnownSequence* const sequence = Find(work.sequence);
+  if (sequence == nullptr)
+    return InternalError("the order names a sequence that was not announced");
+  const std::vector<TokenId>& known = sequence->tokens;
+  // Tables of position embeddings have max_positions rows.
+  const int64_t longest =
+      std::min({limits_.max_model_len, model_.config.max_positions, int64_t{std::ssize(known)}});
+  const int64_t num_tokens = std::ssize(work.tokens);
+  if (num_tokens == 0 || work.first_position < 0 || work.first_position > longest - num_tokens) {
+    return InternalError("the order's positions, " + std::to_string(num_tokens) + " from " +
+                         std::to_string(work.first_position) + " on, do not fit a sequence of " +
+                         std::to_string(known.size()) + " tokens");
+  }
+  int64_t num_routed = 0;
+  for (const WorkPart& part : work.route) num_routed += part.num_tokens;
+  if (num_routed != num_tokens)
+    return InternalError("the order's route has no place for some tokens");
+  for (size_t i = 0; i < work.tokens.size(); ++i) {
+    if (work.tokens[i] != known[static_cast<size_t>(work.first_position) + i])
+      return InternalError("the order's tokens are not the sequence's");
+    if (work.tokens[i] < 0 || work.tokens[i] >= model_.config.vocab_size)
+      return InternalError("the order has a token outside the vocabulary");
+  }
+  return OkStatus();
+}
+
+}  // namespace lamina

@@ -1,0 +1,70 @@
+// The rows of a step, as an order says them, and the sequences that orders are checked against.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/sampling_params.h"
+#include "base/status.h"
+#include "compute_node/attention_strategy.h"
+#include "compute_node/compute_device.h"
+#include "kernels/kv_cache.h"
+#include "wire/session_messages.h"
+#include "wire/step_messages.h"
+
+namespace lamina {
+
+// Row i is tokens[i] at positions[i]; decode rows come before prefill rows.
+struct StepRows {
+  std::vector<TokenId> tokens;
+  std::vector<int32_t> positions;
+  std::vector<AttentionWork> attention;
+  std::vector<int> sampled;  // indices of the rows whose logits choose a token
+  size_t first_prefill = 0;  // rows [first_prefill, tokens.size()) are prefill
+
+  size_t size() const { return tokens.size(); }
+  SequenceId sequence_of(int row) const { return attention[static_cast<size_t>(row)].sequence; }
+};
+
+// What this node knows of a sequence.
+struct KnownSequence {
+  std::vector<TokenId> tokens;  // prompt, then what was generated
+  size_t num_prompt = 0;
+  SamplingParams sampling;
+};
+
+// The sequences that this node was told of. An order comes from another process, so it is checked
+// against what is known here. Thread: one owner.
+class KnownSequences {
+ public:
+  // Borrows the model.
+  KnownSequences(const LoadedModel& model, const SessionLimits& limits)
+      : model_(model), limits_(limits) {}
+
+  // Takes the tokens of new sequences out of the order, forgets those that it releases, and learns
+  // the tokens that were sampled elsewhere.
+  void Update(ComputeOrder& order);
+
+  // Null if the sequence is not known.
+  const KnownSequence* Find(SequenceId sequence) const;
+
+  // Lists the rows of an order. What cannot be computed is left out, and its sequence is added to
+  // `failures`. `own_kv` is Capabilities::own_kv: tables there get what is shared or made up.
+  // REQUIRES: Update was called with the order.
+  StepRows RowsOf(const ComputeOrder& order, KvCache* own_kv, Failures& failures) const;
+
+ private:
+  void Learn(const ComputeWork& work);
+  // Whether the work can follow these rows.
+  Status Check(const ComputeWork& work, const StepRows& rows) const;
+  Status CheckTokens(const ComputeWork& work) const;
+
+  const LoadedModel& model_;
+  const SessionLimits limits_;
+  std::unordered_map<SequenceId, KnownSequence> sequences_;
+};
+
+}  // namespace lamina

@@ -1,0 +1,252 @@
+// A compute node and two memory nodes on one thread in virtual time: the test is their manager and
+// their loop. Nothing in there may wait.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+
+#include "compute_node/compute_node.h"
+#include "memory_node/memory_node.h"
+#include "tests/support/control_line.h"
+#include "tests/support/golden_prompts.h"
+#include "tests/support/virtual_clock.h"
+
+namespace lamina {
+namespace {
+
+using testing::GoldenPrompt;
+using testing::GoldenPrompts;
+using ::testing::HasSubstr;
+
+constexpr uint64_t kEpoch = 5;
+constexpr size_t kMemoryNodes = 2;
+constexpr NodeId kCompute{3};
+constexpr TokenSlot kSlotsOfSequence = 200;
+const std::string kToken = "the right token!";
+
+Result<std::unique_ptr<Ladder>> OpenLoopbackLadder(std::span<const std::string>) {
+  return Ladder::Open(std::vector<std::string>{"loopback"});
+}
+
+template <typename Message>
+Message Session() {
+  Message message;
+  message.epoch = kEpoch;
+  message.session_token = kToken;
+  message.attention = {.num_layers = 4,
+                       .num_heads = 8,
+                       .num_kv_heads = 4,
+                       .head_dim = 32,
+                       .scale = 1.0f / std::sqrt(32.0f)};
+  message.limits = {.max_num_seqs = 8,
+                    .max_num_batched_tokens = 64,
+                    .max_model_len = kSlotsOfSequence,
+                    .peer_timeout = milliseconds(1000)};
+  return message;
+}
+
+class OneThread : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    NodeOptions options;
+    options.num_threads = 1;
+    options.open_ladder = OpenLoopbackLadder;
+    options.open_control = to_compute_.Open();
+    compute_ = *ComputeNode::Create(options);
+    to_compute_.Connect();
+    for (size_t i = 0; i < kMemoryNodes; ++i) {
+      MemoryNodeOptions of_memory{options, int64_t{4} << 20, 0};
+      of_memory.open_control = to_memory_[i].Open();
+      memory_[i] = *MemoryNode::Create(of_memory);
+      to_memory_[i].Connect();
+    }
+  }
+
+  // Every node has its turn. If none had anything to do, time goes on.
+  void Round() {
+    const TimePoint now = Clock::now();
+    bool any = compute_->Turn(now);
+    TimePoint wake = compute_->wake_at(now);
+    for (const std::unique_ptr<MemoryNode>& node : memory_) {
+      any |= node->Turn(now);
+      wake = std::min(wake, node->wake_at(now));
+    }
+    // Nodes look for knocks once in a millisecond.
+    if (!any) clock_.AdvanceTo(std::min(wake, now + milliseconds(1)));
+  }
+
+  // Rounds until the node says a message of this type.
+  template <typename Message>
+  Message Await(ControlLine& line, MessageType type) {
+    for (const Deadline deadline = Deadline::After(std::chrono::seconds(60)); !deadline.Passed();) {
+      while (line.Take<WeightsProgress>(MessageType::kWeightsProgress)) {
+      }
+      if (std::optional<Message> message = line.Take<Message>(type)) return *std::move(message);
+      Round();
+    }
+    ADD_FAILURE() << "nothing came within a minute";
+    return {};
+  }
+
+  static ConfigureCompute ForCompute(std::vector<MemoryNodeAddress> memory) {
+    auto request = Session<ConfigureCompute>();
+    request.node = kCompute;
+    request.model = testing::TinyStoriesDir();
+    request.memory_nodes = std::move(memory);
+    return request;
+  }
+
+  void Open() {
+    std::vector<MemoryNodeAddress> addresses;
+    for (size_t i = 0; i < kMemoryNodes; ++i) {
+      const NodeId id{static_cast<uint32_t>(i + 1)};
+      auto request = Session<ConfigureMemory>();
+      request.node = id;
+      to_memory_[i].Send(MessageType::kConfigureMemory, request);
+      const auto ready = Await<Configured>(to_memory_[i], MessageType::kConfigured);
+      ASSERT_TRUE(ready.status.ok()) << ready.status;
+      addresses.push_back({id, "m" + std::to_string(i), ready.offers, id, 0, 4});
+    }
+    to_compute_.Send(MessageType::kConfigureCompute, ForCompute(addresses));
+    const auto ready = Await<Configured>(to_compute_, MessageType::kConfigured);
+    ASSERT_TRUE(ready.status.ok()) << ready.status;
+    EXPECT_EQ(ready.paths.size(), kMemoryNodes);
+  }
+
+  VirtualClock clock_;  // outlives all that reads the time
+  ControlLine to_compute_;
+  std::array<ControlLine, kMemoryNodes> to_memory_;
+  std::unique_ptr<ComputeNode> compute_;
+  std::array<std::unique_ptr<MemoryNode>, kMemoryNodes> memory_;
+};
+
+// Sequences that go on for as long as their golden continuation; every other one on each node.
+class Generation {
+ public:
+  explicit Generation(std::vector<GoldenPrompt> golden)
+      : golden_(std::move(golden)), output_(golden_.size()) {}
+
+  bool done() const {
+    for (size_t i = 0; i < golden_.size(); ++i) {
+      if (IsRunning(i)) return false;
+    }
+    return true;
+  }
+
+  // The orders of the next step. Sequence i begins in step 2 * i + 1, so steps have both kinds of
+  // rows.
+  void Plan(ComputeOrder& compute, std::array<MemoryOrder, kMemoryNodes>& memory) {
+    ++step_;
+    compute.epoch = kEpoch;
+    compute.step = StepId{step_};
+    for (MemoryOrder& order : memory) {
+      order.epoch = kEpoch;
+      order.step = StepId{step_};
+    }
+    for (size_t i = 0; i < golden_.size(); ++i) {  // decode rows come first
+      if (step_ > 2 * i + 1 && IsRunning(i)) Decode(i, compute, memory[i % kMemoryNodes]);
+    }
+    for (size_t i = 0; i < golden_.size(); ++i) {
+      if (step_ == 2 * i + 1) Prefill(i, compute, memory[i % kMemoryNodes]);
+    }
+  }
+
+  void Take(const StepResult& result) {
+    EXPECT_EQ(result.step, StepId{step_});
+    EXPECT_TRUE(result.failed.empty() && result.lost_nodes.empty());
+    for (const NewToken& token : result.sampled)
+      output_[token.sequence.value - 1].push_back(token.chosen.token);
+  }
+
+  void ExpectGolden() const {
+    for (size_t i = 0; i < golden_.size(); ++i)
+      EXPECT_EQ(output_[i], golden_[i].continuation_ids) << golden_[i].prompt;
+  }
+
+ private:
+  bool IsRunning(size_t i) const { return output_[i].size() < golden_[i].continuation_ids.size(); }
+  static SequenceId IdOf(size_t i) { return SequenceId{i + 1}; }
+  static NodeId NodeOf(size_t i) { return NodeId{static_cast<uint32_t>(i % kMemoryNodes + 1)}; }
+  static TokenSlot SlotOf(size_t i, size_t position) {
+    return static_cast<TokenSlot>(i / kMemoryNodes * kSlotsOfSequence + position);
+  }
+
+  void Prefill(size_t i, ComputeOrder& compute, MemoryOrder& memory) const {
+    const std::vector<TokenId>& prompt = golden_[i].prompt_ids;
+    const auto length = static_cast<int32_t>(prompt.size());
+    compute.new_sequences.push_back({IdOf(i), {.temperature = 0}, prompt, length});
+    compute.work.push_back(
+        {IdOf(i), {{NodeOf(i), length, {}, {}}}, 0, prompt, /*prefill=*/true, /*sample=*/true});
+    PrefillChunk& chunk = memory.prefill.emplace_back();
+    chunk.sequence = IdOf(i);
+    for (size_t position = 0; position < prompt.size(); ++position)
+      chunk.slots.push_back(SlotOf(i, position));
+  }
+
+  void Decode(size_t i, ComputeOrder& compute, MemoryOrder& memory) const {
+    const size_t position = golden_[i].prompt_ids.size() + output_[i].size() - 1;
+    const auto at = static_cast<int64_t>(position);
+    compute.work.push_back({IdOf(i),
+                            {{NodeOf(i), 1, {}, {}}},
+                            at,
+                            {output_[i].back()},
+                            /*prefill=*/false,
+                            /*sample=*/true});
+    memory.decode.push_back({IdOf(i), at, SlotOf(i, position), at});
+  }
+
+  const std::vector<GoldenPrompt> golden_;
+  std::vector<std::vector<TokenId>> output_;
+  uint64_t step_ = 0;
+};
+
+TEST_F(OneThread, AGoldenContinuation) {
+  Open();
+  std::vector<GoldenPrompt> golden = GoldenPrompts();
+  golden.resize(5);
+  Generation generation(std::move(golden));
+  while (!generation.done() && !HasFailure()) {
+    ComputeOrder order;
+    std::array<MemoryOrder, kMemoryNodes> of_memory;
+    generation.Plan(order, of_memory);
+    for (size_t i = 0; i < kMemoryNodes; ++i)
+      to_memory_[i].Send(MessageType::kMemoryOrder, of_memory[i]);
+    to_compute_.Send(MessageType::kComputeOrder, order);
+    generation.Take(Await<StepResult>(to_compute_, MessageType::kStepResult));
+  }
+  generation.ExpectGolden();
+}
+
+TEST_F(OneThread, AMemoryNodeThatDoesNotAnswerKeepsNobodyWaiting) {
+  const std::unique_ptr<Ladder> silent = *OpenLoopbackLadder({});
+  ASSERT_TRUE(silent->Listen("nowhere").ok());
+  const std::vector<MemoryNodeAddress> addresses = {
+      {NodeId{1}, "silent", silent->offers(), NodeId{1}, 0, 4}};
+  to_compute_.Send(MessageType::kConfigureCompute, ForCompute(addresses));
+  for (int i = 0; i < 100; ++i) Round();
+  to_compute_.Send(MessageType::kConfigureCompute, ForCompute(addresses));
+  const auto other = Await<Configured>(to_compute_, MessageType::kConfigured);
+  EXPECT_EQ(other.status.code(), StatusCode::kTryAgain) << "it is answered meanwhile";
+
+  const auto refused = Await<Configured>(to_compute_, MessageType::kConfigured);
+  EXPECT_EQ(refused.status.code(), StatusCode::kPeerLost);
+  EXPECT_THAT(refused.status.message(), HasSubstr("silent"));
+  Open();  // and can go on
+}
+
+TEST_F(OneThread, AManagerThatGoesWhileNodesConnectLeavesThemFree) {
+  const std::unique_ptr<Ladder> silent = *OpenLoopbackLadder({});
+  ASSERT_TRUE(silent->Listen("nowhere").ok());
+  to_compute_.Send(MessageType::kConfigureCompute,
+                   ForCompute({{NodeId{1}, "silent", silent->offers(), NodeId{1}, 0, 4}}));
+  for (int i = 0; i < 100; ++i) Round();
+  to_compute_.Break();
+  Round();
+  const TimePoint start = Clock::now();
+  Open();
+  EXPECT_LT(SecondsSince(start), 5) << "it would have waited for 20 s";
+}
+
+}  // namespace
+}  // namespace lamina

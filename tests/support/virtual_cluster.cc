@@ -1,0 +1,197 @@
+#include "tests/support/virtual_cluster.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+
+namespace lamina::testing {
+namespace {
+
+constexpr auto kControlLatency = microseconds(50);
+// What a round takes in which somebody does something, so that the time goes on in any case.
+constexpr auto kRound = microseconds(1);
+
+}  // namespace
+
+Result<std::unique_ptr<VirtualCluster>> VirtualCluster::Create(const Deployment& deployment) {
+  ClusterConfig nodes;
+  nodes.transport = deployment.transport;
+  int port = 7001;  // of nobody: there are no sockets
+  const int num_compute_nodes = deployment.num_compute_nodes * deployment.pipeline_parallel_size *
+                                deployment.tensor_parallel_size;
+  for (int i = 0; i < num_compute_nodes; ++i) {
+    nodes.nodes.push_back({.name = "c" + std::to_string(i),
+                           .role = NodeRole::kCompute,
+                           .port = port++,
+                           .threads = 1});
+  }
+  for (int i = 0; i < deployment.num_memory_nodes; ++i) {
+    nodes.nodes.push_back({.name = "m" + std::to_string(i),
+                           .role = NodeRole::kMemory,
+                           .port = port++,
+                           .threads = 1,
+                           .memory_bytes = deployment.memory_bytes});
+  }
+  LAMINA_ASSIGN_OR_RETURN(const ModelConfig model, ModelConfig::Load(deployment.model));
+  LAMINA_ASSIGN_OR_RETURN(ClusterConfig config, ConfigOf(deployment, model, std::move(nodes)));
+  std::unique_ptr<VirtualCluster> cluster(new VirtualCluster(std::move(config), model));
+  for (const NodeConfig& node : cluster->config_.nodes)
+    LAMINA_RETURN_IF_ERROR(cluster->Start(node.name));
+  cluster->connecting_ =
+      std::make_unique<Task<Connected>>(cluster->now(), [&cluster](Turns& turns) {
+        return ClusterExecutor::ConnectByTurns(turns, cluster->config_, cluster->model_,
+                                               cluster->Means());
+      });
+  return cluster;
+}
+
+VirtualCluster::VirtualCluster(ClusterConfig config, ModelConfig model)
+    : network_(kControlLatency), config_(std::move(config)), model_(std::move(model)) {}
+
+// The manager goes first, as its connections use the network.
+VirtualCluster::~VirtualCluster() {
+  core_.reset();
+  looking_.reset();
+  connecting_.reset();
+  daemons_.clear();
+}
+
+Status VirtualCluster::Start(const std::string& name) {
+  const auto node = std::ranges::find(config_.nodes, name, &NodeConfig::name);
+  LAMINA_ASSIGN_OR_RETURN(Daemon daemon, Open(*node));
+  daemons_.insert_or_assign(name, std::move(daemon));
+  return OkStatus();
+}
+
+void VirtualCluster::Kill(const std::string& name) { daemons_.erase(name); }
+
+Result<VirtualCluster::Daemon> VirtualCluster::Open(const NodeConfig& node) {
+  MemoryNodeOptions options;
+  options.name = node.name;
+  options.listen = ClusterConfig::Address(node);
+  options.num_threads = node.threads;
+  options.memory_bytes = node.memory_bytes;
+  options.open_control = network_.opener();
+  if (node.role == NodeRole::kCompute) {
+    LAMINA_ASSIGN_OR_RETURN(Daemon compute, ComputeNode::Create(options));
+    return compute;
+  }
+  LAMINA_ASSIGN_OR_RETURN(Daemon memory, MemoryNode::Create(options));
+  return memory;
+}
+
+ConnectMeans VirtualCluster::Means() {
+  return {.connect = network_.connector(), .on_change = [this] { changed_ = true; }};
+}
+
+bool VirtualCluster::RunUntil(const std::function<bool()>& done, Clock::duration patience) {
+  const TimePoint latest = now() + patience;
+  while (!done()) {
+    if (now() >= latest) return false;
+    if (TurnAll()) {
+      clock_.Advance(kRound);
+    } else {
+      clock_.AdvanceTo(std::min(latest, std::max(NextTurn(), now() + kRound)));
+    }
+  }
+  return true;
+}
+
+bool VirtualCluster::TurnAll() {
+  bool any = network_.Deliver();
+  for (auto& [name, daemon] : daemons_)
+    any |= std::visit([this](const auto& node) { return node->Turn(now()); }, daemon);
+  any |= TurnTasks();
+  any |= TurnEngine();
+  return any;
+}
+
+TimePoint VirtualCluster::NextTurn() const {
+  TimePoint next = network_.next();
+  for (const auto& [name, daemon] : daemons_)
+    next = std::min(next,
+                    std::visit([this](const auto& node) { return node->wake_at(now()); }, daemon));
+  if (connecting_ != nullptr) next = std::min(next, connecting_->turns.next());
+  if (looking_ != nullptr) next = std::min(next, looking_->turns.next());
+  return core_ == nullptr ? next : std::min(next, next_turn_);
+}
+
+// Gives the task a turn if one is due or may be worth while. Returns what came of it, once.
+template <typename T>
+std::optional<T> VirtualCluster::Turn(std::unique_ptr<Task<T>>& task) {
+  if (task == nullptr) return std::nullopt;
+  if (!task->procedure.done()) task->turns.Turn(now());
+  if (!task->procedure.done()) return std::nullopt;
+  T result = task->procedure.TakeResult();
+  task.reset();
+  return result;
+}
+
+bool VirtualCluster::TurnTasks() {
+  const auto is_due = [this](const auto& task) {
+    return task != nullptr && (task->procedure.done() || task->turns.next() <= now());
+  };
+  if (!std::exchange(changed_, false) && !is_due(connecting_) && !is_due(looking_)) return false;
+  if (std::optional<Connected> connected = Turn(connecting_)) TakeConnected(*std::move(connected));
+  if (std::optional<std::set<NodeId>> found = Turn(looking_))
+    core_->TakeFound(*std::move(found), now());
+  return true;
+}
+
+void VirtualCluster::TakeConnected(Connected outcome) {
+  Result<std::unique_ptr<StepExecutor>> executor = outcome.status();
+  if (outcome.ok()) executor = std::unique_ptr<StepExecutor>(*std::move(outcome));
+  if (core_ != nullptr) return core_->TakeReconnected(std::move(executor), now());
+  failure_ = executor.status();
+  if (!executor.ok()) return;
+  EngineOptions options = EngineOptions::Of(config_, model_);
+  options.reconnects = options.looks_for_nodes = true;
+  core_ = std::make_unique<EngineCore>(
+      options, *std::move(executor),
+      [this](EngineCore::Event event) { events_.push_back(std::move(event)); });
+  next_turn_ = now();
+}
+
+Procedure<VirtualCluster::Connected> VirtualCluster::Reconnect(Turns& turns, ReconnectTask task) {
+  task.before.reset();
+  std::set<NodeId> answer;
+  if (!task.doubtful.empty()) {
+    answer = co_await ClusterExecutor::LookByTurns(turns, config_, model_, task.doubtful,
+                                                   task.until, {}, Means());
+  }
+  for (const auto& [node, why] : task.doubtful) {
+    if (!answer.contains(node)) task.left_out.emplace(node, why);
+  }
+  co_return co_await ClusterExecutor::ConnectWithoutByTurns(turns, config_, model_, task.left_out,
+                                                            task.until, Means());
+}
+
+bool VirtualCluster::TurnEngine() {
+  if (core_ == nullptr || (events_.empty() && now() < next_turn_)) return false;
+  for (; !events_.empty(); events_.pop_front()) core_->Handle(events_.front(), now());
+  EngineDecisions decisions = core_->Turn(now());
+  next_turn_ = decisions.next_turn;
+  if (decisions.reconnect) {
+    connecting_ = std::make_unique<Task<Connected>>(
+        now(), [&](Turns& turns) { return Reconnect(turns, *std::move(decisions.reconnect)); });
+    changed_ = true;
+  }
+  if (decisions.look_for) {
+    looked_for_ = *std::move(decisions.look_for);
+    looking_ = std::make_unique<Task<std::set<NodeId>>>(now(), [this](Turns& turns) {
+      return ClusterExecutor::LookByTurns(turns, config_, model_, looked_for_, TimePoint::max(), {},
+                                          Means());
+    });
+    changed_ = true;
+  }
+  for (const Delivery& delivery : decisions.deliveries) delivery.sink(delivery.event);
+  return true;
+}
+
+Result<RequestId> VirtualCluster::Submit(GenerateRequest request, Engine::Sink sink) {
+  next_turn_ = now();
+  return core_->Submit(std::move(request), std::move(sink), now());
+}
+
+}  // namespace lamina::testing
