@@ -20,7 +20,7 @@ std::optional<Pipeline> BatchSteps::Complete(size_t batch, TimePoint now,
                                              std::optional<StepCost> cost) {
   std::optional<Pipeline> next;
   // A step without work only frees what is on nodes: it says nothing about rounds.
-  if (chooses_pipeline_ && !in_flight_[batch]->plan.work.empty()) {
+  if (chooses_pipeline_ && in_flight_[batch]->works) {
     const bool prefills =
         std::ranges::any_of(in_flight_, [](const auto& step) { return step && step->of_prompts; });
     next = cycle_.TakeResult(batch, now, prefills, scheduler_.stats().num_running, std::move(cost));

@@ -28,7 +28,8 @@ class BatchSteps {
   // The step of a batch that has no result yet.
   struct InFlight {
     StepPlan plan;
-    bool of_prompts = false;  // whether it computes any part of a prompt
+    bool works = false;       // it does not only free what is on nodes
+    bool of_prompts = false;  // it computes a part of a prompt
     TimePoint submitted;
   };
 
@@ -44,7 +45,8 @@ class BatchSteps {
   const std::vector<std::optional<InFlight>>& in_flight() const { return in_flight_; }
 
   // Plans steps for batches that have none in flight, in the order of StepCycle::PlanSteps, and
-  // calls submit(StepPlan&) for each one that is to be sent. From then on it is in flight.
+  // calls submit(StepPlan&) for each one that is to be sent. From then on it is in flight. What
+  // submit takes out of the plan is not missed here.
   template <typename Submit>
   void PlanSteps(TimePoint now, Submit submit) {
     const auto is_busy = [this](size_t batch) { return in_flight_[batch].has_value(); };
@@ -52,8 +54,9 @@ class BatchSteps {
       StepPlan plan = scheduler_.NextStep(static_cast<int>(batch));
       if (plan.work.empty()) cycle_.NothingToPlan(batch);
       if (plan.empty()) return false;
+      const bool works = !plan.work.empty();
       const bool of_prompts = std::ranges::any_of(plan.work, IsOfPrompt);
-      in_flight_[batch] = {std::move(plan), of_prompts, now};
+      in_flight_[batch] = {std::move(plan), works, of_prompts, now};
       submit(in_flight_[batch]->plan);
       return true;
     });

@@ -47,7 +47,8 @@ class Simulation {
         steps_(engine_.scheduler, engine_.cycle(), MakeFifoQueue(),
                engine_.spread_tokens > 0 ? MakeSpreadPlacement(engine_.spread_tokens)
                                          : MakeLeastLoadedPlacement()),
-        nodes_(cluster, options.host, options.prompts_appear, events_, result_.usage) {
+        nodes_(cluster, options.host, options.prompts_appear, events_, result_.usage),
+        sampled_(static_cast<size_t>(engine_.scheduler.num_batches)) {
     for (const KvNode& node : cluster.kv_nodes) {
       scheduler().AddNode(node);
       result_.num_kv_tokens += node.capacity_tokens;
@@ -94,6 +95,8 @@ class Simulation {
   SimulationResult result_;
   EventQueue events_;
   VirtualNodes nodes_;
+  // By batch: the sequences that get a token from its step in flight.
+  std::vector<std::vector<SequenceId>> sampled_;
   std::vector<Place> places_;  // [changes]
   DeviceTimeline manager_;
   // When the manager has sent the last orders.
@@ -263,8 +266,13 @@ void Simulation::PlanSteps(TimePoint now) {
 
 void Simulation::Submit(StepPlan& plan, TimePoint now) {
   plan.dummy_prefill = options_.prompts_appear;
+  std::vector<SequenceId>& sampled = sampled_[static_cast<size_t>(plan.batch)];
+  sampled.clear();
   int64_t num_rows = 0;
-  for (const Work& work : plan.work) num_rows += std::ssize(work.tokens);
+  for (const Work& work : plan.work) {
+    num_rows += std::ssize(work.tokens);
+    if (work.sample) sampled.push_back(work.sequence);
+  }
   if (speed_rounds_.Next(speeds_known_)) {
     for (const auto& [node, speed] : nodes_.MeasureSpeeds()) {
       scheduler().SetSpeed(node, speed);
@@ -279,16 +287,15 @@ void Simulation::Submit(StepPlan& plan, TimePoint now) {
   nodes_.Submit(plan, manager_free_);
   if (!plan.work.empty()) ++result_.num_steps;
   result_.num_rows += num_rows;
+  // Plans of large steps are freed while they are in the processor's caches.
+  plan.work = {};
 }
 
 void Simulation::TakeResult(int batch, TimePoint now) {
-  const auto& in_flight = steps_.in_flight()[static_cast<size_t>(batch)];
-  if (!in_flight) return;
+  if (!steps_.in_flight()[static_cast<size_t>(batch)]) return;
   std::vector<Scheduler::Sampled> sampled;
-  for (const Work& work : in_flight->plan.work) {
-    if (work.sample)
-      sampled.push_back({work.sequence, static_cast<TokenId>(work.sequence.value & 0x3fffffff)});
-  }
+  for (const SequenceId sequence : sampled_[static_cast<size_t>(batch)])
+    sampled.push_back({sequence, static_cast<TokenId>(sequence.value & 0x3fffffff)});
   steps_.Complete(static_cast<size_t>(batch), now, sampled, nodes_.cost(batch));
   result_.usage.At(now).tokens += static_cast<double>(sampled.size());
   for (const Scheduler::Sampled& token : sampled) TakeToken(token.sequence, now);
