@@ -32,7 +32,12 @@ Result<ConnectingAttention> RemoteAttention::StartConnect(
 }
 
 Result<std::unique_ptr<RemoteAttention>> ConnectingAttention::Poll() {
-  LAMINA_RETURN_IF_ERROR(attention_->session_.peers.Connect());
+  RemoteSession& session = attention_->session_;
+  LAMINA_RETURN_IF_ERROR(session.peers.Connect());
+  // How a step reaches a node depends on the link between the devices.
+  for (int batch = 0; batch < session.options.wire.num_batches; ++batch)
+    attention_->steps_.push_back(
+        std::make_unique<RemoteStep>(session, static_cast<uint32_t>(batch)));
   return std::move(attention_);
 }
 
@@ -65,8 +70,6 @@ Status RemoteAttention::StartPeers(const std::vector<MemoryNodeAddress>& address
     LAMINA_RETURN_IF_ERROR(
         session_.peers.StartConnect(address, wire, path, std::move(link), deadline));
   }
-  for (int batch = 0; batch < options.wire.num_batches; ++batch)
-    steps_.push_back(std::make_unique<RemoteStep>(session_, static_cast<uint32_t>(batch)));
   return OkStatus();
 }
 

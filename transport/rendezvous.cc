@@ -183,7 +183,14 @@ void RendezvousListener::Drop(std::list<Pending>::iterator stranger) {
 
 Result<std::unique_ptr<Endpoint>> RendezvousListener::Accept(const EndpointOptions& options) {
   LAMINA_RETURN_IF_ERROR(CheckOptions(options, host_.limits()));
+  // Before others are taken: who has greeted makes no room for a stranger.
+  Result<std::unique_ptr<Endpoint>> greeted = TakeGreeted(options);
+  if (greeted.status().code() != StatusCode::kTryAgain) return greeted;
   LAMINA_RETURN_IF_ERROR(TakeNewPeers());
+  return TakeGreeted(options);
+}
+
+Result<std::unique_ptr<Endpoint>> RendezvousListener::TakeGreeted(const EndpointOptions& options) {
   for (auto entry = pending_.begin(); entry != pending_.end();) {
     Status status = Advance(*entry, options);
     if (status.code() == StatusCode::kTryAgain && !entry->deadline.Passed()) {

@@ -194,6 +194,8 @@ class RendezvousListener final : public Listener {
 
   RendezvousListener(RendezvousHost& host, Tcp::acceptor acceptor, std::string address);
   Status TakeNewPeers();
+  // The next peer whose handshake is complete, of those that were taken.
+  Result<std::unique_ptr<Endpoint>> TakeGreeted(const EndpointOptions& options);
   void Drop(std::list<Pending>::iterator stranger);
   // Ok when the handshake is complete, kTryAgain while it goes on.
   Status Advance(Pending& pending, const EndpointOptions& options);

@@ -58,6 +58,8 @@ class ShmListener final : public Listener {
   };
 
   Status TakeNewPeers();
+  // The next peer that has greeted, of those that were taken.
+  Result<std::unique_ptr<Endpoint>> TakeGreeted(const EndpointOptions& options);
   Result<std::unique_ptr<Endpoint>> Finish(UniqueFd socket, ShmPeer peer,
                                            const EndpointOptions& options);
 
@@ -102,7 +104,14 @@ Status ShmListener::TakeNewPeers() {
 
 Result<std::unique_ptr<Endpoint>> ShmListener::Accept(const EndpointOptions& options) {
   LAMINA_RETURN_IF_ERROR(CheckOptions(options, kShmLimits));
+  // Before others are taken: who has greeted makes no room for a stranger.
+  Result<std::unique_ptr<Endpoint>> greeted = TakeGreeted(options);
+  if (greeted.status().code() != StatusCode::kTryAgain) return greeted;
   LAMINA_RETURN_IF_ERROR(TakeNewPeers());
+  return TakeGreeted(options);
+}
+
+Result<std::unique_ptr<Endpoint>> ShmListener::TakeGreeted(const EndpointOptions& options) {
   for (auto entry = pending_.begin(); entry != pending_.end();) {
     Result<ShmPeer> peer = ReceiveShmGreeting(entry->socket.get());
     Status status = peer.status();

@@ -65,7 +65,14 @@ void TcpListener::Drop(std::list<Pending>::iterator stranger) {
 
 Result<std::unique_ptr<Endpoint>> TcpListener::Accept(const EndpointOptions& options) {
   LAMINA_RETURN_IF_ERROR(CheckOptions(options, kTcpLimits));
+  // Before others are taken: who has greeted makes no room for a stranger.
+  Result<std::unique_ptr<Endpoint>> greeted = TakeGreeted(options);
+  if (greeted.status().code() != StatusCode::kTryAgain) return greeted;
   LAMINA_RETURN_IF_ERROR(TakeNewPeers());
+  return TakeGreeted(options);
+}
+
+Result<std::unique_ptr<Endpoint>> TcpListener::TakeGreeted(const EndpointOptions& options) {
   for (auto entry = pending_.begin(); entry != pending_.end();) {
     Status status = entry->greeting.Advance(entry->socket);
     if (status.code() == StatusCode::kTryAgain &&

@@ -31,6 +31,8 @@ class TcpListener final : public Listener {
   };
 
   Status TakeNewPeers();
+  // The next peer that has greeted, of those that were taken.
+  Result<std::unique_ptr<Endpoint>> TakeGreeted(const EndpointOptions& options);
   void Drop(std::list<Pending>::iterator stranger);
   Result<std::unique_ptr<Endpoint>> Finish(Pending pending, const EndpointOptions& options);
 
