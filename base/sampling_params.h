@@ -47,7 +47,7 @@ struct SampledToken {
   float logprob = 0;  // of `token`; set if num_logprobs >= 0
   int32_t rank = 0;   // of `token`, 1: the most likely; set if num_logprobs >= 0
   // The num_logprobs most likely tokens, the most likely first (ties: lowest id).
-  std::vector<TokenLogprob> top;
+  std::vector<TokenLogprob> top = {};
 };
 
 }  // namespace lamina

@@ -151,15 +151,15 @@ struct DataPath {
 
 // A node's answer to ConfigureMemory, ConfigureCompute and ConnectCompute.
 struct Configured {
-  Status status;  // ok: the node is ready
+  Status status = {};  // ok: the node is ready
   // Token slots of a memory node, or of a compute node that computes all attention itself.
   int64_t capacity_tokens = 0;
-  std::string offers;        // where the node's fabrics listen; see transport/ladder.h
+  std::string offers = {};   // where the node's fabrics listen; see transport/ladder.h
   int64_t weight_bytes = 0;  // compute node
   // Compute node: the paths to the memory nodes; in the answer to ConnectCompute, those to the
   // compute nodes before it in the list.
-  std::vector<DataPath> paths;
-  std::string holds;  // compute node with a part of the model: a description of it, for people
+  std::vector<DataPath> paths = {};
+  std::string holds = {};  // compute node with a part of the model: a description of it, for people
 };
 
 struct WeightsProgress {

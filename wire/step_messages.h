@@ -133,17 +133,17 @@ struct NodeTimes {
 // What came of a step, from the compute node that ends it.
 struct StepResult {
   uint64_t epoch = 0;
-  StepId step;
+  StepId step = {};
   uint32_t batch = 0;
-  std::vector<NewToken> sampled;
-  std::vector<FailedSequence> failed;
-  std::vector<LostNode> lost_nodes;
+  std::vector<NewToken> sampled = {};
+  std::vector<FailedSequence> failed = {};
+  std::vector<LostNode> lost_nodes = {};
   int64_t total_us = 0;
   int64_t attention_wait_us = 0;  // waiting for memory nodes
   int64_t bytes_to_memory = 0;
   int64_t bytes_from_memory = 0;
   int64_t stale_messages = 0;  // notifications that were dropped because they came twice
-  std::vector<NodeTimes> times;
+  std::vector<NodeTimes> times = {};
 };
 
 // What one compute node tells the next about the step; follows a context or a partial sum.

@@ -43,8 +43,8 @@ class MemoryNodeTest : public testing::TestWithParam<std::string> {
     options.num_threads = 1;
     // No message can name the loopback fabric.
     if (GetParam() == "loopback") {
-      options.open_ladder = [](std::span<const std::string>) {
-        return Ladder::Open(std::vector<std::string>{"loopback"});
+      options.open_ladder = [](std::span<const std::string> kinds) {
+        return Ladder::Open(std::vector<std::string>(kinds.size(), "loopback"));
       };
     }
     auto node = MemoryNode::Create(options);
