@@ -18,13 +18,13 @@ namespace lamina {
 // A step with the layer that is computed, as far as its memory nodes are concerned.
 struct RemoteStepState {
   const uint32_t batch;
-  StepId id;
-  std::span<const AttentionWork> rows;
-  Failures failures;
-  AttentionTraffic traffic;
+  StepId id = {};
+  std::span<const AttentionWork> rows = {};
+  Failures failures = {};
+  AttentionTraffic traffic = {};
   PartialOutputs partials;
-  AttentionValues layer;
-  NodeId taker;  // the compute node that gets the outputs of decode rows; 0: this one
+  AttentionValues layer = {};
+  NodeId taker = {};  // the compute node that gets the outputs of decode rows; 0: this one
 
   void Fail(int row, const Status& status) {
     failures.emplace(rows[static_cast<size_t>(row)].sequence, status);

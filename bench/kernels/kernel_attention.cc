@@ -26,10 +26,10 @@ constexpr double kOccupancy = 0.9;
 constexpr int64_t kLongContext = 1 << 14;
 
 // The attention of one decode step in one layer.
-class Step {
+class AttentionPass {
  public:
-  Step(const AttentionShape& shape, const KvView& kv,
-       const std::vector<std::vector<TokenSlot>>& tables)
+  AttentionPass(const AttentionShape& shape, const KvView& kv,
+                const std::vector<std::vector<TokenSlot>>& tables)
       : shape_(shape),
         kv_(kv),
         tables_(tables),
@@ -117,7 +117,7 @@ std::vector<std::span<const std::byte>> AsRanges(const std::vector<SlotRows>& re
 // The smaller of what memory and what arithmetic allow, from samples of both.
 class Roofline {
  public:
-  Roofline(const Step& step, std::function<double()> read, WorkerTeam& team)
+  Roofline(const AttentionPass& step, std::function<double()> read, WorkerTeam& team)
       : step_(step), read_(std::move(read)), team_(team) {}
 
   double Sample() {
@@ -133,14 +133,14 @@ class Roofline {
   }
 
  private:
-  const Step& step_;
+  const AttentionPass& step_;
   std::function<double()> read_;
   WorkerTeam& team_;
   std::vector<double> read_rates_, fma_rates_;
 };
 
-Measurement MeasureAgainstRoofline(Step& step, const nlohmann::json& sizes, SlotOrder order,
-                                   int repeats, WorkerTeam& team) {
+Measurement MeasureAgainstRoofline(AttentionPass& step, const nlohmann::json& sizes,
+                                   SlotOrder order, int repeats, WorkerTeam& team) {
   const std::vector<SlotRows> reads = step.Reads();
   std::vector<std::span<const std::byte>> ranges;
   std::function<double()> read;
@@ -223,7 +223,7 @@ Result<Measurement> AttentionBench::Measure(const AttentionCase& test, int repea
   const AttentionShape shape = {num_heads, kKvHeads, test.head_dim,
                                 1.0f / std::sqrt(static_cast<float>(test.head_dim))};
   LAMINA_ASSIGN_OR_RETURN(const Tables tables, MakeTables(test));
-  Step step(shape, slab_->View(0), tables);
+  AttentionPass step(shape, slab_->View(0), tables);
   nlohmann::json sizes = {{"kv", DTypeName(test.dtype)},
                           {"head_dim", test.head_dim},
                           {"group", test.group},
@@ -239,7 +239,7 @@ Result<Measurement> AttentionBench::Measure(const AttentionCase& test, int repea
   Measurement m;
   if (test.order == SlotOrder::kChurn) {
     const Tables fresh_tables = FreshTables(tables);
-    Step fresh(shape, slab_->View(0), fresh_tables);
+    AttentionPass fresh(shape, slab_->View(0), fresh_tables);
     m = MeasureRatePair("attention", sizes, repeats,
                         {"GB/s", "the same lengths on a fresh slab",
                          fmt::format("mean run of {:.0f} slots", MeanRunTokens(tables)),

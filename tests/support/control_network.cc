@@ -21,16 +21,21 @@ class ControlNetwork::Port final : public ControlPort {
 
   void Connect(std::shared_ptr<Link> link) {
     link->port = this;
-    events_.push_back({ControlEvent::Kind::kConnected, link->id, {}, {}});
+    events_.emplace_back().connection = link->id;
     links_.emplace(link->id, std::move(link));
   }
   void Take(uint64_t connection, ControlFrame frame) {
-    events_.push_back({ControlEvent::Kind::kFrame, connection, std::move(frame), {}});
+    ControlEvent& event = events_.emplace_back();
+    event.kind = ControlEvent::Kind::kFrame;
+    event.connection = connection;
+    event.frame = std::move(frame);
   }
   void Lose(uint64_t connection) {
     links_.erase(connection);
-    events_.push_back(
-        {ControlEvent::Kind::kLost, connection, {}, PeerLost("the manager has closed")});
+    ControlEvent& event = events_.emplace_back();
+    event.kind = ControlEvent::Kind::kLost;
+    event.connection = connection;
+    event.status = PeerLost("the manager has closed");
   }
 
   std::optional<ControlEvent> TryPop() override {

@@ -71,10 +71,10 @@ TokenEvent FakeEngine::NextEvent(Sequence& sequence) const {
   const TokenId token = sequence.tokens[sequence.next++];
   event.token = token;
   event.first = sequence.next == 1;
-  if (request.sampling.num_logprobs() >= 0) {
+  if (request.sampling.num_logprobs >= 0) {
     event.logprob = -0.25f * static_cast<float>(sequence.next);
     event.rank = 1;
-    for (int i = 0; i < request.sampling.num_logprobs(); ++i)
+    for (int i = 0; i < request.sampling.num_logprobs; ++i)
       event.top.push_back({token + i, event.logprob - static_cast<float>(i)});
   }
   const bool stops = std::find(request.stop_tokens.begin(), request.stop_tokens.end(), token) !=
