@@ -198,6 +198,14 @@ bool ComputeNode::RunsSteps(TimePoint now) const {
          (session_->runner->among_several() && now <= last_under_way_ + kLinger);
 }
 
+// An order without an answer would hold up its batch for as long as the manager waits for a step.
+void ComputeNode::Refuse(const ComputeOrder& order, const Status& why) {
+  LAMINA_LOG_ERROR("{}", why.ToString());
+  StepResult result{.epoch = order.epoch, .step = order.step, .batch = order.batch};
+  for (const ComputeWork& work : order.work) result.failed.push_back({work.sequence, why});
+  Send(session_->connection, MessageType::kStepResult, Encode(result));
+}
+
 bool ComputeNode::Advance() {
   std::vector<StepResult> results;
   if (!session_->runner->Advance(results)) return false;
@@ -267,7 +275,7 @@ void ComputeNode::HandleFrame(uint64_t connection, const ControlFrame& frame) {
       Result<ComputeOrder> order = Decode<ComputeOrder>(frame.payload);
       if (!order.ok() || order->epoch != session_->epoch) break;
       if (const Status begun = session_->runner->Begin(*std::move(order)); !begun.ok())
-        LAMINA_LOG_ERROR("{}", begun.ToString());
+        Refuse(*order, begun);
       return;
     }
     case MessageType::kTraceQuery: {

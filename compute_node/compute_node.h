@@ -83,6 +83,8 @@ class ComputeNode {
   // Whether steps are under way, or other compute nodes may need polls of this one.
   bool RunsSteps(TimePoint now) const;
   bool Advance();
+  // Answers an order that cannot be begun: all of its sequences fail.
+  void Refuse(const ComputeOrder& order, const Status& why);
   void Sleep(TimePoint now);
   bool HandleControl();
   void HandleLoss(uint64_t connection, const Status& why);

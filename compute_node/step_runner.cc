@@ -63,7 +63,7 @@ StepPlace StepRunner::PlaceOf(const ComputeOrder& order) const {
           .self = others_ == nullptr ? 0 : others_->self()};
 }
 
-Status StepRunner::Begin(ComputeOrder order) {
+Status StepRunner::Begin(ComputeOrder&& order) {
   if (order.batch >= steps_.size() || steps_[order.batch].under_way())
     return InvalidArgument("an order for batch " + std::to_string(order.batch) +
                            ", which is not there or has a step under way");

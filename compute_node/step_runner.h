@@ -48,8 +48,9 @@ class StepRunner {
   StepRunner& operator=(const StepRunner&) = delete;
 
   // Begins the step of an order. kInvalidArgument if there is no such batch, its last step is still
-  // under way, or this node has a share of the model and has not joined the others yet.
-  Status Begin(ComputeOrder order);
+  // under way, or this node has a share of the model and has not joined the others yet; the order
+  // stays as it is then.
+  Status Begin(ComputeOrder&& order);
 
   // Makes this one of several compute nodes. Contexts and partial sums travel in `wire_dtype`.
   // REQUIRES: no step was begun, and memory nodes hold the KV.

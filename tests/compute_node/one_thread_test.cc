@@ -218,6 +218,23 @@ TEST_F(OneThread, AGoldenContinuation) {
   generation.ExpectGolden();
 }
 
+TEST_F(OneThread, AnOrderThatIsRefusedIsAnswered) {
+  Open();
+  ComputeOrder order;
+  order.epoch = kEpoch;
+  order.step = StepId{1};
+  order.batch = 7;  // which there is not
+  order.new_sequences.push_back({SequenceId{1}, {.temperature = 0}, {1, 2}, 2});
+  order.work.push_back({SequenceId{1}, {{NodeId{1}, 2, {}, {}}}, 0, {1, 2}, true, true});
+  to_compute_.Send(MessageType::kComputeOrder, order);
+  const auto result = Await<StepResult>(to_compute_, MessageType::kStepResult);
+  EXPECT_EQ(result.step, StepId{1});
+  EXPECT_EQ(result.batch, 7u);
+  ASSERT_EQ(result.failed.size(), 1u);
+  EXPECT_EQ(result.failed[0].sequence, SequenceId{1});
+  EXPECT_EQ(result.failed[0].why.code(), StatusCode::kInvalidArgument);
+}
+
 TEST_F(OneThread, AMemoryNodeThatDoesNotAnswerKeepsNobodyWaiting) {
   const std::unique_ptr<Ladder> silent = *OpenLoopbackLadder({});
   ASSERT_TRUE(silent->Listen("nowhere").ok());

@@ -73,6 +73,9 @@ Result<VirtualCluster::Daemon> VirtualCluster::Open(const NodeConfig& node) {
   options.num_threads = node.threads;
   options.memory_bytes = node.memory_bytes;
   options.open_control = network_.opener();
+  options.open_ladder = [](std::span<const std::string>) {
+    return Ladder::Open(std::vector<std::string>{"loopback"});
+  };
   if (node.role == NodeRole::kCompute) {
     LAMINA_ASSIGN_OR_RETURN(Daemon compute, ComputeNode::Create(options));
     return compute;

@@ -27,8 +27,8 @@ namespace lamina::testing {
 // REQUIRES: there is one at a time. Thread: owner, and no other one reads the clock.
 class VirtualCluster {
  public:
-  // Starts the nodes and begins to connect them. REQUIRES: the deployment is a cluster, its
-  // transport is shm.
+  // Starts the nodes and begins to connect them. The data path goes over the loopback fabric,
+  // whatever the deployment says.
   static Result<std::unique_ptr<VirtualCluster>> Create(const Deployment& deployment);
   ~VirtualCluster();
 
