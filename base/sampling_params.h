@@ -28,9 +28,9 @@ struct SamplingParams {
   float presence_penalty = 0.0f;
   uint64_t seed = 0;
   int32_t num_logprobs = -1;  // -1: none; 0: of the chosen token; k: also of the k most likely
-  std::vector<std::pair<TokenId, float>> logit_bias;  // added to the logits of these tokens
+  std::vector<std::pair<TokenId, float>> logit_bias = {};  // added to the logits of these tokens
   // Tokens that are not chosen while the output has fewer than min_tokens: eos and stop tokens.
-  std::vector<TokenId> banned;
+  std::vector<TokenId> banned = {};
   int32_t min_tokens = 0;
 };
 

@@ -55,7 +55,7 @@ struct AttentionSpec {
   float soft_cap = 0;
   // By layer: the number of latest tokens that a row attends to, itself included; 0: all of them.
   // Empty: all tokens in every layer.
-  std::vector<int64_t> windows;
+  std::vector<int64_t> windows = {};
 };
 
 struct SessionLimits {

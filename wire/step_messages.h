@@ -29,7 +29,7 @@ struct DecodeRow {
 struct PrefillChunk {
   SequenceId sequence;
   int64_t num_stored = 0;
-  std::vector<TokenSlot> slots;
+  std::vector<TokenSlot> slots = {};
   // Position in the sequence of the token in the first slot; the others follow it.
   int64_t first_position = 0;
 };
@@ -38,7 +38,7 @@ struct PrefillChunk {
 // because other sequences begin with the same ones.
 struct SharedPrefix {
   SequenceId sequence;
-  std::vector<TokenSlot> slots;
+  std::vector<TokenSlot> slots = {};
 };
 
 // A memory node's part of a step. MessageHeader::first_row of the data path counts the rows in the
@@ -72,8 +72,8 @@ struct WorkPart {
   int32_t num_tokens = 0;  // how many of the work's tokens are stored there
   // Only if attention stays on the compute node: where K and V of these tokens go, and
   // SharedPrefix::slots.
-  std::vector<TokenSlot> slots;
-  std::vector<TokenSlot> shared;
+  std::vector<TokenSlot> slots = {};
+  std::vector<TokenSlot> shared = {};
 };
 
 // Tokens of one sequence that a step computes.
