@@ -77,18 +77,20 @@ class StepTransfer {
 
   // Takes the place of AttentionStep::Start for a layer after which `taker`, another compute node,
   // runs the next slice. The outputs of decode rows go there; those of prefill rows are in
-  // values.out when it returns, and their KV is stored. Returns the memory nodes that will answer
-  // `taker`, borrowed until the next call. No Finish follows.
-  virtual std::span<const AskedNode> StartFor(NodeId taker, const AttentionValues& values) = 0;
+  // values.out when it returns. No Finish follows.
+  virtual void StartFor(NodeId taker, const AttentionValues& values) = 0;
+  // The memory nodes that will answer the taker. Borrowed until the next StartFor.
+  virtual std::span<const AskedNode> asked() const = 0;
 
   // The counterpart of StartFor on the taker: the answers of `asked` will come here. `out` has the
   // shape of AttentionValues::out, with the outputs of prefill rows filled in, and is borrowed
   // until Finish returns true.
   virtual void Expect(int layer, float* out, std::span<const AskedNode> asked) = 0;
 
-  // Waits until the memory nodes have stored the K and V that the step has pushed, at most for the
-  // peer timeout per node. Needed before another compute node goes on with its sequences.
-  virtual void AwaitPushes() = 0;
+  // Takes what has come, and returns whether the memory nodes have stored the K and V that the step
+  // has pushed: before that no other compute node can go on with its sequences. A memory node that
+  // has not done so when this was asked for the peer timeout is lost, and not waited for.
+  virtual bool Stored() = 0;
 };
 
 // The attention of one step. For each layer Start, then Finish until it returns true; at the end

@@ -45,13 +45,20 @@ Status ContextRelay::Read(Step& step, int from) {
   return OkStatus();
 }
 
+void ContextRelay::Ask(Step& step) {
+  const int64_t start_ns = session_.trace.Now();
+  const AttentionValues values = step.values();
+  step.attention().transfer()->StartFor(TakerOf(step), values);
+  session_.trace.Ran(StepWork::kPost, step.Traced(values.layer), start_ns);
+}
+
 void ContextRelay::PassOn(Step& step) {
   const int64_t start_ns = session_.trace.Now();
   const int next = step.next_slice() + 1, to = step.place().RunnerOf(next);
-  const AttentionValues values = step.values();
+  const int layer = step.attention_behind().layer;
   StepState state;
   state.clock = ClockId();
-  for (const AskedNode& node : step.attention().transfer()->StartFor(others_.node(to), values))
+  for (const AskedNode& node : step.attention().transfer()->asked())
     state.asked.push_back({node.node, node.posted_ns});
   step.Advance();
   const bool leaves = step.next_slice() == step.num_slices();
@@ -63,7 +70,7 @@ void ContextRelay::PassOn(Step& step) {
                                     others_.payload(to, MessageKind::kContext, step.batch()));
   // If the post fails, the other node is lost, and all steps end.
   if (!others_.Post(to, ContextOf(step, next), bytes).ok()) return;
-  session_.trace.Ran(StepWork::kPost, step.Traced(values.layer), start_ns);
+  session_.trace.Ran(StepWork::kPost, step.Traced(layer), start_ns);
   step.WaitFromNow();
   if (leaves) step.Leave();
 }

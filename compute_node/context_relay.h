@@ -21,9 +21,12 @@ class ContextRelay {
   // that was to send it is lost. REQUIRES: step.lacks_context().
   bool Take(Step& step);
 
-  // Asks for the attention behind the slice that has run, hands the context to the node that runs
-  // the next one, and advances the step. If no further slice runs here, the step leaves this node.
-  // If the other node cannot be reached it is lost. REQUIRES: another node runs the next slice.
+  // Asks for the attention behind the slice that has run, for the node that runs the next one.
+  // REQUIRES: that is another one.
+  void Ask(Step& step);
+  // Hands the context to that node, and advances the step. If no further slice runs here, the step
+  // leaves this node. If the other node cannot be reached it is lost. REQUIRES: Ask was called, and
+  // StepTransfer::Stored has returned true since then.
   void PassOn(Step& step);
 
   // The node that runs the slice behind the step's next one; 0 if that is this node.

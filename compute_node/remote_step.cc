@@ -110,7 +110,7 @@ void RemoteStep::Start(const AttentionValues& values) {
   asked_since_ = waits_since_ = Clock::now();
 }
 
-std::span<const AskedNode> RemoteStep::StartFor(NodeId taker, const AttentionValues& values) {
+void RemoteStep::StartFor(NodeId taker, const AttentionValues& values) {
   BeginLayer(values, taker);
   Send();
   asked_.clear();
@@ -118,8 +118,6 @@ std::span<const AskedNode> RemoteStep::StartFor(NodeId taker, const AttentionVal
     if (share.by_messages != nullptr && !share.peer.lost() && !share.rows->decode().empty())
       asked_.push_back(share.by_messages->asked());
   }
-  AwaitPushes();
-  return asked_;
 }
 
 void RemoteStep::Expect(int layer, float* out, std::span<const AskedNode> asked) {
@@ -136,12 +134,21 @@ void RemoteStep::Expect(int layer, float* out, std::span<const AskedNode> asked)
 
 // Whoever decodes these tokens may do it over another connection, which messages on this one do not
 // hold up.
-void RemoteStep::AwaitPushes() {
-  for (const Share& share : shares_) {
-    if (share.rows->prefill().empty()) continue;
-    session_.peers.WaitFor(share.peer, state_.Traced(state_.rows.size()), "the end of a push",
-                           [&] { return !share.peer.pushing(); });
+bool RemoteStep::Stored() {
+  session_.peers.Poll();
+  const auto pushes = [](const Share& share) {
+    return !share.peer.lost() && !share.rows->prefill().empty() && share.peer.pushing();
+  };
+  if (std::ranges::any_of(shares_, pushes)) {
+    stores_since_ = std::min(stores_since_, Clock::now());
+    if (Clock::now() < stores_since_ + session_.options.peer_timeout) return false;
+    for (const Share& share : shares_) {
+      if (pushes(share))
+        session_.peers.LoseLate(share.peer, state_.Traced(state_.rows.size()), "the end of a push");
+    }
   }
+  stores_since_ = TimePoint::max();
+  return true;
 }
 
 void RemoteStep::BeginLayer(const AttentionValues& values, NodeId taker) {

@@ -3,6 +3,7 @@
 // and V are pushed to the memory nodes layer by layer.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <span>
 #include <vector>
@@ -29,12 +30,13 @@ class RemoteStep final : public AttentionStep, public StepTransfer {
   AttentionTraffic traffic() const override { return state_.traffic; }
   StepTransfer* transfer() override { return this; }
 
-  std::span<const AskedNode> StartFor(NodeId taker, const AttentionValues& values) override;
+  void StartFor(NodeId taker, const AttentionValues& values) override;
+  std::span<const AskedNode> asked() const override { return asked_; }
   void Expect(int layer, float* out, std::span<const AskedNode> asked) override;
-  void AwaitPushes() override;
+  bool Stored() override;
 
-  // When waiting for replies began; max() while none is waited for.
-  TimePoint waits_since() const { return waits_since_; }
+  // When waiting for replies, or for the end of pushes, began; max() while neither is waited for.
+  TimePoint waits_since() const { return std::min(waits_since_, stores_since_); }
   // Whether a device has still to tell how a reply turned out.
   bool fetching() const;
 
@@ -63,8 +65,8 @@ class RemoteStep final : public AttentionStep, public StepTransfer {
   size_t first_prefill_ = 0;      // rows[first_prefill_..] are prefill
   bool sent_queries_ = false;     // q of the layer has been sent, k and v have not
   std::vector<Share> shares_;     // same indices as the session's peers
-  std::vector<AskedNode> asked_;  // the result of StartFor
-  TimePoint waits_since_ = TimePoint::max();
+  std::vector<AskedNode> asked_;  // in the last StartFor
+  TimePoint waits_since_ = TimePoint::max(), stores_since_ = TimePoint::max();
   // When the first memory node was asked, which is before waits_since_ if another compute node
   // asked.
   TimePoint asked_since_{};

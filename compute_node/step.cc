@@ -19,6 +19,7 @@ void Step::Begin(const ComputeOrder& order, const StepPlace& place) {
   next_slice_ = place.NextHere(0, num_slices());
   lacks_context_ = next_slice_ > 0;
   sent_queries_ = false;
+  when_stored_ = WhenStored::kNothing;
   attention_ = &session_.attention->Begin({batch_, order.step, rows_.attention});
   slices_->Begin(rows_.tokens, rows_.positions);
 }

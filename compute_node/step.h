@@ -105,6 +105,17 @@ class Step {
   // Asks for the attention behind the slice, for this node, and advances.
   void StartAttention();
 
+  // What is to be done with the step once memory nodes have stored what it has pushed
+  // (StepTransfer::Stored), because another node goes on from there: its context is passed on, its
+  // part of the last sum `sum` is handed over, or it ends.
+  enum class WhenStored { kNothing, kPassOn, kHandOver, kEnd };
+  WhenStored when_stored() const { return when_stored_; }
+  const Op* sum() const { return sum_; }
+  void WaitUntilStored(WhenStored then, const Op* sum = nullptr) {
+    when_stored_ = then;
+    sum_ = sum;
+  }
+
   // Adds failures, lost nodes and traffic of the attention since the last call to the result, and
   // `stale_messages` from other compute nodes.
   void Account(int64_t stale_messages);
@@ -146,6 +157,8 @@ class Step {
   bool lacks_context_ = false;
   bool sent_queries_ = false;  // q of the next slice has been sent, k and v have not
   TimePoint waits_since_{};
+  WhenStored when_stored_ = WhenStored::kNothing;
+  const Op* sum_ = nullptr;
 
   Failures failures_;
   StepResult result_;

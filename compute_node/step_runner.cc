@@ -1,6 +1,7 @@
 #include "compute_node/step_runner.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -92,7 +93,11 @@ bool StepRunner::Advance(std::vector<StepResult>& results) {
   Step* const step = NextReady();
   if (step == nullptr) return false;
   last_ = step->batch();
-  RunSlice(*step, results);
+  if (step->when_stored() == Step::WhenStored::kNothing)
+    RunSlice(*step);
+  else
+    GoOn(*step);
+  std::ranges::move(std::exchange(results_, {}), std::back_inserter(results));
   return true;
 }
 
@@ -102,7 +107,8 @@ bool StepRunner::Advance(std::vector<StepResult>& results) {
 Step* StepRunner::NextReady() {
   for (size_t i = 1; i <= steps_.size(); ++i) {
     Step& step = steps_[(last_ + i) % steps_.size()];
-    if (step.under_way() && step.place().rotates && step.next_slice() == 0 && !Reducing(step))
+    if (step.under_way() && step.place().rotates && step.next_slice() == 0 && !Reducing(step) &&
+        step.when_stored() == Step::WhenStored::kNothing)
       return &step;
   }
   for (size_t i = 1; i <= steps_.size(); ++i) {
@@ -113,20 +119,23 @@ Step* StepRunner::NextReady() {
 }
 
 bool StepRunner::Ready(Step& step) {
+  if (step.when_stored() != Step::WhenStored::kNothing)
+    return step.attention().transfer()->Stored();
   if (Reducing(step)) return sums_[step.batch()].Ready();
   if (step.next_slice() == 0) return true;
   if (step.lacks_context() && !relay_->Take(step)) return false;
   return step.attention().Finish();
 }
 
-void StepRunner::RunSlice(Step& step, std::vector<StepResult>& results) {
+void StepRunner::RunSlice(Step& step) {
   if (!Reducing(step))
     step.Enter();
   else if (!TakeSum(step))
     return;  // a rank is lost, and Advance ends all steps
   if (!step.at_last_slice()) return RunToAttention(step);
   if (const Op* const sum = step.Run()) return Reduce(step, *sum);
-  results.push_back(End(step));
+  if (others_ == nullptr) return End(step);
+  WhenStored(step, Step::WhenStored::kEnd);
 }
 
 void StepRunner::RunToAttention(Step& step) {
@@ -135,16 +144,30 @@ void StepRunner::RunToAttention(Step& step) {
     step.SendQueries(relay_ == nullptr ? NodeId{} : relay_->TakerOf(step));
   }
   if (const Op* const sum = step.Run()) return Reduce(step, *sum);
-  if (step.place().RunsHere(step.next_slice() + 1))
-    step.StartAttention();
-  else
-    relay_->PassOn(step);
+  if (step.place().RunsHere(step.next_slice() + 1)) return step.StartAttention();
+  relay_->Ask(step);
+  WhenStored(step, Step::WhenStored::kPassOn);
 }
 
-StepResult StepRunner::End(Step& step) {
-  if (others_ != nullptr) step.attention().transfer()->AwaitPushes();
+void StepRunner::WhenStored(Step& step, Step::WhenStored then, const Op* sum) {
+  step.WaitUntilStored(then, sum);
+  if (step.attention().transfer()->Stored()) GoOn(step);
+}
+
+void StepRunner::GoOn(Step& step) {
+  const Step::WhenStored then = step.when_stored();
+  step.WaitUntilStored(Step::WhenStored::kNothing, step.sum());
+  switch (then) {
+    case Step::WhenStored::kNothing: return;
+    case Step::WhenStored::kPassOn: return relay_->PassOn(step);
+    case Step::WhenStored::kHandOver: return HandOver(step);
+    case Step::WhenStored::kEnd: return End(step);
+  }
+}
+
+void StepRunner::End(Step& step) {
   step.Account(others_ == nullptr ? 0 : others_->TakeStale());
-  return step.End();
+  results_.push_back(step.End());
 }
 
 void StepRunner::AbandonAll(const LostNode& lost, std::vector<StepResult>& results) {
@@ -153,20 +176,22 @@ void StepRunner::AbandonAll(const LostNode& lost, std::vector<StepResult>& resul
   }
 }
 
-// If the sum ends the step here, this rank hands rank 0 its part together with what it knows of the
-// step: failures, times, traffic.
 void StepRunner::Reduce(Step& step, const Op& op) {
   AllReduce& sum = sums_[step.batch()];
+  if (sum.EndsHere(op)) return WhenStored(step, Step::WhenStored::kHandOver, &op);
   const int64_t start_ns = session_.trace.Now();
-  if (!sum.EndsHere(op)) {
-    sum.Start(step.id(), op, step.num_rows(), step.slices());
-    session_.trace.Ran(StepWork::kPost, step.Traced(step.next_slice()), start_ns);
-    return;
-  }
-  step.attention().transfer()->AwaitPushes();
+  sum.Start(step.id(), op, step.num_rows(), step.slices());
+  session_.trace.Ran(StepWork::kPost, step.Traced(step.next_slice()), start_ns);
+}
+
+// The sum ends the step here: this rank hands rank 0 its part together with what it knows of the
+// step: failures, times, traffic.
+void StepRunner::HandOver(Step& step) {
   step.Account(others_->TakeStale());
   step.TellTimes();
-  if (sum.HandOver(step.id(), op, step.num_rows(), step.slices(), step.SoFar())) step.Leave();
+  if (sums_[step.batch()].HandOver(step.id(), *step.sum(), step.num_rows(), step.slices(),
+                                   step.SoFar()))
+    step.Leave();
 }
 
 // With the step's last sum come the other ranks' results, which are added to this one's.

@@ -85,10 +85,14 @@ class StepRunner {
   // Whether everything that the step's next slice needs is here. Takes what has come for it.
   bool Ready(Step& step);
   // Runs the step's next slice, or the part of it up to an all-reduce, and starts what follows.
-  void RunSlice(Step& step, std::vector<StepResult>& results);
+  void RunSlice(Step& step);
   void RunToAttention(Step& step);
+  // Does what was put off until memory nodes have stored what the step has pushed; WhenStored puts
+  // it off, but not if that is so already.
+  void GoOn(Step& step);
+  void WhenStored(Step& step, Step::WhenStored then, const Op* sum = nullptr);
   // Samples and completes the result.
-  StepResult End(Step& step);
+  void End(Step& step);
   // Ends all steps under way, because another compute node is lost.
   void AbandonAll(const LostNode& lost, std::vector<StepResult>& results);
 
@@ -98,6 +102,7 @@ class StepRunner {
   }
   // Sends this rank's part of a sum. After the step's last sum only rank 0 goes on.
   void Reduce(Step& step, const Op& op);
+  void HandOver(Step& step);
   // Adds up a sum whose parts have all come. False if a rank is lost.
   bool TakeSum(Step& step);
 
@@ -105,6 +110,7 @@ class StepRunner {
   StepSession session_;
   std::vector<Step> steps_;                  // by batch
   uint32_t last_ = 0;                        // the batch that ran last
+  std::vector<StepResult> results_;          // of steps that have ended since Advance began
   std::unique_ptr<ContextExchange> others_;  // null: this is the only compute node
   std::unique_ptr<ContextRelay> relay_;      // null as well
   std::vector<AllReduce> sums_;              // by batch; empty: each slice runs on one node
