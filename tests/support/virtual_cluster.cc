@@ -21,10 +21,12 @@ Result<std::unique_ptr<VirtualCluster>> VirtualCluster::Create(const Deployment&
   const int num_compute_nodes = deployment.num_compute_nodes * deployment.pipeline_parallel_size *
                                 deployment.tensor_parallel_size;
   for (int i = 0; i < num_compute_nodes; ++i) {
-    nodes.nodes.push_back({.name = "c" + std::to_string(i),
-                           .role = NodeRole::kCompute,
-                           .port = port++,
-                           .threads = 1});
+    NodeConfig& node = nodes.nodes.emplace_back();
+    node.name = "c" + std::to_string(i);
+    node.role = NodeRole::kCompute;
+    node.port = port++;
+    node.threads = 1;
+    if (deployment.num_memory_nodes == 0) node.memory_bytes = deployment.memory_bytes;
   }
   for (int i = 0; i < deployment.num_memory_nodes; ++i) {
     nodes.nodes.push_back({.name = "m" + std::to_string(i),
