@@ -1,7 +1,6 @@
 #include "compute_node/all_reduce.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "compute_node/step_context.h"
@@ -83,7 +82,7 @@ bool AllReduce::HandOver(StepId step, const Op& op, size_t num_rows, SliceRunner
 Status AllReduce::Post(int rank, const StepState& state) {
   const std::span<std::byte> payload =
       others_.payload(NodeOf(rank), MessageKind::kPartialSum, batch_);
-  std::memcpy(payload.data(), own_.data(), own_.size());
+  std::ranges::copy(own_, payload.begin());
   const size_t bytes = own_.size() + WriteState(state, payload.subspan(own_.size()));
   return others_.Post(NodeOf(rank), message(), bytes);
 }

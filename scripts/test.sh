@@ -21,7 +21,7 @@ esac
 
 jobs=$(nproc)
 fuzz_seconds=${FUZZ_SECONDS:-10}
-asan_folders=(base kernels transport text model splitter cost wire scheduler memory_node compute_node manager api plan cli bench)
+asan_folders=(base kernels transport text model splitter cost wire scheduler memory_node compute_node manager api plan cli bench simulation)
 tsan_folders=(base transport text cost wire memory_node compute_node manager api cli)
 # What simulates or measures for seconds in the release build takes minutes under a sanitizer.
 only_release='^(bench|plan)\.(ClusterFile|PaperTables|KernelsBench\.Prints|TransportBench\.Prints|ProfileCommand\.Writes|LayerTimes\.AddUp)|FoundInASecond|TakeTwoSeconds'
