@@ -31,7 +31,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 
-// As LAMINA_RETURN_IF_ERROR and LAMINA_ASSIGN_OR_RETURN, in a procedure.
+// Return early from a procedure if `expr` failed; the second assigns its value otherwise.
 #define LAMINA_CO_RETURN_IF_ERROR(expr)                                                           \
   do {                                                                                            \
     if (::lamina::Status lamina_status_ = (expr); !lamina_status_.ok()) co_return lamina_status_; \

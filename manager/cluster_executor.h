@@ -74,7 +74,7 @@ class ClusterExecutor : public StepExecutor {
                                                     std::map<NodeId, std::string> lost,
                                                     TimePoint until, ConnectMeans means);
 
-  // As LookForNodes.
+  // Which of the lost nodes could serve again: a function for LookForNodes, which says more.
   static std::set<NodeId> Look(const ClusterConfig& config, const ModelConfig& model,
                                const std::map<NodeId, std::string>& lost, Deadline until,
                                std::stop_token stop);
@@ -125,7 +125,8 @@ class ClusterExecutor : public StepExecutor {
     StepTimes times;
   };
 
-  // `lost`: why nodes of `view` are taken to be lost. `until`: as Reconnect's.
+  // `lost` says why nodes of `view` are taken to be lost. After `until` it waits for nobody but
+  // nodes that are loading weights.
   ClusterExecutor(const ClusterConfig& config, const ModelConfig& model, View view,
                   const std::map<NodeId, std::string>& lost, TimePoint until, ConnectMeans means);
 

@@ -69,14 +69,15 @@ class EngineCore {
   // Takes events to the loop, which gives them to Handle. Thread: any.
   using PostEvent = std::function<void(Event)>;
 
-  // Starts `executor`. Takes the scheduler's policies; null: FIFO, and least loaded or spread as
-  // the options say.
+  // Starts `executor`. Takes the scheduler's policies; where they are null, requests start in the
+  // order in which they come, on the least loaded node or spread as the options say.
   EngineCore(const EngineOptions& options, std::unique_ptr<StepExecutor> executor, PostEvent post,
              std::unique_ptr<QueuePolicy> queue = nullptr,
              std::unique_ptr<PlacementPolicy> placement = nullptr);
   EngineCore(const EngineCore&) = delete;
 
-  // As Engine's. A turn is due after each.
+  // Submit takes a request and says why it is refused, with the errors of Engine::Submit; Abort
+  // ends it, and Stop ends one of its continuations. A turn is due after each.
   Result<RequestId> Submit(GenerateRequest request, Engine::Sink sink, TimePoint now);
   void Abort(RequestId request, TimePoint now);
   void Stop(RequestId request, int index, TimePoint now);

@@ -24,7 +24,7 @@ class VirtualEngine {
   // When the loop would wake up next if nothing happened before.
   TimePoint next_turn() const { return next_turn_; }
 
-  // As Engine's; what follows at once has happened when these return.
+  // The calls of Engine. What follows from them at once has happened when they return.
   Result<RequestId> Submit(GenerateRequest request, Engine::Sink sink);
   void Abort(RequestId request);
   void Stop(RequestId request, int index);
