@@ -27,11 +27,12 @@ using testing::HasSubstr;
 constexpr auto kPatience = seconds(60);
 constexpr int kMoreThanMayStay = 70;
 
-// Its dummy weights are 13 GB, which nobody waits for.
+// Its dummy weights are 12 GB, which nobody waits for; its layers are few, as the first report comes
+// after they were sliced.
 constexpr auto kLargeModel =
     R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "torch_dtype": "bfloat16",
-  "hidden_act": "silu", "vocab_size": 1024, "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 400,
-  "num_attention_heads": 8, "num_key_value_heads": 4, "max_position_embeddings": 1024, "rms_norm_eps": 1e-05,
+  "hidden_act": "silu", "vocab_size": 1024, "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 100,
+  "num_attention_heads": 16, "num_key_value_heads": 4, "max_position_embeddings": 1024, "rms_norm_eps": 1e-05,
   "rope_theta": 10000.0, "bos_token_id": 1, "eos_token_id": 2})";
 
 class ComputeNodeTest : public testing::Test {
