@@ -27,8 +27,8 @@ using testing::HasSubstr;
 constexpr auto kPatience = seconds(60);
 constexpr int kMoreThanMayStay = 70;
 
-// Its dummy weights are 12 GB, which nobody waits for; its layers are few, as the first report comes
-// after they were sliced.
+// Its dummy weights are 12 GB, which nobody waits for; its layers are few, as the first report
+// comes after they were sliced.
 constexpr auto kLargeModel =
     R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "torch_dtype": "bfloat16",
   "hidden_act": "silu", "vocab_size": 1024, "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 100,
