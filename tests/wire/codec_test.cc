@@ -101,17 +101,20 @@ using Messages = testing::Types<
     Pair<control::Trace, TraceAnswer>>;
 TYPED_TEST_SUITE(Codec, Messages);
 
-// A field that the reader or the writer forgot would be missing at the end.
+// A field that is missing in the codec's list would be missing at the end.
 TYPED_TEST(Codec, EveryFieldComesThrough) {
   typename TypeParam::Proto sent, received;
   Filler().Fill(sent);
-  const auto message = Decode<typename TypeParam::Message>(sent.SerializeAsString());
+  const std::string bytes = sent.SerializeAsString();
+  const auto message = Decode<typename TypeParam::Message>(bytes);
   ASSERT_TRUE(message.ok()) << message.status();
-  ASSERT_TRUE(received.ParseFromString(Encode(*message)));
+  const std::string encoded = Encode(*message);
+  ASSERT_TRUE(received.ParseFromString(encoded));
   google::protobuf::util::MessageDifferencer differencer;
   std::string differences;
   differencer.ReportDifferencesToString(&differences);
   EXPECT_TRUE(differencer.Compare(sent, received)) << differences;
+  EXPECT_EQ(encoded, bytes);
 }
 
 TYPED_TEST(Codec, DefaultsComeThrough) {
