@@ -4,8 +4,10 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include "base/sampling_params.h"
@@ -114,6 +116,8 @@ constexpr auto FieldsOf(const SessionLimits*) {
       Field(&M::peer_timeout, &P::peer_timeout_ms, &P::set_peer_timeout_ms),
       Field(&M::num_batches, &P::num_batches, &P::set_num_batches));
 }
+// A duration travels as the count of its own unit.
+static_assert(std::is_same_v<decltype(ModelledLink::latency), std::chrono::nanoseconds>);
 constexpr auto FieldsOf(const ModelledLink*) {
   using M = ModelledLink;
   using P = control::ModelledLink;
