@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <thread>
 
 #include "tests/transport/conformance.h"
@@ -223,11 +222,6 @@ TEST_P(FabricConformance, AddressInUse) {
   EXPECT_EQ(status.code(), StatusCode::kOutOfSpace);
   EXPECT_THAT(status.message(), HasSubstr("in use"));
   EXPECT_THAT(status.message(), HasSubstr(pair_.listener->address()));
-}
-
-size_t NumOpenDescriptors() {
-  const auto entries = std::filesystem::directory_iterator("/proc/self/fd");
-  return static_cast<size_t>(std::distance(begin(entries), end(entries)));
 }
 
 TEST_P(FabricConformance, LeavesNoDescriptorsBehind) {

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -150,6 +151,12 @@ inline bool Until(const std::function<bool()>& done, const std::function<void()>
     step();
   }
   return true;
+}
+
+// Of this process.
+inline size_t NumOpenDescriptors() {
+  const auto entries = std::filesystem::directory_iterator("/proc/self/fd");
+  return static_cast<size_t>(std::distance(begin(entries), end(entries)));
 }
 
 inline std::vector<std::byte> Pattern(size_t bytes, uint32_t seed) {

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <thread>
 
+#include "tests/transport/fabric_pair.h"
+
 namespace lamina {
 namespace {
 
@@ -164,6 +166,36 @@ TEST(Ladder, AFabricThatFailsIsPassedOver) {
   ASSERT_TRUE(path.ok()) << path.status();
   EXPECT_EQ(path->fabric->name(), "tcp");
   EXPECT_THAT(RefusalText(path->refused), HasSubstr("shm: "));
+}
+
+TEST(Ladder, APathThatIsGivenUpLeavesNothingBehind) {
+  const std::string rdma = Variable("LAMINA_TEST_RDMA_ADDR");
+  for (const std::string& kind : WithRdma({"shm", "tcp"})) {
+    const auto server = Open({kind}), client = Open({kind});
+    ASSERT_TRUE(server->Listen(kind == "verbs" && !rdma.empty() ? rdma : "127.0.0.1").ok());
+    // What a fabric keeps from its first connection is there after it.
+    EXPECT_TRUE(Join(*server, *client, server->offers()).ok());
+    const size_t before = NumOpenDescriptors();
+    for (int steps = 0; steps < 6; ++steps) {
+      SCOPED_TRACE(kind + ", given up after " + std::to_string(steps) + " steps");
+      auto connecting =
+          *client->StartConnect(server->offers(), {128, "client"}, Deadline::After(seconds(10)));
+      Path connected, accepted;
+      for (int i = 0; i < steps && connected.endpoint == nullptr; ++i) {
+        Result<Path> path = i % 2 == 0 ? connecting->Poll() : server->Accept({64, "server"});
+        if (path.ok()) (i % 2 == 0 ? connected : accepted) = *std::move(path);
+      }
+      connecting.reset();
+      connected.endpoint.reset();
+      accepted.endpoint.reset();
+      EXPECT_TRUE(Until([&] { return NumOpenDescriptors() <= before; },
+                        [&] {
+                          (void)server->Accept({64, "server"});
+                        }));
+      const Result<Path> path = Join(*server, *client, server->offers());
+      EXPECT_TRUE(path.ok()) << path.status();
+    }
+  }
 }
 
 TEST(Ladder, OneThatWasNamedIsNotReplaced) {

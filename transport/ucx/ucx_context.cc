@@ -22,6 +22,10 @@ namespace {
 // How often Arm lets UCX make progress while UCX says that it is busy.
 constexpr int kArmAttempts = 100;
 
+// So many attempts in a row may be given up by the connecting end after the accepting end has
+// answered them. Bounds what a peer that claims more can make this end allocate.
+constexpr uint64_t kMaxMissed = 1024;
+
 // Receives the active messages of all peers. The peers are not trusted: anything but a notice for
 // an end that exists here is dropped.
 ucs_status_t OnMessage(void* context, const void* header, size_t header_bytes, void* /*data*/,
@@ -208,6 +212,67 @@ Result<uint64_t> UcxContext::NewId() const {
     std::memcpy(&id, random.data(), sizeof(id));
   } while (endpoints.contains(id));
   return id;
+}
+
+Result<UcxNumberedEndpoint> UcxContext::MakeEndpoint(const std::string& address, bool is_local,
+                                                     uint64_t number) {
+  Peer& peer = peers_[address];
+  peer.is_local = is_local;
+  CloseUnused(peer);
+  if (number == UcxOffer::kNotMade) number = peer.num_made;
+  if (number > peer.num_made && number - peer.num_made > kMaxMissed) {
+    return PeerLost("the peer says that it has made endpoint " + std::to_string(number) +
+                    " towards this end, which knows of " + std::to_string(peer.num_made));
+  }
+  if (const auto unused = peer.unused.extract(number); !unused.empty())
+    return UcxNumberedEndpoint{unused.mapped(), number};
+  // Those before `number` belong to attempts that this end gave up, or takes up later.
+  while (peer.num_made < number) {
+    const uint64_t missed = peer.num_made;
+    LAMINA_ASSIGN_OR_RETURN(peer.unused[missed], MakeNext(peer, address));
+  }
+  const uint64_t made = peer.num_made;
+  LAMINA_ASSIGN_OR_RETURN(const ucp_ep_h endpoint, MakeNext(peer, address));
+  return UcxNumberedEndpoint{endpoint, made};
+}
+
+Result<ucp_ep_h> UcxContext::MakeNext(Peer& peer, const std::string& address) {
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  params.address = reinterpret_cast<const ucp_address_t*>(address.data());
+  // UCX does not use shared memory for endpoints that shall notice failures. On one machine the
+  // rendezvous socket notices them.
+  params.err_mode = peer.is_local ? UCP_ERR_HANDLING_MODE_NONE : UCP_ERR_HANDLING_MODE_PEER;
+  params.err_handler = {OnError, this};
+  ucp_ep_h endpoint = nullptr;
+  const ucs_status_t status = ucp_ep_create(worker_, &params, &endpoint);
+  ++peer.num_made;  // UCX counts those that fail too
+  if (status != UCS_OK)
+    return PeerLost(UcxText("ucp_ep_create", status) + "; both ends need a transport in common");
+  return endpoint;
+}
+
+// Not when they are made: the peer's endpoint may still have to find the one that it belongs to.
+void UcxContext::CloseUnused(Peer& peer) {
+  // An end that has not joined may get the greeting that one of them is for.
+  for (const auto& [id, endpoint] : endpoints) {
+    if (!endpoint->has_joined()) return;
+  }
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags = peer.is_local ? 0 : UCP_EP_CLOSE_FLAG_FORCE;  // as in UcxEndpoint::Close
+  for (const auto& [number, unused] : peer.unused) {
+    // UCX goes on closing it by itself.
+    const ucs_status_ptr_t close = ucp_ep_close_nbx(unused, &param);
+    if (UCS_PTR_IS_PTR(close)) ucp_request_free(close);
+  }
+  peer.unused.clear();
+}
+
+void UcxContext::OnError(void* context, ucp_ep_h endpoint, ucs_status_t status) {
+  for (const auto& [id, end] : static_cast<UcxContext*>(context)->endpoints)
+    end->OnError(endpoint, status);
 }
 
 bool UcxContext::Arm() {

@@ -5,6 +5,7 @@
 #include <ucp/api/ucp.h>
 
 #include <boost/asio/io_context.hpp>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -21,6 +22,13 @@ class UcxEndpoint;
 
 // The text of an error of UCX: "ucp_put_nbx: Endpoint timeout".
 std::string UcxText(std::string_view call, ucs_status_t status);
+
+// UCX's endpoint for one connection, and which one of this worker towards the peer's worker it is,
+// counted from 0.
+struct UcxNumberedEndpoint {
+  ucp_ep_h endpoint = nullptr;
+  uint64_t number = 0;
+};
 
 // Owns UCX's context and worker. Outlives everything that is made with it. Thread: owner.
 class UcxContext {
@@ -56,6 +64,17 @@ class UcxContext {
   // kInternal if the system has no random bytes.
   Result<uint64_t> NewId() const;
 
+  // Makes UCX's endpoint for a connection with the peer whose worker has `address`; the caller
+  // closes it. All endpoints are made here: UCX joins the n-th one of either end to the n-th one of
+  // the other, and this keeps the two in step when an end gave up a connection for which the other
+  // had made its endpoint. `number` is UcxOffer::number of the peer: the endpoint that is returned
+  // has the same number, or is the next one if the peer has none yet. Of two contexts the same one
+  // must connect every time: attempts that cross may get endpoints of other attempts, which works
+  // as long as none of them is given up. kPeerLost if UCX finds no way to the peer, or if `number`
+  // is further ahead than a peer that follows the rules can be.
+  Result<UcxNumberedEndpoint> MakeEndpoint(const std::string& address, bool is_local,
+                                           uint64_t number);
+
   // The lanes by which UCX reaches the peer of `endpoint`, in UCX's words: "lane[0]: 1:tcp/eth0.0
   // ...; lane[1]: ...".
   static std::string Lanes(ucp_ep_h endpoint);
@@ -71,14 +90,31 @@ class UcxContext {
   bool may_have_slept = false;
 
  private:
+  // The endpoints that were made towards one worker of a peer. Kept as long as the context, as UCX
+  // counts as long as its worker is there.
+  struct Peer {
+    uint64_t num_made = 0;
+    // Those that no connection has taken, by number: of attempts that were given up, or whose
+    // greeting is read later than that of a later attempt.
+    std::map<uint64_t, ucp_ep_h> unused;
+    bool is_local = false;
+  };
+
   UcxContext() = default;
   Status Open();
   Status OpenContext();
   Status OpenWorker();
+  // Makes the next endpoint towards `peer`, whose worker has `address`.
+  Result<ucp_ep_h> MakeNext(Peer& peer, const std::string& address);
+  // Closes what no connection will take any more.
+  void CloseUnused(Peer& peer);
+  // Called by UCX when it has lost the peer of an endpoint.
+  static void OnError(void* context, ucp_ep_h endpoint, ucs_status_t status);
 
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   std::string worker_address_;
+  std::unordered_map<std::string, Peer> peers_;  // by the address of the peer's worker
   UcxHost host_{};
   bool logged_ = false;  // LogOnce was called
 };

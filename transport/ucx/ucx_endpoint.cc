@@ -59,6 +59,7 @@ Result<std::string> UcxEndpoint::Offer() const {
   const std::string& address = context_.worker_address();
   const UcxOffer offer{.id = id_,
                        .region_address = reinterpret_cast<uintptr_t>(region_->bytes().data()),
+                       .number = number_,
                        .address_bytes = static_cast<uint32_t>(address.size()),
                        .key_bytes = static_cast<uint32_t>(key.size()),
                        .host = context_.host()};
@@ -74,6 +75,7 @@ Result<std::string> UcxEndpoint::Offer() const {
 }
 
 Status UcxEndpoint::Join(const RendezvousPeer& peer) {
+  has_joined_ = true;
   if (peer.offer.size() < sizeof(peer_)) return PeerLost("the peer's offer is malformed");
   std::memcpy(&peer_, peer.offer.data(), sizeof(peer_));
   if (peer.offer.size() != sizeof(peer_) + uint64_t{peer_.address_bytes} + peer_.key_bytes ||
@@ -91,18 +93,11 @@ Status UcxEndpoint::Join(const RendezvousPeer& peer) {
 }
 
 Status UcxEndpoint::Reach() {
-  ucp_ep_params_t params{};
-  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                      UCP_EP_PARAM_FIELD_ERR_HANDLER;
-  params.address = reinterpret_cast<const ucp_address_t*>(peer_address_.data());
-  // UCX does not use shared memory for endpoints that shall notice failures. On one machine the
-  // rendezvous socket notices them.
-  params.err_mode = is_local_ ? UCP_ERR_HANDLING_MODE_NONE : UCP_ERR_HANDLING_MODE_PEER;
-  params.err_handler = {OnError, this};
-  ucs_status_t status = ucp_ep_create(context_.worker(), &params, &ep_);
-  if (status != UCS_OK)
-    return PeerLost(UcxText("ucp_ep_create", status) + "; both ends need a transport in common");
-  status = ucp_ep_rkey_unpack(ep_, peer_key_.data(), &key_);
+  LAMINA_ASSIGN_OR_RETURN(const UcxNumberedEndpoint made,
+                          context_.MakeEndpoint(peer_address_, is_local_, peer_.number));
+  ep_ = made.endpoint;
+  number_ = made.number;
+  const ucs_status_t status = ucp_ep_rkey_unpack(ep_, peer_key_.data(), &key_);
   if (status != UCS_OK) return PeerLost(UcxText("ucp_ep_rkey_unpack", status));
   return OkStatus();
 }
@@ -272,8 +267,8 @@ void UcxEndpoint::OnSocket() {
   if (const Status status = link_->CheckAlive(); !status.ok()) Break(status.message());
 }
 
-void UcxEndpoint::OnError(void* endpoint, ucp_ep_h /*ep*/, ucs_status_t status) {
-  static_cast<UcxEndpoint*>(endpoint)->Break(UcxText("UCX lost the peer", status));
+void UcxEndpoint::OnError(ucp_ep_h endpoint, ucs_status_t status) {
+  if (endpoint == ep_) Break(UcxText("UCX lost the peer", status));
 }
 
 void UcxEndpoint::Break(const std::string& cause) {

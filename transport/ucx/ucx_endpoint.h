@@ -42,11 +42,15 @@ class UcxEndpoint final : public Endpoint {
   ~UcxEndpoint() override;
 
   // The steps of the rendezvous, in this order (RendezvousEnd).
-  // What the peer must know to reach this end. kInternal with UCX's reason, or if it is too long.
+  // What the peer must know to reach this end; UcxOffer::number in it is that of number().
+  // kInternal with UCX's reason, or if it is too long.
   Result<std::string> Offer() const;
+  // Of UCX's endpoint for this connection; UcxOffer::kNotMade until Join has made it.
+  uint64_t number() const { return number_; }
   // Connects to the peer. kPeerLost if its offer is malformed, UCX cannot use it, or no transport
   // that is safe joins the two.
   Status Join(const RendezvousPeer& peer);
+  bool has_joined() const { return has_joined_; }  // Join was called
   // Ok once the peer has been heard over UCX; kTryAgain until then; kPeerLost if UCX does not get
   // through.
   Status Settle();
@@ -67,6 +71,9 @@ class UcxEndpoint final : public Endpoint {
   // Called by UcxContext when the rendezvous socket is readable. The peer is lost then, as nothing
   // is ever sent there.
   void OnSocket();
+
+  // Called by UcxContext when UCX has lost the peer of `endpoint`, which may be this end's or not.
+  void OnError(ucp_ep_h endpoint, ucs_status_t status);
 
   // For Fabric::Arm, called in this order. AnnounceSleep says in shared memory that this end
   // sleeps; HasWork then looks whether there is something to poll or accept, or room again, after
@@ -116,7 +123,6 @@ class UcxEndpoint final : public Endpoint {
   size_t TakeLost(std::span<Event> out);
   size_t TakeNotifications(std::span<Event> out);
 
-  static void OnError(void* endpoint, ucp_ep_h ep, ucs_status_t status);  // called by UCX
   // Takes no more posts. What the peer has sent is still delivered.
   void Break(const std::string& cause);
   // Closes UCX's endpoint and gives up the posts that have not completed.
@@ -135,11 +141,13 @@ class UcxEndpoint final : public Endpoint {
   std::optional<RendezvousLink> link_;  // empty until Start
 
   ucp_ep_h ep_ = nullptr;  // null until Join and once lost
+  uint64_t number_ = UcxOffer::kNotMade;
   ucp_rkey_h key_ = nullptr;
   UcxOffer peer_;
   // From the peer's offer, used by Join only.
   std::string peer_address_;  // of its worker
   std::string peer_key_;
+  bool has_joined_ = false;
   bool is_local_ = false;      // the peer is on this machine
   bool was_heard_ = false;     // a notice of the peer has come
   bool said_settled_ = false;  // HasWork has reported is_settled()

@@ -1,6 +1,7 @@
 #include "transport/ucx/ucx_fabric.h"
 
 #include <boost/system/system_error.hpp>
+#include <cstring>
 
 #include "transport/connecting.h"
 #include "transport/rdma_host.h"
@@ -24,7 +25,13 @@ class UcxEnd final : public RendezvousEnd {
   UcxEnd(std::unique_ptr<UcxEndpoint> endpoint, std::string offer)
       : endpoint_(std::move(endpoint)), offer_(std::move(offer)) {}
 
-  std::string Offer() const override { return offer_; }
+  std::string Offer() const override {
+    // The accepting end knows the number only now that it has joined.
+    const uint64_t number = endpoint_->number();
+    std::string offer = offer_;
+    std::memcpy(offer.data() + offsetof(UcxOffer, number), &number, sizeof(number));
+    return offer;
+  }
   Status Join(const RendezvousPeer& peer) override { return endpoint_->Join(peer); }
   Status Settle() override { return endpoint_->Settle(); }
 
