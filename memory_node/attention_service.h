@@ -2,8 +2,8 @@
 // stores the K and V that compute nodes push, and answers decode messages with attention. There is
 // one service per session with a manager.
 //
-// Use: Apply for each order. A message whose step is later than newest_step() has to wait for its
-// order, and one that IsStale() must be dropped; others go to Push, to Decode, or, with overlap, to
+// Use: Apply for each order. A message that is early by steps() has to wait for its order, and one
+// that is stale must be dropped; those that are due go to Push, to Decode, or, with overlap, to
 // Begin and End.
 #pragma once
 
@@ -61,8 +61,8 @@ class AttentionService {
   // more decode rows than WireShape::max_rows, is logged and ignored.
   void Apply(const MemoryOrder& order);
 
-  // The newest step whose order is here. Messages of later steps have to wait.
-  StepId newest_step() const { return steps_.newest(); }
+  // The steps with an order, which say whether a message is early, due or stale.
+  const OrderedSteps& steps() const { return steps_; }
 
   // A reply whose payload was written: what it says in its header, except what the connection fills
   // in (Lanes::Post).
@@ -109,10 +109,6 @@ class AttentionService {
   MemoryStats stats() const;
   // Counts a message that was dropped.
   void CountStale() { ++stale_messages_; }
-  // Whether the message is of another epoch, or of a step that is over.
-  bool IsStale(const MessageHeader& header) const {
-    return steps_.TimingOf(header) == OrderedSteps::Timing::kStale;
-  }
   ServiceTimes& times() { return times_; }
 
  private:
