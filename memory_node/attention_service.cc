@@ -17,33 +17,14 @@ AttentionService::AttentionService(const WireShape& wire, const ScoreRules& rule
                                    std::unique_ptr<KvDevice> device)
     : wire_(wire),
       attention_{wire.num_heads, wire.num_kv_heads, wire.head_dim, rules.scale, rules.soft_cap},
-      windows_(rules.windows),
       device_(std::move(device)),
       cache_(device_->cache()),
+      slots_(cache_, rules.windows),
       steps_(epoch, times_) {}
 
 void AttentionService::Use(std::unique_ptr<AheadAttention> ahead) {
   ahead_ = std::move(ahead);
   steps_.AwaitPushes(ahead_->num_layers());
-}
-
-void AttentionService::Append(const NewTokens& tokens, StepId step) {
-  const auto& [sequence, num_stored, slots, first_position, kv] = tokens;
-  Status status = kv == NewTokens::Kv::kShared ? cache_.Share(sequence, slots, step)
-                  : kv == NewTokens::Kv::kMadeUp
-                      ? cache_.AppendDummy(sequence, num_stored, slots, step)
-                      : cache_.Append(sequence, num_stored, slots, step);
-  if (status.ok() && first_position < 0)
-    status = Corrupt("a token at position " + std::to_string(first_position));
-  if (!status.ok()) {
-    LAMINA_LOG_ERROR("step {}: {}", step.value, status.ToString());
-    // Every later message about the sequence then gets kNotFound, and no attention is computed over
-    // a table with a gap.
-    cache_.Release(sequence);
-    positions_.Release(sequence);
-  } else if (!windows_.empty()) {
-    positions_.Append(sequence, num_stored, first_position);
-  }
 }
 
 void AttentionService::Apply(const MemoryOrder& order) {
@@ -55,19 +36,7 @@ void AttentionService::Apply(const MemoryOrder& order) {
                      wire_.max_rows);
     return;
   }
-  // Releases take effect before the rows: a sequence that was preempted begins anew at position 0.
-  for (const SequenceId released : order.released) {
-    cache_.Release(released);
-    positions_.Release(released);
-  }
-  for (const SharedPrefix& shared : order.shared)
-    Append({shared.sequence, 0, shared.slots, 0, NewTokens::Kv::kShared}, step);
-  for (const DecodeRow& row : order.decode) {
-    if (row.slot) Append({row.sequence, row.num_stored, {&*row.slot, 1}, row.position}, step);
-  }
-  const auto kv = order.dummy_prefill ? NewTokens::Kv::kMadeUp : NewTokens::Kv::kComes;
-  for (const PrefillChunk& chunk : order.prefill)
-    Append({chunk.sequence, chunk.num_stored, chunk.slots, chunk.first_position, kv}, step);
+  slots_.Apply(order);
   steps_.Add(order);
   if (ahead_ == nullptr || order.decode.empty()) return;
   to_ask_.push_back(step);
@@ -120,7 +89,7 @@ Result<AheadStep> AttentionService::CollectAhead(const OrderedSteps::Step& step,
   ahead.batch = static_cast<int>(step.batch);
   std::vector<int64_t> kinds;  // the different sizes of windows, in tokens
   for (int layer = 0; layer < num_layers; ++layer) {
-    const int64_t window = windows_.empty() ? 0 : windows_[static_cast<size_t>(layer)];
+    const int64_t window = slots_.window(static_cast<uint32_t>(layer));
     const auto kind = std::ranges::find(kinds, window);
     ahead.kind_of_layer.push_back(static_cast<int>(kind - kinds.begin()));
     if (kind == kinds.end()) kinds.push_back(window);
@@ -134,7 +103,7 @@ Result<AheadStep> AttentionService::CollectAhead(const OrderedSteps::Step& step,
     }
     if (row.stores) ahead.stored.push_back(slots.back());
     for (size_t kind = 0; kind < kinds.size(); ++kind)
-      ahead.tables[kind].push_back(InWindow(kinds[kind], row, slots));
+      ahead.tables[kind].push_back(slots_.InWindow(kinds[kind], row, slots));
   }
   return ahead;
 }
@@ -142,10 +111,10 @@ Result<AheadStep> AttentionService::CollectAhead(const OrderedSteps::Step& step,
 Result<std::span<const TokenSlot>> AttentionService::Store(const MessageHeader& header,
                                                            const OrderedRow& row,
                                                            const std::byte* k, const std::byte* v) {
-  if (!row.stores) return Attended(header, row, row.num_stored);
+  if (!row.stores) return slots_.Attended(header.layer, row, row.num_stored);
   LAMINA_RETURN_IF_ERROR(cache_.WriteRaw(static_cast<int>(header.layer), row.sequence,
                                          row.num_stored, k, v, StepId{header.step}));
-  return Attended(header, row, row.num_stored + 1);
+  return slots_.Attended(header.layer, row, row.num_stored + 1);
 }
 
 // An output of zeros with a log-sum-exp of minus infinity is attention over no tokens, which adds
@@ -186,22 +155,6 @@ Status AttentionService::Attend(const ReceivedMessage& message, std::span<const 
   }
   device_->Attend(attention_, layer, wire_.wire_dtype, queries_);
   return OkStatus();
-}
-
-Result<std::span<const TokenSlot>> AttentionService::Attended(const MessageHeader& header,
-                                                              const OrderedRow& row,
-                                                              int64_t num_tokens) const {
-  LAMINA_ASSIGN_OR_RETURN(
-      const std::span<const TokenSlot> slots,
-      cache_.Readable(static_cast<int>(header.layer), row.sequence, num_tokens));
-  return InWindow(header.layer < windows_.size() ? windows_[header.layer] : 0, row, slots);
-}
-
-std::span<const TokenSlot> AttentionService::InWindow(int64_t window, const OrderedRow& row,
-                                                      std::span<const TokenSlot> slots) const {
-  if (window == 0 || row.position < window) return slots;
-  return slots.subspan(static_cast<size_t>(
-      positions_.NumBefore(row.sequence, row.position - window + 1, std::ssize(slots))));
 }
 
 // Every reply area has room for log-sum-exps, whether they are wanted or not.
@@ -296,7 +249,7 @@ Status AttentionService::AttendStored(Begun& begun, std::byte* out) {
     std::span<const TokenSlot> slots;
     if (rows[i].num_before > 0) {
       const Result<std::span<const TokenSlot>> stored =
-          Attended(message.header, rows[i], rows[i].num_before);
+          slots_.Attended(message.header.layer, rows[i], rows[i].num_before);
       if (!stored.ok()) {
         Fail(message.header, i, stored.status(), out, begun.failed);
         continue;

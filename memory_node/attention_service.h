@@ -16,8 +16,8 @@
 #include "base/status.h"
 #include "memory_node/kv_device.h"
 #include "memory_node/ordered_steps.h"
+#include "memory_node/sequence_slots.h"
 #include "memory_node/service_times.h"
-#include "memory_node/token_positions.h"
 #include "wire/session_messages.h"
 #include "wire/step_messages.h"
 #include "wire/wire_format.h"
@@ -55,10 +55,9 @@ class AttentionService {
   // What Use was given, or null.
   AheadAttention* ahead() const { return ahead_.get(); }
 
-  // Applies an order: releases sequences, enters new slots into the tables and remembers the rows,
-  // which the messages of the step refer to. If the order contradicts the table of a sequence, that
-  // sequence is forgotten, and rows of it fail. An order for a batch that does not exist, or with
-  // more decode rows than WireShape::max_rows, is logged and ignored.
+  // Applies an order: releases sequences and enters new slots (SequenceSlots::Apply), and remembers
+  // the rows, which the messages of the step refer to. An order for a batch that does not exist, or
+  // with more decode rows than WireShape::max_rows, is logged and ignored.
   void Apply(const MemoryOrder& order);
 
   // The steps with an order, which say whether a message is early, due or stale.
@@ -112,32 +111,13 @@ class AttentionService {
   ServiceTimes& times() { return times_; }
 
  private:
-  // Tokens for which an order gives slots.
-  struct NewTokens {
-    SequenceId sequence;
-    int64_t num_stored = 0;  // tokens of the sequence here before these
-    std::span<const TokenSlot> slots;
-    int64_t first_position = 0;  // in the sequence
-    // K and V come in a message, are made up for a benchmark, or are in the slots already.
-    enum class Kv { kComes, kMadeUp, kShared } kv = Kv::kComes;
-  };
-
   // In all of these `out` is the payload of the reply that is being written.
 
-  // Enters the tokens into the tables. If that fails, the sequence is forgotten.
-  void Append(const NewTokens& tokens, StepId step);
-  // The slots that the row attends to in the message's layer, among those of the first `num_tokens`
-  // tokens of its sequence here.
-  Result<std::span<const TokenSlot>> Attended(const MessageHeader& header, const OrderedRow& row,
-                                              int64_t num_tokens) const;
   // Asks the device for those of to_ask_ for which everything has come.
   void AskAhead();
   // Asks the device for a step, or to refuse it. False if pushes have to come first.
   bool AskAhead(StepId id);
   Result<AheadStep> CollectAhead(const OrderedSteps::Step& step, StepId id);
-  // The slots of those tokens that are inside the window of the row; 0: no window.
-  std::span<const TokenSlot> InWindow(int64_t window, const OrderedRow& row,
-                                      std::span<const TokenSlot> slots) const;
   // Where the row's log-sum-exps go: behind all outputs.
   float* Lse(const MessageHeader& header, size_t row, std::byte* out) const;
   // Errors as Push returns them.
@@ -165,12 +145,11 @@ class AttentionService {
 
   const WireShape wire_;
   const AttentionShape attention_;
-  const std::vector<int64_t> windows_;
   const std::unique_ptr<KvDevice> device_;
   KvCache& cache_;                         // the device's
   std::unique_ptr<AheadAttention> ahead_;  // null: decode messages come to this host
   std::vector<StepId> to_ask_;             // steps that wait for K and V before ahead_ is asked
-  TokenPositions positions_;               // kept only if there are windows
+  SequenceSlots slots_;                    // borrows cache_
   ServiceTimes times_;
   OrderedSteps steps_;                   // borrows times_
   std::vector<KvQuery> queries_, rest_;  // scratch
