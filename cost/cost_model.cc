@@ -86,20 +86,6 @@ double StepSeconds(const DeviceSpec& device, const SlicedModel& model, DType dty
   return seconds;
 }
 
-Status CheckProfile(const DeviceSpec& device, const ModelConfig& model) {
-  if (!device.profile) return OkStatus();
-  const LayerProfile::Shape ours = ShapeOf(model);
-  if (device.profile->shape() == ours) return OkStatus();
-  const auto text = [](const LayerProfile::Shape& shape) {
-    return std::to_string(shape.num_heads) + " heads, " + std::to_string(shape.num_kv_heads) +
-           " kv heads, hidden size " + std::to_string(shape.hidden_size) +
-           " and intermediate size " + std::to_string(shape.intermediate_size);
-  };
-  const std::string file = device.profile_paths.empty() ? "" : device.profile_paths.front() + " ";
-  return InvalidArgument("device " + device.name + ": its profile " + file + "is of a model with " +
-                         text(device.profile->shape()) + "; this one has " + text(ours));
-}
-
 Status FitProfile(DeviceSpec& device, const ModelConfig& model, int workers) {
   if (!device.profile) return OkStatus();
   const LayerProfile::Shape ours = ShapeOf(model);

@@ -22,8 +22,8 @@ namespace lamina {
 double LinearSeconds(const DeviceSpec& device, const LinearWork& work, DType dtype, int64_t rows);
 
 // One run of slice `k`. If the device has a profile, its measured times, with the roofline for the
-// head, which profiles do not contain; else LinearSeconds. REQUIRES: CheckProfile(device, model) is
-// ok.
+// head, which profiles do not contain; else LinearSeconds. REQUIRES: a profile is of layers of this
+// model's shape, as FitProfile makes it.
 double SliceSeconds(const DeviceSpec& device, const SlicedModel& model, int k, DType dtype,
                     int64_t rows);
 
@@ -36,13 +36,10 @@ double SecondsBehindQueries(const DeviceSpec& device, const SlicedModel& model, 
 double StepSeconds(const DeviceSpec& device, const SlicedModel& model, DType dtype, int64_t rows,
                    int64_t sampled_rows);
 
-// kInvalidArgument, with both shapes, if the device has a profile of layers of another shape.
-Status CheckProfile(const DeviceSpec& device, const ModelConfig& model);
-
 // Replaces the device's profile by one of this model's layers, split among `workers` devices: the
-// one that was measured for them, else one that is predicted from all profiles of the device.
-// CheckProfile is ok then. A device without profiles stays as it is. kInvalidArgument if
-// LayerProfile::Predict cannot predict one.
+// one that was measured for them, else one that is predicted from all profiles of the device. A
+// device without profiles stays as it is. kInvalidArgument if LayerProfile::Predict cannot predict
+// one.
 Status FitProfile(DeviceSpec& device, const ModelConfig& model, int workers);
 
 // kInvalidArgument if the device has a profile and num_ranks is more than 1: measured times are of

@@ -11,9 +11,6 @@
 namespace lamina {
 namespace {
 
-// A bit pattern that is a NaN in every dtype.
-constexpr int kNanByte = 0xff;
-
 Status CheckShape(const KvShape& shape, int64_t capacity_tokens) {
   if (shape.num_layers <= 0 || shape.num_kv_heads <= 0) {
     return InvalidArgument("token slab: " + std::to_string(shape.num_layers) + " layers of " +
@@ -111,16 +108,6 @@ void TokenSlab::FillDummy(TokenSlot slot) {
         row = (row * 31 + 17) % kNumDummyValues;
         std::memcpy(At(layer, k_or_v, h, slot), dummy_.data() + row * element, row_bytes);
       }
-    }
-  }
-}
-
-void TokenSlab::Poison(TokenSlot slot) {
-  const size_t row_bytes = static_cast<size_t>(shape_.head_dim) * ElementSize(shape_.dtype);
-  for (int layer = 0; layer < shape_.num_layers; ++layer) {
-    for (int h = 0; h < shape_.num_kv_heads; ++h) {
-      std::memset(At(layer, 0, h, slot), kNanByte, row_bytes);
-      std::memset(At(layer, 1, h, slot), kNanByte, row_bytes);
     }
   }
 }

@@ -63,10 +63,6 @@ class TokenSlab {
   // neighbouring slots, layers and heads: for benchmarks.
   void FillDummy(TokenSlot slot);
 
-  // Overwrites a slot in all layers with NaN: for tests, where a read of freed or unwritten memory
-  // shows by it.
-  void Poison(TokenSlot slot);
-
  private:
   TokenSlab(const KvShape& shape, int64_t capacity_tokens, std::byte* memory, size_t memory_bytes);
   // Where head_dim elements of one slot begin; k_or_v: 0 for K, 1 for V.

@@ -17,28 +17,14 @@ AttentionService::AttentionService(const WireShape& wire, const ScoreRules& rule
                                    std::unique_ptr<KvDevice> device)
     : wire_(wire),
       attention_{wire.num_heads, wire.num_kv_heads, wire.head_dim, rules.scale, rules.soft_cap},
-      windows_(rules.windows),
-      epoch_(epoch),
       device_(std::move(device)),
-      cache_(device_->cache()) {}
+      cache_(device_->cache()),
+      slots_(cache_, rules.windows),
+      steps_(epoch, times_) {}
 
-void AttentionService::Append(const NewTokens& tokens, StepId step) {
-  const auto& [sequence, num_stored, slots, first_position, kv] = tokens;
-  Status status = kv == NewTokens::Kv::kShared ? cache_.Share(sequence, slots, step)
-                  : kv == NewTokens::Kv::kMadeUp
-                      ? cache_.AppendDummy(sequence, num_stored, slots, step)
-                      : cache_.Append(sequence, num_stored, slots, step);
-  if (status.ok() && first_position < 0)
-    status = Corrupt("a token at position " + std::to_string(first_position));
-  if (!status.ok()) {
-    LAMINA_LOG_ERROR("step {}: {}", step.value, status.ToString());
-    // Every later message about the sequence then gets kNotFound, and no attention is computed over
-    // a table with a gap.
-    cache_.Release(sequence);
-    positions_.Release(sequence);
-  } else if (!windows_.empty()) {
-    positions_.Append(sequence, num_stored, first_position);
-  }
+void AttentionService::Use(std::unique_ptr<AheadAttention> ahead) {
+  ahead_ = std::move(ahead);
+  steps_.AwaitPushes(ahead_->num_layers());
 }
 
 void AttentionService::Apply(const MemoryOrder& order) {
@@ -50,40 +36,9 @@ void AttentionService::Apply(const MemoryOrder& order) {
                      wire_.max_rows);
     return;
   }
-  // Releases take effect before the rows: a sequence that was preempted begins anew at position 0.
-  for (const SequenceId released : order.released) {
-    cache_.Release(released);
-    positions_.Release(released);
-  }
-  StepRows rows;
-  rows.batch = order.batch;
-  for (const SharedPrefix& shared : order.shared)
-    Append({shared.sequence, 0, shared.slots, 0, NewTokens::Kv::kShared}, step);
-  for (const DecodeRow& row : order.decode) {
-    if (row.slot) Append({row.sequence, row.num_stored, {&*row.slot, 1}, row.position}, step);
-    // Several consecutive rows of one sequence are the rest of a prompt behind a shared prefix. All
-    // of them are new in this step, so num_before is what the first of them says.
-    const bool goes_on = !rows.decode.empty() && rows.decode.back().sequence == row.sequence;
-    const int64_t num_before = goes_on ? rows.decode.back().num_before : row.num_stored;
-    rows.decode.push_back(
-        {row.sequence, row.num_stored, num_before, row.slot.has_value(), row.position});
-  }
-  for (const PrefillChunk& chunk : order.prefill) {
-    const auto kv = order.dummy_prefill ? NewTokens::Kv::kMadeUp : NewTokens::Kv::kComes;
-    Append({chunk.sequence, chunk.num_stored, chunk.slots, chunk.first_position, kv}, step);
-    for (int64_t i = 0; i < std::ssize(chunk.slots) && !order.dummy_prefill; ++i)
-      rows.prefill.push_back(
-          {chunk.sequence, chunk.num_stored + i, chunk.num_stored, true, chunk.first_position + i});
-  }
-  // An order for the same step again replaces the first, which must not count as under way forever.
-  if (const auto twice = steps_.find(step); twice != steps_.end()) EndStep(twice->second);
-  const bool decodes = !rows.decode.empty();
-  rows.under_way = decodes && ahead_ == nullptr;
-  if (ahead_ != nullptr) rows.rows_to_come = std::ssize(rows.prefill) * ahead_->num_layers();
-  if (rows.under_way) times_.BeginStep();
-  if (decodes || !rows.prefill.empty()) steps_[step] = std::move(rows);
-  newest_step_ = std::max(newest_step_, step);
-  if (ahead_ == nullptr || !decodes) return;
+  slots_.Apply(order);
+  steps_.Add(order);
+  if (ahead_ == nullptr || order.decode.empty()) return;
   to_ask_.push_back(step);
   AskAhead();
 }
@@ -97,25 +52,23 @@ void AttentionService::AskAhead() {
 // such care: a prefix is offered only after a complete step has attended to it, so its K and V are
 // in its slots.
 bool AttentionService::AskAhead(StepId id) {
-  const auto step = steps_.find(id);
-  if (step == steps_.end()) return true;
-  const bool all_came = std::none_of(
-      steps_.begin(), step, [](const auto& before) { return before.second.rows_to_come > 0; });
-  const Result<AheadStep> ahead = CollectAhead(step->second, id);
+  const OrderedSteps::Step* const step = steps_.Find(id);
+  if (step == nullptr) return true;
+  const Result<AheadStep> ahead = CollectAhead(*step, id);
   // kCorrupt means that tokens are missing. While pushes of earlier steps are under way, they may
   // still come; afterwards the step is refused.
-  if (ahead.status().code() == StatusCode::kCorrupt && !all_came) return false;
-  ForgetBefore(id);
+  if (ahead.status().code() == StatusCode::kCorrupt && !steps_.AllPushedBefore(id)) return false;
+  steps_.ForgetBefore(id);
   const int num_layers = ahead_->num_layers();
   attention_messages_ += num_layers;
-  computed_rows_ += std::ssize(step->second.decode) * num_layers;
+  computed_rows_ += std::ssize(step->decode) * num_layers;
   if (!ahead.ok()) {
     LAMINA_LOG_ERROR("step {}: {}", id.value, ahead.status().ToString());
     AheadStep refused;
     refused.id = id;
-    refused.batch = static_cast<int>(step->second.batch);
-    const std::vector<Row>& rows = step->second.decode;
-    refused.stored.resize(static_cast<size_t>(std::ranges::count_if(rows, &Row::stores)));
+    refused.batch = static_cast<int>(step->batch);
+    const std::vector<OrderedRow>& rows = step->decode;
+    refused.stored.resize(static_cast<size_t>(std::ranges::count_if(rows, &OrderedRow::stores)));
     ahead_->Refuse(refused, rows.size(), ahead.status());
     return true;
   }
@@ -129,20 +82,20 @@ bool AttentionService::AskAhead(StepId id) {
 
 // It looks at the last layer only: a prompt's K and V come layer by layer, so what was written
 // there was written in all layers.
-Result<AheadStep> AttentionService::CollectAhead(const StepRows& step, StepId id) {
+Result<AheadStep> AttentionService::CollectAhead(const OrderedSteps::Step& step, StepId id) {
   const int num_layers = ahead_->num_layers();
   AheadStep ahead;
   ahead.id = id;
   ahead.batch = static_cast<int>(step.batch);
   std::vector<int64_t> kinds;  // the different sizes of windows, in tokens
   for (int layer = 0; layer < num_layers; ++layer) {
-    const int64_t window = windows_.empty() ? 0 : windows_[static_cast<size_t>(layer)];
+    const int64_t window = slots_.window(static_cast<uint32_t>(layer));
     const auto kind = std::ranges::find(kinds, window);
     ahead.kind_of_layer.push_back(static_cast<int>(kind - kinds.begin()));
     if (kind == kinds.end()) kinds.push_back(window);
   }
   ahead.tables.resize(kinds.size());
-  for (const Row& row : step.decode) {
+  for (const OrderedRow& row : step.decode) {
     LAMINA_ASSIGN_OR_RETURN(std::span<const TokenSlot> slots,
                             cache_.Readable(num_layers - 1, row.sequence, row.num_stored));
     if (row.stores) {
@@ -150,57 +103,18 @@ Result<AheadStep> AttentionService::CollectAhead(const StepRows& step, StepId id
     }
     if (row.stores) ahead.stored.push_back(slots.back());
     for (size_t kind = 0; kind < kinds.size(); ++kind)
-      ahead.tables[kind].push_back(InWindow(kinds[kind], row, slots));
+      ahead.tables[kind].push_back(slots_.InWindow(kinds[kind], row, slots));
   }
   return ahead;
 }
 
-// Messages come in the order of their batch's steps, so nothing more can come for an earlier one.
-// The exception are pushes of a step whose attention the device was asked for ahead: they may come
-// later, and such a step is kept until they have.
-void AttentionService::ForgetBefore(StepId step) {
-  const auto now = steps_.find(step);
-  if (now == steps_.end()) return;
-  for (auto it = steps_.begin(); it != now;) {
-    const bool over = it->second.batch == now->second.batch && it->second.rows_to_come <= 0;
-    if (over) EndStep(it->second);
-    it = over ? steps_.erase(it) : std::next(it);
-  }
-}
-
-void AttentionService::EndStep(StepRows& step) {
-  if (std::exchange(step.under_way, false)) times_.EndStep();
-}
-
-bool AttentionService::IsStale(const MessageHeader& header) const {
-  return header.epoch != epoch_ ||
-         (header.step <= newest_step_.value && !steps_.contains(StepId{header.step}));
-}
-
-Result<std::span<const AttentionService::Row>> AttentionService::RowsOf(const MessageHeader& header,
-                                                                        bool prefill) const {
-  const auto step = steps_.find(StepId{header.step});
-  if (step == steps_.end()) return NotFound("no order for step " + std::to_string(header.step));
-  const std::vector<Row>& rows = prefill ? step->second.prefill : step->second.decode;
-  // Pushes may bring a part of the rows, decode messages must bring all of them. The second
-  // comparison is a subtraction because the sum of two numbers from a peer could overflow.
-  const bool whole = header.first_row == 0 && header.num_rows == rows.size();
-  if (header.first_row > rows.size() || header.num_rows > rows.size() - header.first_row ||
-      (!prefill && !whole)) {
-    return Corrupt("step " + std::to_string(header.step) + ": rows " +
-                   std::to_string(header.first_row) + "+" + std::to_string(header.num_rows) +
-                   " of " + std::to_string(rows.size()));
-  }
-  return std::span<const Row>(rows).subspan(header.first_row, header.num_rows);
-}
-
 Result<std::span<const TokenSlot>> AttentionService::Store(const MessageHeader& header,
-                                                           const Row& row, const std::byte* k,
-                                                           const std::byte* v) {
-  if (!row.stores) return Attended(header, row, row.num_stored);
+                                                           const OrderedRow& row,
+                                                           const std::byte* k, const std::byte* v) {
+  if (!row.stores) return slots_.Attended(header.layer, row, row.num_stored);
   LAMINA_RETURN_IF_ERROR(cache_.WriteRaw(static_cast<int>(header.layer), row.sequence,
                                          row.num_stored, k, v, StepId{header.step}));
-  return Attended(header, row, row.num_stored + 1);
+  return slots_.Attended(header.layer, row, row.num_stored + 1);
 }
 
 // An output of zeros with a log-sum-exp of minus infinity is attention over no tokens, which adds
@@ -213,13 +127,13 @@ void AttentionService::Fail(const MessageHeader& header, size_t row, const Statu
   std::fill_n(Lse(header, row, out), wire_.num_heads, -std::numeric_limits<float>::infinity());
 }
 
-Status AttentionService::Attend(const ReceivedMessage& message, std::span<const Row> rows,
+Status AttentionService::Attend(const ReceivedMessage& message, std::span<const OrderedRow> rows,
                                 std::byte* out, FailedRows& failed) {
   const int layer = static_cast<int>(message.header.layer);
   const size_t n = rows.size();
   const size_t q_bytes = wire_.q_row_bytes(), kv_bytes = wire_.kv_row_bytes();
   const auto num_stores = static_cast<size_t>(
-      std::count_if(rows.begin(), rows.end(), [](const Row& row) { return row.stores; }));
+      std::count_if(rows.begin(), rows.end(), [](const OrderedRow& row) { return row.stores; }));
   if (message.payload.size() != n * q_bytes + num_stores * 2 * kv_bytes)
     return Corrupt("decode payload of " + std::to_string(message.payload.size()) + " bytes");
   const std::byte* const q = message.payload.data();
@@ -243,22 +157,6 @@ Status AttentionService::Attend(const ReceivedMessage& message, std::span<const 
   return OkStatus();
 }
 
-Result<std::span<const TokenSlot>> AttentionService::Attended(const MessageHeader& header,
-                                                              const Row& row,
-                                                              int64_t num_tokens) const {
-  LAMINA_ASSIGN_OR_RETURN(
-      const std::span<const TokenSlot> slots,
-      cache_.Readable(static_cast<int>(header.layer), row.sequence, num_tokens));
-  return InWindow(header.layer < windows_.size() ? windows_[header.layer] : 0, row, slots);
-}
-
-std::span<const TokenSlot> AttentionService::InWindow(int64_t window, const Row& row,
-                                                      std::span<const TokenSlot> slots) const {
-  if (window == 0 || row.position < window) return slots;
-  return slots.subspan(static_cast<size_t>(
-      positions_.NumBefore(row.sequence, row.position - window + 1, std::ssize(slots))));
-}
-
 // Every reply area has room for log-sum-exps, whether they are wanted or not.
 float* AttentionService::Lse(const MessageHeader& header, size_t row, std::byte* out) const {
   return reinterpret_cast<float*>(out + header.num_rows * wire_.q_row_bytes() +
@@ -269,8 +167,8 @@ AttentionService::Reply AttentionService::Decode(const ReceivedMessage& message,
                                                  std::span<std::byte> out) {
   const TimePoint start = Clock::now();
   times_.BeginWork();
-  ForgetBefore(StepId{message.header.step});
-  const Result<std::span<const Row>> rows = RowsOf(message.header, /*prefill=*/false);
+  steps_.ForgetBefore(StepId{message.header.step});
+  const Result<std::span<const OrderedRow>> rows = steps_.RowsOf(message.header);
   FailedRows failed;
   const Status status = rows.ok() ? Attend(message, *rows, out.data(), failed) : rows.status();
   attention_us_ += std::chrono::duration_cast<microseconds>(Clock::now() - start).count();
@@ -297,9 +195,7 @@ AttentionService::Reply AttentionService::Answer(Outcome answer, std::span<std::
     header.flags |= kFailedRows;
     bytes += answer.failed.Write(out.subspan(bytes));
   }
-  if (const auto step = steps_.find(StepId{header.step});
-      step != steps_.end() && (asked.flags & kLastLayer) != 0)
-    EndStep(step->second);
+  if ((asked.flags & kLastLayer) != 0) steps_.FinishDecode(StepId{header.step});
   const ReplyTimes times = times_.Take(answer.attended_before_ns);
   if ((asked.flags & kTimes) != 0) {
     header.flags |= kTimes;
@@ -316,7 +212,7 @@ AttentionService::Begun AttentionService::Begin(const ReceivedMessage& queries,
                                                 std::span<std::byte> out) {
   const TimePoint start = Clock::now();
   times_.BeginWork();
-  ForgetBefore(StepId{queries.header.step});
+  steps_.ForgetBefore(StepId{queries.header.step});
   Begun begun;
   begun.queries = queries;
   begun.status = AttendStored(begun, out.data());
@@ -341,8 +237,7 @@ AttentionService::Reply AttentionService::End(Begun& begun, const ReceivedMessag
 
 Status AttentionService::AttendStored(Begun& begun, std::byte* out) {
   const ReceivedMessage& message = begun.queries;
-  LAMINA_ASSIGN_OR_RETURN(const std::span<const Row> rows,
-                          RowsOf(message.header, /*prefill=*/false));
+  LAMINA_ASSIGN_OR_RETURN(const std::span<const OrderedRow> rows, steps_.RowsOf(message.header));
   const size_t q_bytes = wire_.q_row_bytes();
   if (message.payload.size() != rows.size() * q_bytes)
     return Corrupt("payload of queries of " + std::to_string(message.payload.size()) + " bytes");
@@ -354,7 +249,7 @@ Status AttentionService::AttendStored(Begun& begun, std::byte* out) {
     std::span<const TokenSlot> slots;
     if (rows[i].num_before > 0) {
       const Result<std::span<const TokenSlot>> stored =
-          Attended(message.header, rows[i], rows[i].num_before);
+          slots_.Attended(message.header.layer, rows[i], rows[i].num_before);
       if (!stored.ok()) {
         Fail(message.header, i, stored.status(), out, begun.failed);
         continue;
@@ -380,11 +275,11 @@ Status AttentionService::AttendRest(Begun& begun, const ReceivedMessage& keys_va
     return Corrupt("k and v of step " + std::to_string(second.step) + " layer " +
                    std::to_string(second.layer) + " behind q of step " +
                    std::to_string(header.step) + " layer " + std::to_string(header.layer));
-  LAMINA_ASSIGN_OR_RETURN(const std::span<const Row> rows, RowsOf(header, /*prefill=*/false));
+  LAMINA_ASSIGN_OR_RETURN(const std::span<const OrderedRow> rows, steps_.RowsOf(header));
   const int layer = static_cast<int>(header.layer);
   const size_t q_bytes = wire_.q_row_bytes(), kv_bytes = wire_.kv_row_bytes();
   const auto num_stores = static_cast<size_t>(
-      std::count_if(rows.begin(), rows.end(), [](const Row& row) { return row.stores; }));
+      std::count_if(rows.begin(), rows.end(), [](const OrderedRow& row) { return row.stores; }));
   if (keys_values.payload.size() != num_stores * 2 * kv_bytes)
     return Corrupt("payload of k and v of " + std::to_string(keys_values.payload.size()) +
                    " bytes");
@@ -427,19 +322,16 @@ Status AttentionService::AttendRest(Begun& begun, const ReceivedMessage& keys_va
 }
 
 Status AttentionService::Push(const ReceivedMessage& message) {
-  ForgetBefore(StepId{message.header.step});
-  LAMINA_ASSIGN_OR_RETURN(const std::span<const Row> rows,
-                          RowsOf(message.header, /*prefill=*/true));
+  steps_.ForgetBefore(StepId{message.header.step});
+  LAMINA_ASSIGN_OR_RETURN(const std::span<const OrderedRow> rows, steps_.RowsOf(message.header));
   const Status stored = StorePushed(message, rows);
-  if (ahead_ != nullptr) {
-    // Those that were refused, too: they do not come again, and steps that need them are refused.
-    steps_.at(StepId{message.header.step}).rows_to_come -= std::ssize(rows);
-    AskAhead();
-  }
+  steps_.CountPushed(StepId{message.header.step}, std::ssize(rows));
+  if (ahead_ != nullptr) AskAhead();
   return stored;
 }
 
-Status AttentionService::StorePushed(const ReceivedMessage& message, std::span<const Row> rows) {
+Status AttentionService::StorePushed(const ReceivedMessage& message,
+                                     std::span<const OrderedRow> rows) {
   const size_t width_bytes = wire_.kv_row_bytes();
   if (message.payload.size() != rows.size() * 2 * width_bytes)
     return Corrupt("push payload of " + std::to_string(message.payload.size()) + " bytes");
@@ -457,7 +349,7 @@ Status AttentionService::StorePushed(const ReceivedMessage& message, std::span<c
 }
 
 MemoryStats AttentionService::stats() const {
-  return {.epoch = epoch_,
+  return {.epoch = steps_.epoch(),
           .capacity_tokens = cache_.capacity_tokens(),
           .used_tokens = cache_.used_tokens(),
           .num_sequences = cache_.num_sequences(),

@@ -2,22 +2,22 @@
 // stores the K and V that compute nodes push, and answers decode messages with attention. There is
 // one service per session with a manager.
 //
-// Use: Apply for each order. A message whose step is later than newest_step() has to wait for its
-// order, and one that IsStale() must be dropped; others go to Push, to Decode, or, with overlap, to
+// Use: Apply for each order. A message that is early by steps() has to wait for its order, and one
+// that is stale must be dropped; those that are due go to Push, to Decode, or, with overlap, to
 // Begin and End.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "base/status.h"
 #include "memory_node/kv_device.h"
+#include "memory_node/ordered_steps.h"
+#include "memory_node/sequence_slots.h"
 #include "memory_node/service_times.h"
-#include "memory_node/token_positions.h"
 #include "wire/session_messages.h"
 #include "wire/step_messages.h"
 #include "wire/wire_format.h"
@@ -51,18 +51,17 @@ class AttentionService {
   // called. Apply asks the device for each step or, if K and V that the step reads are still to
   // come, the Push that brings the last of them does. REQUIRES: no order was applied yet; `ahead`
   // is from MakeAheadAttention, and a compute node has joined it.
-  void Use(std::unique_ptr<AheadAttention> ahead) { ahead_ = std::move(ahead); }
+  void Use(std::unique_ptr<AheadAttention> ahead);
   // What Use was given, or null.
   AheadAttention* ahead() const { return ahead_.get(); }
 
-  // Applies an order: releases sequences, enters new slots into the tables and remembers the rows,
-  // which the messages of the step refer to. If the order contradicts the table of a sequence, that
-  // sequence is forgotten, and rows of it fail. An order for a batch that does not exist, or with
-  // more decode rows than WireShape::max_rows, is logged and ignored.
+  // Applies an order: releases sequences and enters new slots (SequenceSlots::Apply), and remembers
+  // the rows, which the messages of the step refer to. An order for a batch that does not exist, or
+  // with more decode rows than WireShape::max_rows, is logged and ignored.
   void Apply(const MemoryOrder& order);
 
-  // The newest step whose order is here. Messages of later steps have to wait.
-  StepId newest_step() const { return newest_step_; }
+  // The steps with an order, which say whether a message is early, due or stale.
+  const OrderedSteps& steps() const { return steps_; }
 
   // A reply whose payload was written: what it says in its header, except what the connection fills
   // in (Lanes::Post).
@@ -109,64 +108,20 @@ class AttentionService {
   MemoryStats stats() const;
   // Counts a message that was dropped.
   void CountStale() { ++stale_messages_; }
-  // Whether the message is of another epoch, or of a step that is over.
-  bool IsStale(const MessageHeader& header) const;
   ServiceTimes& times() { return times_; }
 
  private:
-  struct Row {
-    SequenceId sequence;
-    int64_t num_stored = 0;  // tokens of the sequence here before this one
-    // How many of these were here before the step. Fewer than num_stored if other rows of the step
-    // are of the same sequence.
-    int64_t num_before = 0;
-    bool stores = false;   // whether its token gets a slot here
-    int64_t position = 0;  // in its sequence
-  };
-  // Tokens for which an order gives slots.
-  struct NewTokens {
-    SequenceId sequence;
-    int64_t num_stored = 0;  // tokens of the sequence here before these
-    std::span<const TokenSlot> slots;
-    int64_t first_position = 0;  // in the sequence
-    // K and V come in a message, are made up for a benchmark, or are in the slots already.
-    enum class Kv { kComes, kMadeUp, kShared } kv = Kv::kComes;
-  };
-  struct StepRows {
-    uint32_t batch = 0;
-    std::vector<Row> decode;
-    std::vector<Row> prefill;  // the tokens of all chunks, one after the other
-    bool under_way = false;    // times_ counts the step
-    // Only with ahead_: how many times a prefill row of a layer is still to be pushed.
-    int64_t rows_to_come = 0;
-  };
-
   // In all of these `out` is the payload of the reply that is being written.
 
-  // Enters the tokens into the tables. If that fails, the sequence is forgotten.
-  void Append(const NewTokens& tokens, StepId step);
-  // The slots that the row attends to in the message's layer, among those of the first `num_tokens`
-  // tokens of its sequence here.
-  Result<std::span<const TokenSlot>> Attended(const MessageHeader& header, const Row& row,
-                                              int64_t num_tokens) const;
-  // Forgets the rows of earlier steps of the step's batch.
-  void ForgetBefore(StepId step);
   // Asks the device for those of to_ask_ for which everything has come.
   void AskAhead();
   // Asks the device for a step, or to refuse it. False if pushes have to come first.
   bool AskAhead(StepId id);
-  Result<AheadStep> CollectAhead(const StepRows& step, StepId id);
-  // The slots of those tokens that are inside the window of the row; 0: no window.
-  std::span<const TokenSlot> InWindow(int64_t window, const Row& row,
-                                      std::span<const TokenSlot> slots) const;
-  void EndStep(StepRows& step);
-  // The order's rows that the message is about. kNotFound if there is no such order; kCorrupt if
-  // the message has other rows than the order.
-  Result<std::span<const Row>> RowsOf(const MessageHeader& header, bool prefill) const;
+  Result<AheadStep> CollectAhead(const OrderedSteps::Step& step, StepId id);
   // Where the row's log-sum-exps go: behind all outputs.
   float* Lse(const MessageHeader& header, size_t row, std::byte* out) const;
   // Errors as Push returns them.
-  Status StorePushed(const ReceivedMessage& message, std::span<const Row> rows);
+  Status StorePushed(const ReceivedMessage& message, std::span<const OrderedRow> rows);
   Status AttendStored(Begun& begun, std::byte* out);
   Status AttendRest(Begun& begun, const ReceivedMessage& keys_values, std::byte* out,
                     const PostEarly& post_early);
@@ -178,11 +133,11 @@ class AttentionService {
   };
   // Completes the payload, in which the outputs are already.
   Reply Answer(Outcome outcome, std::span<std::byte> out);
-  Status Attend(const ReceivedMessage& message, std::span<const Row> rows, std::byte* out,
+  Status Attend(const ReceivedMessage& message, std::span<const OrderedRow> rows, std::byte* out,
                 FailedRows& failed);
   // Stores k and v of the row's token if it gets a slot here. Returns the slots that the row
   // attends to.
-  Result<std::span<const TokenSlot>> Store(const MessageHeader& header, const Row& row,
+  Result<std::span<const TokenSlot>> Store(const MessageHeader& header, const OrderedRow& row,
                                            const std::byte* k, const std::byte* v);
   // Notes that a row has failed, and gives it an output that adds nothing when it is merged.
   void Fail(const MessageHeader& header, size_t row, const Status& why, std::byte* out,
@@ -190,16 +145,13 @@ class AttentionService {
 
   const WireShape wire_;
   const AttentionShape attention_;
-  const std::vector<int64_t> windows_;
-  const uint64_t epoch_;
   const std::unique_ptr<KvDevice> device_;
   KvCache& cache_;                         // the device's
   std::unique_ptr<AheadAttention> ahead_;  // null: decode messages come to this host
   std::vector<StepId> to_ask_;             // steps that wait for K and V before ahead_ is asked
-  TokenPositions positions_;               // kept only if there are windows
-  std::map<StepId, StepRows> steps_;       // the few steps whose messages may still come
-  StepId newest_step_;
+  SequenceSlots slots_;                    // borrows cache_
   ServiceTimes times_;
+  OrderedSteps steps_;                   // borrows times_
   std::vector<KvQuery> queries_, rest_;  // scratch
   int64_t computed_rows_ = 0;
   int64_t attention_us_ = 0;

@@ -358,11 +358,10 @@ bool MemoryNode::HandleNotification(ComputePeer& peer, const Notification& notif
     Lose(peer, message.status());
     return true;
   }
-  if (message->header.epoch == session.epoch &&
-      StepId{message->header.step} > session.service->newest_step())
-    return false;
+  const OrderedSteps::Timing timing = session.service->steps().TimingOf(message->header);
+  if (timing == OrderedSteps::Timing::kEarly) return false;
   peer.lanes->Drop(kind, slot);
-  const bool stale = session.service->IsStale(message->header);
+  const bool stale = timing == OrderedSteps::Timing::kStale;
   if (stale) session.service->CountStale();
   if (kind == MessageKind::kPush) {
     HandlePush(peer, *message, slot, stale);
@@ -398,7 +397,8 @@ void MemoryNode::LoseUnless(ComputePeer& peer, const Status& posted) {
 // whether both windows are used; otherwise neither is.
 void MemoryNode::HandleLink(ComputePeer& peer, bool wanted) {
   Session& session = *session_;
-  bool joins = wanted && session.offered != nullptr && session.service->newest_step() == StepId{};
+  bool joins =
+      wanted && session.offered != nullptr && session.service->steps().newest() == StepId{};
   if (joins) {
     const Endpoint& endpoint = peer.lanes->endpoint();
     const DeviceWindow theirs = endpoint.peer_device_window();

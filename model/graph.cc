@@ -1,7 +1,5 @@
 #include "model/graph.h"
 
-#include <algorithm>
-
 namespace lamina {
 
 std::string_view OpName(OpKind kind) {
@@ -30,16 +28,6 @@ std::string_view OpName(OpKind kind) {
     case OpKind::kAllReduce: return "all_reduce";
   }
   return "unknown";
-}
-
-std::vector<int32_t> Graph::Consumers(ValueId value) const {
-  std::vector<int32_t> consumers;
-  for (size_t i = 0; i < ops.size(); ++i) {
-    const std::vector<ValueId>& inputs = ops[i].inputs;
-    if (std::find(inputs.begin(), inputs.end(), value) != inputs.end())
-      consumers.push_back(static_cast<int32_t>(i));
-  }
-  return consumers;
 }
 
 }  // namespace lamina

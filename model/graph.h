@@ -146,9 +146,6 @@ struct Graph {
   std::vector<Op> ops;
   std::vector<Value> values;
   ValueId logits = -1;  // the model's result, [vocab]
-
-  // Indices of the operators that read `value`, ascending.
-  std::vector<int32_t> Consumers(ValueId value) const;
 };
 
 }  // namespace lamina

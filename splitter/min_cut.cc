@@ -7,7 +7,6 @@
 #endif
 #include <boost/graph/adjacency_list.hpp>
 #include <boost/graph/boykov_kolmogorov_max_flow.hpp>
-#include <boost/graph/push_relabel_max_flow.hpp>
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic pop
 #endif
@@ -41,7 +40,7 @@ class Network {
   Network(const Graph& graph, int32_t attention, const std::vector<bool>& already);
 
   // Computes the maximum flow and returns it: infinite() or more if there is no finite cut.
-  int64_t Run(MaxFlowAlgorithm algorithm);
+  int64_t Run();
   // A capacity that no sum of values reaches.
   int64_t infinite() const { return infinite_; }
 
@@ -97,11 +96,7 @@ void Network::Connect(size_t from, size_t to, int64_t capacity) {
   boost::put(boost::edge_reverse, flow_, backward, forward);
 }
 
-int64_t Network::Run(MaxFlowAlgorithm algorithm) {
-  if (algorithm == MaxFlowAlgorithm::kPushRelabel)
-    return boost::push_relabel_max_flow(flow_, source_, sink_);
-  return boost::boykov_kolmogorov_max_flow(flow_, source_, sink_);
-}
+int64_t Network::Run() { return boost::boykov_kolmogorov_max_flow(flow_, source_, sink_); }
 
 std::vector<bool> Network::LargestSourceSide() const {
   // A search backwards from the sink: a neighbour reaches the sink if the edge from it to a vertex
@@ -148,10 +143,10 @@ std::vector<ValueId> CrossingValues(const Graph& graph, int32_t attention,
 
 }  // namespace
 
-Result<Cut> CutAtAttention(const Graph& graph, int32_t attention, const std::vector<bool>& already,
-                           MaxFlowAlgorithm algorithm) {
+Result<Cut> CutAtAttention(const Graph& graph, int32_t attention,
+                           const std::vector<bool>& already) {
   Network network(graph, attention, already);
-  const int64_t weight = network.Run(algorithm);
+  const int64_t weight = network.Run();
   if (weight >= network.infinite()) {
     return InvalidArgument("no cut at " + graph.ops[attention].name +
                            ": something that depends on it is needed before it");
@@ -160,6 +155,7 @@ Result<Cut> CutAtAttention(const Graph& graph, int32_t attention, const std::vec
   cut.before = network.LargestSourceSide();
   cut.values = CrossingValues(graph, attention, cut.before);
   for (const ValueId value : cut.values) cut.bytes_per_token += graph.values[value].bytes_per_token;
+  // A cut that weighs as much as a flow is a minimum one.
   if (cut.bytes_per_token != weight) {
     return InternalError("cut at " + graph.ops[attention].name + ": the values cut weigh " +
                          std::to_string(cut.bytes_per_token) +

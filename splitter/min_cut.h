@@ -26,9 +26,6 @@ struct Cut {
   int64_t bytes_per_token = 0;
 };
 
-// Both find a cut of the same weight. Tests compare them.
-enum class MaxFlowAlgorithm { kBoykovKolmogorov, kPushRelabel };
-
 // Cuts at graph.ops[attention]. `already` [ops] says what runs before in any case, with its
 // producers: earlier slices and earlier attentions. This attention and all later ones run after the
 // cut, with everything that depends on them.
@@ -40,7 +37,6 @@ enum class MaxFlowAlgorithm { kBoykovKolmogorov, kPushRelabel };
 //
 // REQUIRES: ops in topological order, ids in range. kInvalidArgument if something that depends on
 // the attention has to run before it; kInternal if the flow and the values that are cut disagree.
-Result<Cut> CutAtAttention(const Graph& graph, int32_t attention, const std::vector<bool>& already,
-                           MaxFlowAlgorithm algorithm = MaxFlowAlgorithm::kBoykovKolmogorov);
+Result<Cut> CutAtAttention(const Graph& graph, int32_t attention, const std::vector<bool>& already);
 
 }  // namespace lamina

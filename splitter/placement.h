@@ -33,12 +33,10 @@ class Placement {
     return StageOf(slice) * width_ + rank;
   }
 
-  // The stage that runs a slice. REQUIRES: made by OfStages.
-  int StageOf(int slice) const;
-
  private:
   Placement(std::vector<int> first_slices, int width)
       : first_slices_(std::move(first_slices)), width_(width) {}
+  int StageOf(int slice) const;
 
   std::vector<int> first_slices_;  // [stages + 1]; empty where each node holds the whole model
   int width_;                      // nodes with the whole model, or the ranks of a stage

@@ -38,7 +38,6 @@ void SliceGraphs::Run(const OpRange& range, int64_t rows, cuda::Stream& stream,
     Result<std::unique_ptr<cuda::Graph>> graph = RecordIfThereIsMemory(stream, launch);
     if (graph.ok()) {
       entry.graph = std::move(*graph);
-      ++num_graphs_;
     } else if (!std::exchange(has_warned_, true)) {
       LAMINA_LOG_WARN(
           "slice {}, {} rows: kernels are launched one by one, as they could not be recorded as a "

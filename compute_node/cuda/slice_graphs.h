@@ -45,12 +45,7 @@ class SliceGraphs {
            const std::function<void()>& launch);
 
   // Forgets all graphs.
-  void Clear() {
-    entries_.clear();
-    num_graphs_ = 0;
-  }
-
-  int64_t num_graphs() const { return num_graphs_; }
+  void Clear() { entries_.clear(); }
 
  private:
   struct Entry {
@@ -59,7 +54,6 @@ class SliceGraphs {
   };
 
   std::map<std::pair<OpRange, int64_t>, Entry> entries_;
-  int64_t num_graphs_ = 0;
   bool has_warned_ = false;
 };
 

@@ -77,8 +77,6 @@ Result<DeviceInfo> DescribeDevice(int device) {
   info.name = properties.name;
   info.memory_bytes = static_cast<int64_t>(total_bytes);
   info.free_bytes = static_cast<int64_t>(free_bytes);
-  info.compute_capability = properties.major * 10 + properties.minor;
-  info.num_multiprocessors = properties.multiProcessorCount;
   return info;
 }
 

@@ -36,9 +36,7 @@ Result<int> DeviceCount();
 struct DeviceInfo {
   std::string name;
   int64_t memory_bytes = 0;
-  int64_t free_bytes = 0;      // now
-  int compute_capability = 0;  // 90 is 9.0
-  int num_multiprocessors = 0;
+  int64_t free_bytes = 0;  // now
 };
 
 // Describes device number `device`. The calling thread goes on with the device that it worked with.

@@ -87,10 +87,6 @@ class GemmLinear final : public Linear {
     }
   }
 
-  int64_t scratch_bytes() const override {
-    return static_cast<int64_t>(x_.size_bytes() + factors_.size_bytes() + y_.size_bytes());
-  }
-
  private:
   // Arguments of FinishRows, device memory. All but the first may be null.
   struct Sums {

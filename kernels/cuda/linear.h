@@ -63,9 +63,6 @@ class Linear {
   // sizes are within the limits, the weights are not kF8.
   virtual void Run(const LinearWeights& weights, const float* x, int64_t rows, const float* bias,
                    float* y) = 0;
-
-  // The device memory of the workspace, without cuBLAS's own.
-  virtual int64_t scratch_bytes() const = 0;
 };
 
 }  // namespace lamina::cuda

@@ -31,12 +31,6 @@ __global__ void Unpack(const void* x, DType dtype, RowSet rows, float* y) {
     y[to + i] = LoadAs(x, dtype, from + i);
 }
 
-__global__ void AddUnpacked(const void* x, DType dtype, RowSet rows, float* y) {
-  const int64_t from = blockIdx.x * rows.width, to = Start(rows);
-  for (int64_t i = threadIdx.x; i < rows.width; i += kThreads)
-    y[to + i] += LoadAs(x, dtype, from + i);
-}
-
 __global__ void AddScaled(const float* x, const float* factors, RowSet rows, float* y) {
   const int64_t from = blockIdx.x * rows.width, to = Start(rows);
   const float factor = factors[blockIdx.x];
@@ -64,10 +58,6 @@ void PackRows(const float* x, const RowSet& rows, DType dtype, void* y, Stream& 
 
 void UnpackRows(const void* x, DType dtype, const RowSet& rows, float* y, Stream& stream) {
   if (rows.num_rows > 0) Launch(Unpack, OverRows(rows.num_rows), stream, x, dtype, rows, y);
-}
-
-void AddUnpackedRows(const void* x, DType dtype, const RowSet& rows, float* y, Stream& stream) {
-  if (rows.num_rows > 0) Launch(AddUnpacked, OverRows(rows.num_rows), stream, x, dtype, rows, y);
 }
 
 void AddScaledRows(const float* x, const float* factors, const RowSet& rows, float* y,

@@ -25,10 +25,9 @@ struct RowSet {
 // base/dtype.h). x: [any, stride] fp32; y: [num_rows, width] of `dtype`, no overlap with x.
 void PackRows(const float* x, const RowSet& rows, DType dtype, void* y, Stream& stream);
 
-// Scatters rows: row i of y becomes x[i], or x[i] is added to it. x: [num_rows, width] of `dtype`,
-// not kF8; y: [any, stride] fp32. REQUIRES: no row of y occurs twice.
+// Scatters rows: row i of y becomes x[i]. x: [num_rows, width] of `dtype`, not kF8; y: [any,
+// stride] fp32. REQUIRES: no row of y occurs twice.
 void UnpackRows(const void* x, DType dtype, const RowSet& rows, float* y, Stream& stream);
-void AddUnpackedRows(const void* x, DType dtype, const RowSet& rows, float* y, Stream& stream);
 
 // Adds factors[i] * x[i] to row i of y: how an expert of a mixture contributes to its rows. x:
 // [num_rows, width] fp32; factors: [num_rows] fp32; y: [any, stride] fp32. REQUIRES: no row of y

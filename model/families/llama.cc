@@ -13,8 +13,8 @@ Tensor LlamaMlp(const ModelConfig& c, const ModulePath& layer, Tensor x) {
   return Linear(SiluMul(gate, up, at / "silu_mul"), at / "down_proj", c.hidden_size, options);
 }
 
-Tensor LlamaLayer(const ModelConfig& c, const ModulePath& at, int layer, Tensor x, Tensor positions,
-                  MlpFunction mlp) {
+Tensor LlamaLayer(const ModelConfig& c, int layer, Tensor x, Tensor positions, MlpFunction mlp) {
+  const ModulePath at = ModulePath("model.layers") / layer;
   const Tensor attention_in = RmsNorm(x, at / "input_layernorm", {.eps = c.norm_eps});
   x = Add(x, LlamaAttention(c, at / "self_attn", layer, attention_in, positions),
           at / "attention_residual");
@@ -73,8 +73,7 @@ Tensor LlamaForward(const ModelConfig& c, Tensor tokens, Tensor positions) {
 
 Tensor LlamaForwardWith(const ModelConfig& c, Tensor tokens, Tensor positions, MlpFunction mlp) {
   Tensor x = Embedding(tokens, ModulePath("model.embed_tokens"), c.vocab_size, c.hidden_size);
-  for (int layer = 0; layer < c.num_layers; ++layer)
-    x = LlamaLayer(c, ModulePath("model.layers") / layer, layer, x, positions, mlp);
+  for (int layer = 0; layer < c.num_layers; ++layer) x = LlamaLayer(c, layer, x, positions, mlp);
   x = RmsNorm(x, ModulePath("model.norm"), {.eps = c.norm_eps});
   return Linear(x, ModulePath("lm_head"), c.vocab_size,
                 {.weight = c.tied_head ? "model.embed_tokens.weight" : "lm_head.weight"});

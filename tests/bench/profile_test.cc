@@ -136,7 +136,7 @@ TEST(ProfileCommand, WritesADeviceThatFitsTheModel) {
   EXPECT_EQ(spec.attention_mfu.size(), 3u);
   const ModelConfig model = *ModelConfig::Load(TinyStoriesDir());
   ASSERT_TRUE(FitProfile(spec, model, 1).ok());
-  EXPECT_TRUE(CheckProfile(spec, model).ok());
+  EXPECT_EQ(spec.profile->shape().intermediate_size, model.intermediate_size);
   EXPECT_EQ(spec.profile->rows(), (std::vector<double>{1, 4}));
 }
 

@@ -53,8 +53,7 @@ TEST_F(CudaSliceGraphs, SlicesAreLaunchedOnceThenRecordedThenReplayed) {
   Put(1);
   for (int i = 0; i < 4; ++i) run({0, 0, 5}, 2);
   EXPECT_EQ(Get(), std::vector<float>(kN, 16));
-  EXPECT_EQ(launches, 2);
-  EXPECT_EQ(graphs.num_graphs(), 1);
+  EXPECT_EQ(launches, 2) << "by hand and for the record";
   Put(1);
   for (int i = 0; i < 3; ++i) run({0, 0, 5}, 4);  // other rows
   for (int i = 0; i < 3; ++i) run({1, 0, 5}, 2);  // another slice
@@ -62,7 +61,6 @@ TEST_F(CudaSliceGraphs, SlicesAreLaunchedOnceThenRecordedThenReplayed) {
   run({0, 0, 5}, 2);
   EXPECT_EQ(Get(), std::vector<float>(kN, 64 * 8 * 4 * 2));
   EXPECT_EQ(launches, 8);
-  EXPECT_EQ(graphs.num_graphs(), 4);
 }
 
 TEST_F(CudaSliceGraphs, SlicesThatCannotBeRecordedAreLaunchedEachTime) {
@@ -78,7 +76,6 @@ TEST_F(CudaSliceGraphs, SlicesThatCannotBeRecordedAreLaunchedEachTime) {
   }
   EXPECT_EQ(Get(), std::vector<float>(kN, 32));
   EXPECT_EQ(launches, 6) << "and once in vain";
-  EXPECT_EQ(graphs.num_graphs(), 0);
 }
 
 TEST(SliceGraphs, RowsAreFilledUpToAFewNumbers) {

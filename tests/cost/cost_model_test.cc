@@ -123,16 +123,7 @@ TEST(CostModel, AMeasuredProfileTakesThePlaceOfTheRoofline) {
   EXPECT_NEAR(StepSeconds(device, model, DType::kF16, 1, 1), 40 * 3e-3 + head, 1e-12);
 
   ModelConfig config = *ModelConfig::Load(std::string(kConfigs) + "/models/llama-13b");
-  EXPECT_TRUE(CheckProfile(device, config).ok());
   config.intermediate_size = 13000;
-  const Status status = CheckProfile(device, config);
-  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(
-      status.message(),
-      ::testing::HasSubstr(
-          "intermediate size 13824; this one has 40 heads, 40 kv heads, hidden size 5120 and "));
-  EXPECT_TRUE(CheckProfile(Round(), config).ok()) << "no profile fits every model";
-
   EXPECT_EQ(FitProfile(device, config, 1).code(), StatusCode::kInvalidArgument)
       << "one matrix alone takes time: too few to predict from";
   DeviceSpec without = Round();
@@ -155,7 +146,7 @@ TEST(CostModel, AProfileOfAnotherShapeIsPredictedFrom) {
   ModelConfig config = *ModelConfig::Load(std::string(kConfigs) + "/models/llama-13b");
   config.intermediate_size = 10000;
   ASSERT_TRUE(FitProfile(device, config, 1).ok());
-  EXPECT_TRUE(CheckProfile(device, config).ok());
+  EXPECT_EQ(device.profile->shape(), (LayerProfile::Shape{40, 40, 5120, 10000}));
   const double elements = 5120. * 5120 + 3 * 5120. * 10000;
   EXPECT_NEAR(device.profile->AfterAttentionSeconds(1) / (2e-12 * elements), 1, 0.01);
 }

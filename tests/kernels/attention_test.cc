@@ -34,6 +34,15 @@ struct Outcome {
   std::vector<float> out, lse;
 };
 
+// Overwrites a slot in all layers with NaN, so that a read of freed or unwritten memory shows.
+void Poison(TokenSlab& slab, TokenSlot slot) {
+  const KvShape& shape = slab.shape();
+  const auto width = static_cast<size_t>(shape.num_kv_heads * shape.head_dim);
+  const std::vector<std::byte> nan(width * ElementSize(shape.dtype), std::byte{0xff});
+  for (int layer = 0; layer < shape.num_layers; ++layer)
+    slab.WriteRaw(layer, slot, nan.data(), nan.data());
+}
+
 // Sequences in random slots of a slab in which everything else is NaN.
 class Scene {
  public:
@@ -41,7 +50,7 @@ class Scene {
     const int64_t total = std::accumulate(c.num_tokens.begin(), c.num_tokens.end(), int64_t{0});
     const int64_t capacity = total + total / 2 + 8;
     slab_ = TokenSlab::Create({2, c.num_kv_heads, c.head_dim, c.dtype}, capacity).value();
-    for (TokenSlot s = 0; s < static_cast<TokenSlot>(capacity); ++s) slab_->Poison(s);
+    for (TokenSlot s = 0; s < static_cast<TokenSlot>(capacity); ++s) Poison(*slab_, s);
     std::vector<TokenSlot> slots(static_cast<size_t>(capacity));
     std::iota(slots.begin(), slots.end(), TokenSlot{0});
     std::shuffle(slots.begin(), slots.end(), std::mt19937(11));
@@ -269,7 +278,7 @@ TEST(Attention, ARowNeverReadsTokensBeyondItsOwn) {
     Scene scene({1, 2, 64, dtype, {100}});
     const WithIsa with(isa);
     const Outcome before = scene.Run(&team, {0}, {70});
-    for (int64_t t = 70; t < 100; ++t) scene.slab().Poison(scene.slots(0)[static_cast<size_t>(t)]);
+    for (int64_t t = 70; t < 100; ++t) Poison(scene.slab(), scene.slots(0)[static_cast<size_t>(t)]);
     // Together with a row that does read them, and whose result is therefore NaN.
     const Outcome both = scene.Run(&team, {0, 0}, {70, 100});
     EXPECT_TRUE(SameBits(before.out, Slice(both.out, 0, scene.RowFloats())));
@@ -281,7 +290,7 @@ TEST(Attention, NaNInKShowsInTheOutput) {
   WorkerTeam team(1);
   for (const auto& [isa, dtype] : IsasAndKvDTypes()) {
     Scene scene({1, 1, 40, dtype, {90}});
-    scene.slab().Poison(scene.slots(0)[80]);
+    Poison(scene.slab(), scene.slots(0)[80]);
     const WithIsa with(isa);
     for (float x : scene.RunAll(&team).out) EXPECT_TRUE(std::isnan(x));
   }

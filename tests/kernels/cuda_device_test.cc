@@ -32,8 +32,6 @@ TEST(CudaDevice, DescribesThoseThereAreAndNoOthers) {
     const Result<DeviceInfo> info = DescribeDevice(device);
     ASSERT_TRUE(info.ok()) << info.status();
     EXPECT_FALSE(info->name.empty());
-    EXPECT_GE(info->compute_capability, 80);
-    EXPECT_GT(info->num_multiprocessors, 0);
     EXPECT_GT(info->free_bytes, 0);
     EXPECT_GE(info->memory_bytes, info->free_bytes);
   }

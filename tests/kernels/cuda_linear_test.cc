@@ -119,7 +119,6 @@ TEST_F(CudaLinear, NoRowsAreNothingDone) {
       Linear::Create({4, 16, 8}, LinearPrecision::kSplit, stream()).value();
   linear->Run({nullptr, DType::kBF16, 8, 16}, nullptr, 0, nullptr, nullptr);
   EXPECT_TRUE(stream().Synchronize().ok());
-  EXPECT_GT(linear->scratch_bytes(), 0);
 }
 
 TEST_F(CudaLinear, WeightsInFp8AreAFailure) {

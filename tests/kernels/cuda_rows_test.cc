@@ -78,9 +78,6 @@ TEST_F(CudaRows, UnpackChangesTheSetAndNothingElse) {
     EXPECT_TRUE(
         SameBits(after([&](float* y) { UnpackRows(x.data(), dtype, rows, y, stream()); }),
                  Changed(before, index, kWidth, [&](float, size_t, size_t i) { return at(i); })));
-    EXPECT_TRUE(SameBits(
-        after([&](float* y) { AddUnpackedRows(x.data(), dtype, rows, y, stream()); }),
-        Changed(before, index, kWidth, [&](float old, size_t, size_t i) { return old + at(i); })));
     if (dtype != DType::kF32) continue;
     EXPECT_TRUE(SameBits(after([&](float* y) {
                            AddScaledRows(x.as<float>(), device_factors.as<float>(), rows, y,
@@ -129,7 +126,6 @@ TEST_F(CudaRows, KvGoesIntoItsSlotsAndNowhereElse) {
 TEST_F(CudaRows, NoRowsAreNothingDone) {
   PackRows(nullptr, {0, 8, 8}, DType::kBF16, nullptr, stream());
   UnpackRows(nullptr, DType::kBF16, {0, 8, 8}, nullptr, stream());
-  AddUnpackedRows(nullptr, DType::kBF16, {0, 8, 8}, nullptr, stream());
   AddScaledRows(nullptr, nullptr, {0, 8, 8}, nullptr, stream());
   WriteKv(nullptr, nullptr, DType::kF32, nullptr, 0, 1, 8, {}, stream());
   EXPECT_TRUE(stream().Synchronize().ok());

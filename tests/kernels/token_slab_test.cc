@@ -93,21 +93,6 @@ TEST(TokenSlab, MemoryStartsZeroed) {
   for (float x : ReadRow(view, view.v, 1, 4, 16)) EXPECT_EQ(x, 0);
 }
 
-TEST(TokenSlab, PoisonHitsItsSlotInAllLayersAndNoOther) {
-  for (DType dtype : kKvDTypes) {
-    auto slab = TokenSlab::Create({2, 2, 8, dtype}, 4).value();
-    slab->Poison(2);
-    for (int layer = 0; layer < 2; ++layer) {
-      const KvView view = slab->View(layer);
-      for (TokenSlot slot = 0; slot < 4; ++slot) {
-        for (const void* base : {view.k, view.v}) {
-          for (float x : ReadRow(view, base, 1, slot, 8)) EXPECT_EQ(std::isnan(x), slot == 2);
-        }
-      }
-    }
-  }
-}
-
 TEST(TokenSlab, RefusesShapesItCannotHold) {
   const KvShape good = {1, 1, 64, DType::kBF16};
   KvShape bad = good;

@@ -166,7 +166,7 @@ class AttentionAheadTest : public testing::Test {
                                        .num_rows = rows},
                                       std::span(area).subspan(sizeof(MessageHeader)), true);
     std::memcpy(area.data(), &header, sizeof(header));
-    EXPECT_FALSE(service_.IsStale(header)) << "step " << step;
+    EXPECT_EQ(service_.steps().TimingOf(header), OrderedSteps::Timing::kDue) << "step " << step;
     return service_.Push(*Open(area, MessageKind::kPush, true));
   }
   void PushAll(uint64_t step, uint32_t rows) {

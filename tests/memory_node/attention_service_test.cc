@@ -561,17 +561,21 @@ TEST_F(AttentionServiceTest, TellsItsTimesToWhoAsks) {
   EXPECT_GT(answer(9, kTimes).clock, 0u) << "errors too";
 }
 
-TEST_F(AttentionServiceTest, KnowsStaleMessages) {
+TEST_F(AttentionServiceTest, MessagesOfEarlierStepsOfTheBatchAreStaleAfterADecode) {
   Prefill(kA, 1, {0});
   OrderDecode(5, {{kA, 1}});
   const std::vector<std::vector<Row>> rows = {{Random(kQ)}, {Random(kKv)}, {Random(kKv)}};
-  EXPECT_TRUE(service_->IsStale(Pack(MessageKind::kDecode, 5, rows, kEpoch + 1).header))
-      << "another epoch";
-  EXPECT_TRUE(service_->IsStale(Pack(MessageKind::kDecode, 3, rows).header))
+  const auto timing_of = [&](MessageKind kind, uint64_t step, uint64_t epoch) {
+    return service_->steps().TimingOf(Pack(kind, step, rows, epoch).header);
+  };
+  using Timing = OrderedSteps::Timing;
+  EXPECT_EQ(timing_of(MessageKind::kDecode, 5, kEpoch + 1), Timing::kStale) << "another epoch";
+  EXPECT_EQ(timing_of(MessageKind::kDecode, 3, kEpoch), Timing::kStale)
       << "a step that was never ordered here";
-  EXPECT_FALSE(service_->IsStale(Pack(MessageKind::kDecode, 5, rows).header));
+  EXPECT_EQ(timing_of(MessageKind::kDecode, 5, kEpoch), Timing::kDue);
+  EXPECT_EQ(timing_of(MessageKind::kPush, 1, kEpoch), Timing::kDue);
   ASSERT_TRUE(Decode(Pack(MessageKind::kDecode, 5, rows)).ok());
-  EXPECT_TRUE(service_->IsStale(Pack(MessageKind::kPush, 1, rows).header)) << "a step that is over";
+  EXPECT_EQ(timing_of(MessageKind::kPush, 1, kEpoch), Timing::kStale) << "a step that is over";
 }
 
 TEST_F(AttentionServiceTest, APushForAReleasedSequenceIsDropped) {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "splitter/slices.h"
@@ -66,8 +67,10 @@ int64_t Weight(const Graph& graph, size_t attention, uint32_t before) {
   for (const Value& value : graph.values) {
     if ((before >> value.producer & 1u) == 0) continue;
     bool read_after = false;
-    for (const int32_t reader : graph.Consumers(graph.ops[value.producer].output)) {
-      read_after |= static_cast<size_t>(reader) != attention && (before >> reader & 1u) == 0;
+    for (size_t reader = 0; reader < graph.ops.size(); ++reader) {
+      const std::vector<ValueId>& inputs = graph.ops[reader].inputs;
+      read_after |= reader != attention && (before >> reader & 1u) == 0 &&
+                    std::ranges::find(inputs, graph.ops[value.producer].output) != inputs.end();
     }
     if (read_after) bytes += value.bytes_per_token;
   }
@@ -115,19 +118,17 @@ TEST(MinCutTest, IsTheLargestOfAllMinimumCutsOfRandomGraphs) {
   EXPECT_GT(num_cuts, 300);
 }
 
-TEST(MinCutTest, PushRelabelFindsTheSameCuts) {
+// CutAtAttention itself compares the weight of its cut with the maximum flow, which no cut is
+// below.
+TEST(MinCutTest, GraphsTooLargeToTryAllCutsAreCutAtTheirMaximumFlow) {
   std::mt19937 random(7);
   for (int round = 0; round < 60; ++round) {
     const Graph graph = RandomGraph(random, 60);
     std::vector<bool> already(graph.ops.size(), false);
     for (size_t i = 0; i < graph.ops.size(); ++i) {
       if (!IsAttention(graph, i)) continue;
-      Result<Cut> cut = CutAtAttention(graph, static_cast<int32_t>(i), already);
-      const Result<Cut> other =
-          CutAtAttention(graph, static_cast<int32_t>(i), already, MaxFlowAlgorithm::kPushRelabel);
-      ASSERT_TRUE(cut.ok() && other.ok());
-      EXPECT_EQ(cut->before, other->before);
-      EXPECT_EQ(cut->values, other->values);
+      const Result<Cut> cut = CutAtAttention(graph, static_cast<int32_t>(i), already);
+      ASSERT_TRUE(cut.ok()) << cut.status();
       already = cut->before;
       already[i] = true;
     }

@@ -45,7 +45,6 @@ TEST(Placement, TheRanksOfTheSlicesStageRunIt) {
         const Placement placement = Placement::OfStages(cuts, num_ranks);
         for (int slice = 0; slice < kNumSlices; ++slice) {
           const int stage = slice < a ? 0 : slice < b ? 1 : 2;
-          EXPECT_EQ(placement.StageOf(slice), stage);
           for (int rank = 0; rank < num_ranks; ++rank) {
             for (const bool rotates : {false, true})
               EXPECT_EQ(placement.RunnerOf(4, slice, rotates, rank), stage * num_ranks + rank);

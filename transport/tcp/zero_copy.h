@@ -32,7 +32,6 @@ class ZeroCopySends {
   // Takes the kernel's reports of sends that are done. No system call if all are.
   void Collect();
 
-  bool is_on() const { return is_on_; }
   uint32_t num_sent() const { return num_sent_; }  // wraps
 
   // Whether the kernel no longer reads the memory of the first `count` sends. REQUIRES: `count` is

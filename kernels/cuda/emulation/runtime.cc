@@ -217,9 +217,7 @@ cudaError_t cudaGetDeviceCount(int* count) {
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int of) {
   if (of < 0 || of >= kNumDevices) return Return(cudaErrorInvalidDevice);
-  const int capability = lamina::cuda::emulation::ComputeCapability();
-  *properties = {"emulated GPU",  {"emulated GPU"}, kDeviceBytes,
-                 capability / 10, capability % 10,  1};
+  *properties = {"emulated GPU", {"emulated GPU"}, kDeviceBytes};
   properties->uuid.bytes[15] = static_cast<char>(of);
   return cudaSuccess;
 }

@@ -50,9 +50,6 @@ struct cudaDeviceProp {
   char name[256];
   cudaUUID_t uuid;
   size_t totalGlobalMem;
-  int major;
-  int minor;
-  int multiProcessorCount;
 };
 
 enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };

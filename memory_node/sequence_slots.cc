@@ -1,0 +1,61 @@
+#include "memory_node/sequence_slots.h"
+
+#include <iterator>
+#include <string>
+
+#include "base/log.h"
+
+namespace lamina {
+
+void SequenceSlots::Apply(const MemoryOrder& order) {
+  const StepId step = order.step;
+  // Releases take effect before the rows: a sequence that was preempted begins anew at position 0.
+  for (const SequenceId released : order.released) Release(released);
+  for (const SharedPrefix& shared : order.shared)
+    Append({shared.sequence, 0, shared.slots, 0, NewTokens::Kv::kShared}, step);
+  for (const DecodeRow& row : order.decode) {
+    if (row.slot) Append({row.sequence, row.num_stored, {&*row.slot, 1}, row.position}, step);
+  }
+  const auto kv = order.dummy_prefill ? NewTokens::Kv::kMadeUp : NewTokens::Kv::kComes;
+  for (const PrefillChunk& chunk : order.prefill)
+    Append({chunk.sequence, chunk.num_stored, chunk.slots, chunk.first_position, kv}, step);
+}
+
+Result<std::span<const TokenSlot>> SequenceSlots::Attended(uint32_t layer, const OrderedRow& row,
+                                                           int64_t num_tokens) const {
+  LAMINA_ASSIGN_OR_RETURN(const std::span<const TokenSlot> slots,
+                          cache_.Readable(static_cast<int>(layer), row.sequence, num_tokens));
+  return InWindow(window(layer), row, slots);
+}
+
+std::span<const TokenSlot> SequenceSlots::InWindow(int64_t window, const OrderedRow& row,
+                                                   std::span<const TokenSlot> slots) const {
+  if (window == 0 || row.position < window) return slots;
+  return slots.subspan(static_cast<size_t>(
+      positions_.NumBefore(row.sequence, row.position - window + 1, std::ssize(slots))));
+}
+
+void SequenceSlots::Append(const NewTokens& tokens, StepId step) {
+  const auto& [sequence, num_stored, slots, first_position, kv] = tokens;
+  Status status = kv == NewTokens::Kv::kShared ? cache_.Share(sequence, slots, step)
+                  : kv == NewTokens::Kv::kMadeUp
+                      ? cache_.AppendDummy(sequence, num_stored, slots, step)
+                      : cache_.Append(sequence, num_stored, slots, step);
+  if (status.ok() && first_position < 0)
+    status = Corrupt("a token at position " + std::to_string(first_position));
+  if (!status.ok()) {
+    LAMINA_LOG_ERROR("step {}: {}", step.value, status.ToString());
+    // Every later message about the sequence then gets kNotFound, and no attention is computed over
+    // a table with a gap.
+    Release(sequence);
+  } else if (!windows_.empty()) {
+    positions_.Append(sequence, num_stored, first_position);
+  }
+}
+
+void SequenceSlots::Release(SequenceId sequence) {
+  cache_.Release(sequence);
+  positions_.Release(sequence);
+}
+
+}  // namespace lamina

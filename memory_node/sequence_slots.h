@@ -1,0 +1,62 @@
+// Which slots on a memory node hold the tokens of a sequence, as orders say, and which of them a
+// row attends to.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "kernels/kv_cache.h"
+#include "memory_node/ordered_steps.h"
+#include "memory_node/token_positions.h"
+#include "wire/step_messages.h"
+
+namespace lamina {
+
+// Keeps the tables of a KvCache. Thread: one owner.
+class SequenceSlots {
+ public:
+  // Borrows the cache. `windows` [layers]: how many tokens a row attends to, itself included; 0:
+  // all. Empty: all in every layer.
+  SequenceSlots(KvCache& cache, std::vector<int64_t> windows)
+      : cache_(cache), windows_(std::move(windows)) {}
+
+  // Releases sequences and enters the new tokens of an order. If the order contradicts the table of
+  // a sequence, the log says so and that sequence is forgotten, so that rows of it fail.
+  void Apply(const MemoryOrder& order);
+
+  // The slots that the row attends to in a layer, among those of the first `num_tokens` tokens of
+  // its sequence here. Valid until the next order. Errors are those of KvCache::Readable.
+  Result<std::span<const TokenSlot>> Attended(uint32_t layer, const OrderedRow& row,
+                                              int64_t num_tokens) const;
+
+  // The size of a layer's window; 0: none.
+  int64_t window(uint32_t layer) const { return layer < windows_.size() ? windows_[layer] : 0; }
+
+  // Those of `slots` that are inside the row's window of `window` tokens; 0: all. `slots` are those
+  // of the first tokens of its sequence here.
+  std::span<const TokenSlot> InWindow(int64_t window, const OrderedRow& row,
+                                      std::span<const TokenSlot> slots) const;
+
+ private:
+  // Tokens for which an order gives slots.
+  struct NewTokens {
+    SequenceId sequence;
+    int64_t num_stored = 0;  // tokens of the sequence here before these
+    std::span<const TokenSlot> slots;
+    int64_t first_position = 0;  // in the sequence
+    // K and V come in a message, are made up for a benchmark, or are in the slots already.
+    enum class Kv { kComes, kMadeUp, kShared } kv = Kv::kComes;
+  };
+  // Enters the tokens into the tables. If that fails, the sequence is forgotten.
+  void Append(const NewTokens& tokens, StepId step);
+  void Release(SequenceId sequence);
+
+  KvCache& cache_;
+  const std::vector<int64_t> windows_;
+  TokenPositions positions_;  // kept only if there are windows
+};
+
+}  // namespace lamina

@@ -1,0 +1,111 @@
+#include "memory_node/sequence_slots.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "kernels/kv_store.h"
+
+namespace lamina {
+namespace {
+
+constexpr SequenceId kA{1}, kB{2};
+
+using Slots = std::vector<TokenSlot>;
+
+// Prompts are made up, so that their tokens count as written.
+class SequenceSlotsTest : public testing::Test {
+ protected:
+  static MemoryOrder Next() {
+    static uint64_t step = 0;
+    MemoryOrder order;
+    order.step = StepId{++step};
+    order.dummy_prefill = true;
+    return order;
+  }
+  static void AddPrompt(MemoryOrder& order, SequenceId sequence, int64_t num_stored,
+                        const Slots& slots, int64_t first_position) {
+    PrefillChunk& chunk = order.prefill.emplace_back();
+    chunk.sequence = sequence;
+    chunk.num_stored = num_stored;
+    chunk.first_position = first_position;
+    chunk.slots.assign(slots.begin(), slots.end());
+  }
+  void Prompt(SequenceId sequence, int64_t num_stored, const Slots& slots, int64_t first_position) {
+    MemoryOrder order = Next();
+    AddPrompt(order, sequence, num_stored, slots, first_position);
+    slots_.Apply(order);
+  }
+  Result<Slots> Attended(uint32_t layer, SequenceId sequence, int64_t position,
+                         int64_t num_tokens) const {
+    LAMINA_ASSIGN_OR_RETURN(
+        const std::span<const TokenSlot> slots,
+        slots_.Attended(layer, {.sequence = sequence, .position = position}, num_tokens));
+    return Slots(slots.begin(), slots.end());
+  }
+  StatusCode CodeOf(SequenceId sequence) const {
+    return Attended(0, sequence, 0, 1).status().code();
+  }
+
+  const std::unique_ptr<KvStore> cache_ =
+      KvStore::Create({.num_layers = 2, .num_kv_heads = 1, .head_dim = 8}, 16).value();
+  SequenceSlots slots_{*cache_, {0, 4}};  // a window in the second layer
+};
+
+TEST_F(SequenceSlotsTest, ARowAttendsToTheTokensInItsWindow) {
+  // Positions 2, 3 and 6, 7 of the sequence; the others are elsewhere.
+  Prompt(kA, 0, {5, 3}, 2);
+  Prompt(kA, 2, {8, 1}, 6);
+  EXPECT_EQ(slots_.window(0), 0);
+  EXPECT_EQ(slots_.window(1), 4);
+  EXPECT_EQ(*Attended(0, kA, 8, 4), (Slots{5, 3, 8, 1}));
+  EXPECT_EQ(*Attended(0, kA, 8, 2), (Slots{5, 3})) << "the first two only";
+  EXPECT_EQ(*Attended(1, kA, 3, 2), (Slots{5, 3}));
+  EXPECT_EQ(*Attended(1, kA, 6, 3), (Slots{3, 8}));
+  EXPECT_EQ(*Attended(1, kA, 8, 4), (Slots{8, 1}));
+  EXPECT_EQ(*Attended(1, kA, 10, 4), (Slots{1}));
+  EXPECT_EQ(*Attended(1, kA, 11, 4), Slots{});
+}
+
+TEST_F(SequenceSlotsTest, AReleaseTakesEffectBeforeTheRowsOfItsOrder) {
+  Prompt(kA, 0, {5, 3}, 0);
+  MemoryOrder order = Next();
+  order.released.push_back(kA);
+  AddPrompt(order, kA, 0, {7}, 0);
+  slots_.Apply(order);
+  EXPECT_EQ(*Attended(0, kA, 1, 1), Slots{7});
+  EXPECT_EQ(cache_->used_tokens(), 1);
+}
+
+TEST_F(SequenceSlotsTest, AnOrderThatContradictsATableForgetsThatSequenceOnly) {
+  Prompt(kA, 0, {5, 3}, 0);
+  Prompt(kB, 0, {6}, 0);
+  MemoryOrder order = Next();
+  AddPrompt(order, kA, 7, {8}, 7);  // there are 2 tokens, not 7
+  AddPrompt(order, kB, 1, {9}, 1);
+  slots_.Apply(order);
+  EXPECT_EQ(CodeOf(kA), StatusCode::kNotFound);
+  EXPECT_EQ(*Attended(0, kB, 2, 2), (Slots{6, 9}));
+  Prompt(kB, 2, {10}, -1);
+  EXPECT_EQ(CodeOf(kB), StatusCode::kNotFound) << "no token is at a position below 0";
+}
+
+TEST_F(SequenceSlotsTest, ASharedPrefixIsThereAtOnce) {
+  Prompt(kA, 0, {5, 3}, 0);
+  MemoryOrder order = Next();
+  SharedPrefix& shared = order.shared.emplace_back();
+  shared.sequence = kB;
+  for (const TokenSlot slot : {5u, 3u}) shared.slots.push_back(slot);
+  DecodeRow& row = order.decode.emplace_back();
+  row.sequence = kB;
+  row.num_stored = row.position = 2;
+  row.slot = 6;
+  slots_.Apply(order);
+  EXPECT_EQ(*Attended(1, kB, 1, 2), (Slots{5, 3}));
+  EXPECT_EQ(Attended(0, kB, 2, 3).status().code(), StatusCode::kCorrupt)
+      << "K and V of the new token have not come";
+}
+
+}  // namespace
+}  // namespace lamina
