@@ -132,18 +132,14 @@ bool MemoryPeer::pushing() const {
   return false;
 }
 
-bool MemoryPeer::Poll() {
-  if (lost_) return false;
+void MemoryPeer::Poll() {
+  if (lost_) return;
   const Result<Lanes::Polled> polled =
       lanes_->Poll([this](const Notification& notification) { return Understands(notification); });
-  if (!polled.ok()) {
-    Lose(polled.status().message());
-    return true;
-  }
-  if (!is_linked_) return polled->num_events > 0;
-  const Result<bool> left = link_->Carry(lanes_->endpoint());
-  if (!left.ok()) Lose(left.status().message());
-  return polled->num_events > 0 || !left.ok() || *left;
+  if (!polled.ok()) return Lose(polled.status().message());
+  if (!is_linked_) return;
+  if (const Result<bool> left = link_->Carry(lanes_->endpoint()); !left.ok())
+    Lose(left.status().message());
 }
 
 bool MemoryPeer::Understands(const Notification& notification) {

@@ -68,8 +68,9 @@ class MemoryPeer {
   std::optional<uint32_t> FreePushSlot() const;
   bool pushing() const;  // whether a push is not stored yet
 
-  // Takes what has come and lets the link post its messages; returns whether anything happened.
-  bool Poll();
+  // Takes what has come, sends what was queued for want of room, and lets the link post its
+  // messages.
+  void Poll();
   // The number of notifications that came twice since the last call.
   int64_t TakeStale() { return lanes_->TakeStale(); }
 

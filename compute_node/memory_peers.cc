@@ -1,5 +1,6 @@
 #include "compute_node/memory_peers.h"
 
+#include <algorithm>
 #include <string>
 
 namespace lamina {
@@ -48,10 +49,8 @@ TimePoint MemoryPeers::wake_at() const {
   return first;
 }
 
-bool MemoryPeers::Poll() {
-  bool any = false;
-  for (const Peer& peer : peers_) any |= peer.connection->Poll();
-  return any;
+void MemoryPeers::Poll() {
+  for (const Peer& peer : peers_) peer.connection->Poll();
 }
 
 void MemoryPeers::LoseLate(MemoryPeer& peer, const TracedWork& of, const char* what) const {

@@ -39,14 +39,12 @@ StepRunner::StepRunner(const LoadedModel& model, const SessionLimits& limits,
   session_.attention->TraceTo(session_.trace);
 }
 
-// A rank that waits for a lost memory node is late itself, but not lost. It may wait for each of
-// its memory nodes once, and then for rows of other batches, so sums are waited for that many times
-// as long.
+// A rank whose step waits for a lost memory node is late itself, but not lost. The step may wait for
+// each of its memory nodes once, so sums are waited for that many times as long.
 void StepRunner::JoinOthers(std::unique_ptr<ContextExchange> others, DType wire_dtype) {
   others_ = std::move(others);
   relay_ = std::make_unique<ContextRelay>(*others_, session_, wire_dtype);
   session_.self = others_->node(others_->self());
-  session_.attention->WhileWaiting(others_->sign_interval(), [this] { others_->Poll(); });
   const LoadedModel& model = session_.model;
   if (model.share.whole()) placement_ = Placement::OfWhole(others_->num_nodes());
   if (model.share.num_ranks == 1) return;
@@ -85,7 +83,7 @@ bool StepRunner::Advance(std::vector<StepResult>& results) {
   if (others_ != nullptr) {
     session_.attention->Poll();
     others_->Poll();
-    if (others_->lost() && !idle()) {
+    if (others_->lost() && any_under_way()) {
       AbandonAll(*others_->lost(), results);
       return true;
     }

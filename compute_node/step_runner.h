@@ -56,7 +56,8 @@ class StepRunner {
   // REQUIRES: no step was begun, and memory nodes hold the KV.
   void JoinOthers(std::unique_ptr<ContextExchange> others, DType wire_dtype);
 
-  bool idle() const { return std::ranges::none_of(steps_, &Step::under_way); }
+  // Whether no step is under way, and everything that is for other compute nodes has left.
+  bool idle() const { return !any_under_way() && (others_ == nullptr || !others_->unsent()); }
   bool among_several() const { return others_ != nullptr; }
 
   // Runs the next slice of a batch whose attention is complete; returns false if there is none. If
@@ -78,6 +79,7 @@ class StepRunner {
   StepRunner(const LoadedModel& model, const SessionLimits& limits,
              std::unique_ptr<AttentionStrategy> attention, ComputeDevice& device);
 
+  bool any_under_way() const { return std::ranges::any_of(steps_, &Step::under_way); }
   // Where the slices of the order's step run.
   StepPlace PlaceOf(const ComputeOrder& order) const;
   // The step that is to run next; null if none is ready.

@@ -158,6 +158,24 @@ TEST_F(AllReduceTest, ARankMayBeOneSumAhead) {
   for (int rank = 0; rank < kRanks; ++rank) ExpectSum(rank, 0, 1);
 }
 
+TEST_F(AllReduceTest, PartsThatFindNoRoomAreSentLater) {
+  bool full = false;
+  FaultPlan plan;
+  plan.full = [&] { return full; };
+  Join(plan);
+  for (size_t sum = 0; sum + 1 < ops_.size(); ++sum) {
+    full = true;
+    for (int rank = 0; rank < kRanks; ++rank) Start(rank, 0, sum);
+    for (int i = 0; i < 10; ++i) {
+      for (const Rank& rank : ranks_) rank.exchange->Poll();
+    }
+    EXPECT_FALSE(ranks_[0].sums[0].Ready());
+    full = false;
+    ranks_[1].exchange->Poll();
+    for (int rank = 0; rank < kRanks; ++rank) ExpectSum(rank, 0, sum);
+  }
+}
+
 TEST_F(AllReduceTest, NotificationsThatComeTwiceAreDropped) {
   FaultPlan plan;
   plan.duplicate_notification = 1;
