@@ -89,10 +89,10 @@ class StepRunner {
   // Runs the step's next slice, or the part of it up to an all-reduce, and starts what follows.
   void RunSlice(Step& step);
   void RunToAttention(Step& step);
-  // Does what was put off until memory nodes have stored what the step has pushed; WhenStored puts
-  // it off, but not if that is so already.
+  // Does what was put off until memory nodes have stored what the step has pushed; PutOff puts it
+  // off, but not if that is so already.
   void GoOn(Step& step);
-  void WhenStored(Step& step, Step::WhenStored then, const Op* sum = nullptr);
+  void PutOff(Step& step, WhenStored then, const Op* sum = nullptr);
   // Samples and completes the result.
   void End(Step& step);
   // Ends all steps under way, because another compute node is lost.
