@@ -32,8 +32,9 @@ Status ContextRelay::Read(Step& step, int from) {
   const int slice = step.course().next_slice();
   LAMINA_ASSIGN_OR_RETURN(const std::span<const std::byte> payload,
                           others_.Take(from, ContextOf(step, slice)));
-  Result<StepState> state = ReadContext(format_, session_.device, slice, step.slices(),
-                                        step.rows().size(), step.rows().first_prefill, payload);
+  Result<StepState> state =
+      ReadContext(format_, session_.device,
+                  {slice, step.slices(), step.rows().size(), step.rows().first_prefill}, payload);
   if (!state.ok()) return others_.Lose(from, state.status().message());
   step.outcome().GoOnFrom(std::move(state->so_far).value_or(StepResult{}));
   std::vector<AskedNode> asked;
@@ -67,9 +68,10 @@ void ContextRelay::PassOn(Step& step) {
   step.Account(others_.TakeStale());
   if (leaves) step.TellTimes();
   state.so_far = step.outcome().SoFar();
-  const size_t bytes = WriteContext(format_, session_.device, next, step.slices(),
-                                    step.rows().size(), step.rows().first_prefill, std::move(state),
-                                    others_.payload(to, MessageKind::kContext, step.batch()));
+  const size_t bytes =
+      WriteContext(format_, session_.device,
+                   {next, step.slices(), step.rows().size(), step.rows().first_prefill},
+                   std::move(state), others_.payload(to, MessageKind::kContext, step.batch()));
   // If the post fails, the other node is lost, and all steps end.
   if (!others_.Post(to, ContextOf(step, next), bytes).ok()) return;
   session_.trace.Ran(StepWork::kPost, step.Traced(layer), start_ns);

@@ -13,10 +13,10 @@ constexpr auto kDeviceInterval = microseconds(100);
 
 Status MemoryPeers::StartConnect(const MemoryNodeAddress& address, const WireShape& wire,
                                  const DataPathOptions& options,
-                                 Result<std::unique_ptr<DeviceLink>> link, Deadline deadline) {
+                                 Result<std::unique_ptr<DeviceLink>> link) {
   LAMINA_ASSIGN_OR_RETURN(
       std::unique_ptr<ConnectingPeer> connecting,
-      MemoryPeer::StartConnect(address, wire, options, std::move(link), *ladder_, deadline));
+      MemoryPeer::StartConnect(address, wire, options, std::move(link), *ladder_));
   peers_.push_back({std::move(connecting), nullptr});
   return OkStatus();
 }

@@ -25,8 +25,7 @@ class MemoryPeers {
   // Begins to connect to one more memory node. Arguments and errors are those of
   // MemoryPeer::StartConnect.
   Status StartConnect(const MemoryNodeAddress& address, const WireShape& wire,
-                      const DataPathOptions& options, Result<std::unique_ptr<DeviceLink>> link,
-                      Deadline deadline);
+                      const DataPathOptions& options, Result<std::unique_ptr<DeviceLink>> link);
 
   // Goes on connecting, without waiting. Ok once all nodes are connected, kTryAgain until then; the
   // errors of ConnectingPeer::Poll. The calls below REQUIRE that it has returned ok.

@@ -50,8 +50,8 @@ void StepRunner::JoinOthers(std::unique_ptr<ContextExchange> others, DType wire_
   if (model.share.num_ranks == 1) return;
   const auto waits = static_cast<int64_t>(session_.attention->paths().size()) + 1;
   for (const Step& step : steps_)
-    sums_.emplace_back(*others_, session_.device, model, wire_dtype, step.batch(),
-                       waits * limits_.peer_timeout);
+    sums_.emplace_back(*others_, session_.device, model,
+                       AllReduceOptions{wire_dtype, step.batch(), waits * limits_.peer_timeout});
 }
 
 StepPlace StepRunner::PlaceOf(const ComputeOrder& order) const {

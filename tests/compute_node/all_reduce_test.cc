@@ -71,7 +71,8 @@ class AllReduceTest : public testing::Test {
       ASSERT_TRUE(joined[static_cast<size_t>(i)].ok()) << joined[static_cast<size_t>(i)].status();
       rank.exchange = *std::move(joined[static_cast<size_t>(i)]);
       for (uint32_t batch = 0; batch < kBatches; ++batch) {
-        rank.sums.emplace_back(*rank.exchange, device_, *rank.model, wire_dtype, batch, patience);
+        rank.sums.emplace_back(*rank.exchange, device_, *rank.model,
+                               AllReduceOptions{wire_dtype, batch, patience});
         rank.slices.emplace_back(rank.model->sliced, kRows);
       }
     }

@@ -291,9 +291,9 @@ TEST(StepContext, ValuesPrefillOutputsAndStateArrive) {
       state.so_far->failed.push_back({SequenceId{i}, TimedOut(std::string(5000, 'x'))});
     }
     const size_t bytes =
-        WriteContext({sliced}, device, k, here, kRows, kFirstPrefill, state, payload);
+        WriteContext({sliced}, device, {k, here, kRows, kFirstPrefill}, state, payload);
     ASSERT_LE(bytes, payload.size());
-    const Result<StepState> read = ReadContext({sliced}, device, k, there, kRows, kFirstPrefill,
+    const Result<StepState> read = ReadContext({sliced}, device, {k, there, kRows, kFirstPrefill},
                                                std::span(payload).first(bytes));
     ASSERT_TRUE(read.ok()) << read.status();
     ASSERT_TRUE(read->so_far);
@@ -309,12 +309,12 @@ TEST(StepContext, ValuesPrefillOutputsAndStateArrive) {
     const ValueId out = slice.attention_out;
     for (size_t i = 0; i < kRows * width(out); ++i)
       ASSERT_EQ(there.value(out)[i], i < kFirstPrefill * width(out) ? -1 : here.value(out)[i]);
-    EXPECT_EQ(
-        ReadContext({sliced}, device, k, there, kRows, kFirstPrefill, std::span(payload).first(100))
-            .status()
-            .code(),
-        StatusCode::kCorrupt);
-    EXPECT_FALSE(ReadContext({sliced}, device, k, there, kRows, kFirstPrefill,
+    EXPECT_EQ(ReadContext({sliced}, device, {k, there, kRows, kFirstPrefill},
+                          std::span(payload).first(100))
+                  .status()
+                  .code(),
+              StatusCode::kCorrupt);
+    EXPECT_FALSE(ReadContext({sliced}, device, {k, there, kRows, kFirstPrefill},
                              std::span(payload).first(bytes - 1))
                      .ok())
         << "half a state";
