@@ -35,13 +35,11 @@ size_t MaxPartialSumBytes(const SlicedModel& model, DType dtype, int max_rows) {
 }
 
 AllReduce::AllReduce(ContextExchange& others, ComputeDevice& device, const LoadedModel& model,
-                     DType wire_dtype, uint32_t batch, Clock::duration patience)
+                     const AllReduceOptions& options)
     : others_(others),
       device_(device),
       model_(model),
-      wire_dtype_(wire_dtype),
-      batch_(batch),
-      patience_(patience),
+      options_(options),
       last_(LastSum(model.sliced)) {}
 
 int64_t AllReduce::num_elements() const {
@@ -53,8 +51,10 @@ void AllReduce::Begin(StepId step, const Op& op, size_t num_rows, SliceRunner& s
   step_ = step;
   num_rows_ = num_rows;
   started_ = Clock::now();
-  own_.resize(static_cast<size_t>(num_elements()) * static_cast<size_t>(ElementSize(wire_dtype_)));
-  const PackedParts own{slices.value(op.inputs[0]), RowParts::Whole(num_elements()), wire_dtype_};
+  own_.resize(static_cast<size_t>(num_elements()) *
+              static_cast<size_t>(ElementSize(options_.wire_dtype)));
+  const PackedParts own{slices.value(op.inputs[0]), RowParts::Whole(num_elements()),
+                        options_.wire_dtype};
   device_.Pack({&own, 1}, own_.data());
 }
 
@@ -81,7 +81,7 @@ bool AllReduce::HandOver(StepId step, const Op& op, size_t num_rows, SliceRunner
 
 Status AllReduce::Post(int rank, const StepState& state) {
   const std::span<std::byte> payload =
-      others_.payload(NodeOf(rank), MessageKind::kPartialSum, batch_);
+      others_.payload(NodeOf(rank), MessageKind::kPartialSum, options_.batch);
   std::ranges::copy(own_, payload.begin());
   const size_t bytes = own_.size() + WriteState(state, payload.subspan(own_.size()));
   return others_.Post(NodeOf(rank), message(), bytes);
@@ -90,14 +90,15 @@ Status AllReduce::Post(int rank, const StepState& state) {
 bool AllReduce::Ready() {
   for (int rank = 0; rank < model_.share.num_ranks; ++rank) {
     if (rank == model_.share.rank ||
-        others_.arrived(NodeOf(rank), MessageKind::kPartialSum, batch_))
+        others_.arrived(NodeOf(rank), MessageKind::kPartialSum, options_.batch))
       continue;
-    if (Clock::now() > started_ + patience_) {
+    if (Clock::now() > started_ + options_.patience) {
       (void)others_.Lose(
           NodeOf(rank),
           "step " + std::to_string(step_.value) + ": its part of " + op_->name +
               " did not come within " +
-              std::to_string(std::chrono::duration_cast<milliseconds>(patience_).count()) + " ms");
+              std::to_string(std::chrono::duration_cast<milliseconds>(options_.patience).count()) +
+              " ms");
     }
     others_.LoseIfSilent(NodeOf(rank), started_);
     return false;
@@ -132,9 +133,9 @@ bool AllReduce::Finish(SliceRunner& slices, std::vector<StepResult>& told) {
     const Result<std::span<const std::byte>> part = PartOf(rank, told);
     if (!part.ok()) return false;
     if (rank == 0) {
-      device_.Unpack(part->data(), wire_dtype_, RowParts::Whole(num_elements()), sum);
+      device_.Unpack(part->data(), options_.wire_dtype, RowParts::Whole(num_elements()), sum);
     } else {
-      device_.AddUnpacked(part->data(), wire_dtype_, num_elements(), sum);
+      device_.AddUnpacked(part->data(), options_.wire_dtype, num_elements(), sum);
     }
   }
   op_ = nullptr;

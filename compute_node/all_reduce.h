@@ -24,13 +24,18 @@ namespace lamina {
 // Payload bytes of the largest partial sum of `max_rows` rows; 0 if the model has no all-reduce.
 size_t MaxPartialSumBytes(const SlicedModel& model, DType dtype, int max_rows);
 
+struct AllReduceOptions {
+  DType wire_dtype = DType::kF32;  // in which parts travel
+  uint32_t batch = 0;
+  Clock::duration patience{};  // how long another rank may take for its part
+};
+
 // The sums of one batch's steps. Thread: one owner.
 class AllReduce {
  public:
-  // Borrows everything. Parts travel in `wire_dtype`. `patience` is how long another rank may take
-  // for its part.
+  // Borrows everything but the options.
   AllReduce(ContextExchange& others, ComputeDevice& device, const LoadedModel& model,
-            DType wire_dtype, uint32_t batch, Clock::duration patience);
+            const AllReduceOptions& options);
 
   // Begins the sum of `op`: sends this rank's part, value(op.inputs[0]) of `slices`, to all others,
   // unless it is the step's last sum, which rank 0 alone adds up. A rank that cannot be reached is
@@ -56,7 +61,7 @@ class AllReduce {
  private:
   int NodeOf(int rank) const { return model_.share.stage * model_.share.num_ranks + rank; }
   PassedMessage message() const {
-    return {MessageKind::kPartialSum, batch_, step_, op_->output, num_rows_};
+    return {MessageKind::kPartialSum, options_.batch, step_, op_->output, num_rows_};
   }
   int64_t num_elements() const;
   // Keeps this rank's part.
@@ -67,9 +72,7 @@ class AllReduce {
   ContextExchange& others_;
   ComputeDevice& device_;
   const LoadedModel& model_;
-  const DType wire_dtype_;
-  const uint32_t batch_;
-  const Clock::duration patience_;
+  const AllReduceOptions options_;
   const ValueId last_;  // the step's last sum
 
   const Op* op_ = nullptr;  // null if no sum is under way

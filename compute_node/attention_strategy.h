@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -77,7 +76,8 @@ class StepTransfer {
 
   // Takes the place of AttentionStep::Start for a layer after which `taker`, another compute node,
   // runs the next slice. The outputs of decode rows go there; those of prefill rows are in
-  // values.out when it returns. No Finish follows.
+  // values.out when it returns. q, k and v are borrowed until Stored returns true. No Finish
+  // follows.
   virtual void StartFor(NodeId taker, const AttentionValues& values) = 0;
   // The memory nodes that will answer the taker. Borrowed until the next StartFor.
   virtual std::span<const AskedNode> asked() const = 0;
@@ -87,14 +87,16 @@ class StepTransfer {
   // until Finish returns true.
   virtual void Expect(int layer, float* out, std::span<const AskedNode> asked) = 0;
 
-  // Takes what has come, and returns whether the memory nodes have stored the K and V that the step
-  // has pushed: before that no other compute node can go on with its sequences. A memory node that
-  // has not done so when this was asked for the peer timeout is lost, and not waited for.
+  // Takes what has come, sends what StartFor found no room for, and returns whether all of it has
+  // left and the memory nodes have stored the K and V that the step has pushed: before that no
+  // other compute node can go on with its sequences, and q, k and v of StartFor are borrowed. A
+  // memory node that has not done so when this was asked for the peer timeout is lost, and not
+  // waited for.
   virtual bool Stored() = 0;
 };
 
 // The attention of one step. For each layer Start, then Finish until it returns true; at the end
-// End. Steps of different batches may be interleaved in any way. Thread: one owner.
+// End. Steps of different batches may be interleaved in any way. No call waits. Thread: one owner.
 class AttentionStep {
  public:
   virtual ~AttentionStep() = default;
@@ -103,15 +105,17 @@ class AttentionStep {
   // the same q. `taker` is that of StartFor, or 0. REQUIRES: Capabilities::queries_first.
   virtual void StartQueries(int layer, const float* q, NodeId taker) = 0;
 
-  // Asks for the attention of a layer. q, k and v may be overwritten when it returns; out is
-  // borrowed until Finish returns true.
+  // Asks for the attention of a layer. The values are borrowed until Finish returns true: what
+  // finds no room on the way to a memory node is sent by Finish.
   virtual void Start(const AttentionValues& values) = 0;
 
-  // Takes what has come, without waiting. Returns true when `out` is complete for every row that
-  // has not failed. It does so within the peer timeout: rows that wait for a slower node fail.
+  // Takes what has come and sends what Start found no room for. Returns true when everything has
+  // left and `out` is complete for every row that has not failed. A memory node that has no room,
+  // or does not answer, for the peer timeout is lost, and its rows fail.
   virtual bool Finish() = 0;
 
-  // The step is over. Failures and traffic can be read until the batch's next step.
+  // The step is over, or given up, whatever is under way. Failures and traffic can be read until
+  // the batch's next step.
   virtual void End() = 0;
 
   // What has failed so far. Rows of these sequences are skipped; their output is undefined.
@@ -151,10 +155,6 @@ class AttentionStrategy {
 
   // Sets where times are recorded. Borrowed. REQUIRES: no step is under way.
   virtual void TraceTo(StepTrace& trace) = 0;
-
-  // Sets `work` to be called again and again, at least every `interval`, while a call of this
-  // object or of its steps waits. REQUIRES: no step is under way.
-  virtual void WhileWaiting(Clock::duration interval, std::function<void()> work) = 0;
 
   // No result is needed any more: devices end their waits for memory nodes early. For shutting
   // down.

@@ -4,15 +4,11 @@
 #include <tuple>
 #include <utility>
 
-#include "base/backoff.h"
 #include "base/log.h"
 #include "transport/crypto.h"
 
 namespace lamina {
 namespace {
-
-// How long a wait for room in a queue polls before it sleeps.
-constexpr auto kRoomPatience = microseconds(200);
 
 std::string KindOf(const PassedMessage& message) {
   return message.kind == MessageKind::kContext ? "the context" : "a partial sum";
@@ -28,6 +24,10 @@ std::string SubjectOf(const PassedMessage& message) {
 // "the context of step 3 slice 7"
 std::string NameOf(const PassedMessage& message) {
   return KindOf(message) + " of " + SubjectOf(message);
+}
+
+std::string Milliseconds(Clock::duration time) {
+  return std::to_string(std::chrono::duration_cast<milliseconds>(time).count()) + " ms";
 }
 
 }  // namespace
@@ -145,27 +145,22 @@ std::span<std::byte> ContextExchange::payload(int to, MessageKind kind, uint32_t
 }
 
 Status ContextExchange::Post(int to, const PassedMessage& message, size_t payload_bytes) {
+  if (lost_) return PeerLost(lost_->message);
   Peer& peer = peers_[static_cast<size_t>(to)];
   const MessageHeader header{.step = message.step.value,
                              .layer = static_cast<uint32_t>(message.subject),
                              .num_rows = static_cast<uint32_t>(message.num_rows)};
-  const Deadline deadline = Deadline::After(options_.peer_timeout);
-  Backoff backoff(kRoomPatience);
-  while (!lost_) {
-    const Status posted = peer.lanes->Post(message.kind, message.batch, header, payload_bytes);
-    if (posted.ok()) {
-      // The message is a sign of life itself.
-      peer.next_sign = Clock::now() + sign_interval();
-      return posted;
-    }
-    if (posted.code() != StatusCode::kTryAgain) return Lose(to, posted.message());
-    if (deadline.Passed()) {
-      return Lose(to, "no room for " + NameOf(message) + " to " + peer.lanes->peer_name());
-    }
-    Poll();
-    if (backoff.Idle()) ladder_->Sleep({}, deadline.NoLaterThan(Clock::now() + sign_interval()));
-  }
-  return PeerLost(lost_->message);
+  const Status posted = peer.lanes->Post(message.kind, message.batch, header, payload_bytes);
+  if (!posted.ok()) return Lose(to, posted.message());
+  // The message is a sign of life itself.
+  peer.next_sign = Clock::now() + sign_interval();
+  return OkStatus();
+}
+
+bool ContextExchange::unsent() const {
+  return !lost_ && std::ranges::any_of(peers_, [](const Peer& peer) {
+    return peer.lanes != nullptr && peer.lanes->unsent();
+  });
 }
 
 void ContextExchange::Poll() {
@@ -173,6 +168,7 @@ void ContextExchange::Poll() {
     const Peer& peer = peers_[static_cast<size_t>(other)];
     if (peer.lanes == nullptr) continue;
     if (!lost_) PollPeer(other);
+    if (!lost_) LoseIfFull(other);
     if (!lost_ && Clock::now() >= peer.next_sign) ShowLife(other);
   }
 }
@@ -188,8 +184,22 @@ void ContextExchange::PollPeer(int from) {
     peer.heard = Clock::now();
 }
 
+void ContextExchange::LoseIfFull(int to) {
+  Peer& peer = peers_[static_cast<size_t>(to)];
+  if (!peer.lanes->unsent()) {
+    peer.unsent_since = TimePoint::max();
+    return;
+  }
+  const TimePoint now = Clock::now();
+  peer.unsent_since = std::min(peer.unsent_since, now);
+  if (now - peer.unsent_since < options_.peer_timeout) return;
+  (void)Lose(to, "no room for messages to " + peer.lanes->peer_name() + " for " +
+                     Milliseconds(now - peer.unsent_since));
+}
+
 void ContextExchange::ShowLife(int to) {
   Peer& peer = peers_[static_cast<size_t>(to)];
+  if (peer.lanes->unsent()) return;  // what is queued is a sign of life when it leaves
   const Status posted = peer.lanes->Signal({MessageKind::kAlive, 0, 0});
   if (posted.ok()) peer.next_sign = Clock::now() + sign_interval();
   if (posted.code() == StatusCode::kPeerLost) (void)Lose(to, posted.message());
@@ -199,9 +209,7 @@ void ContextExchange::LoseIfSilent(int from, TimePoint since) {
   const auto silence = Clock::now() - std::max(since, peers_[static_cast<size_t>(from)].heard);
   if (silence < options_.peer_timeout) return;
   (void)Lose(from, "no sign of life from " + peers_[static_cast<size_t>(from)].lanes->peer_name() +
-                       " for " +
-                       std::to_string(std::chrono::duration_cast<milliseconds>(silence).count()) +
-                       " ms");
+                       " for " + Milliseconds(silence));
 }
 
 Result<std::span<const std::byte>> ContextExchange::Take(int from, const PassedMessage& expected) {

@@ -62,13 +62,17 @@ class ContextExchange {
   int self() const { return self_; }
   NodeId node(int index) const { return peers_[static_cast<size_t>(index)].address.node; }
 
-  // Sends a message: the caller fills the payload, then posts it. Post waits for room, at most for
-  // the peer timeout; if it fails, `to` is lost. REQUIRES: `to` has taken the last message of this
-  // kind and batch; for partial sums, the one before the last.
+  // Sends a message: the caller fills the payload, then posts it. If there is no room, it is queued
+  // and leaves with a later Poll. If Post fails, `to` is lost. REQUIRES: `to` has taken the last
+  // message of this kind and batch; for partial sums, the one before the last.
   std::span<std::byte> payload(int to, MessageKind kind, uint32_t batch);
   Status Post(int to, const PassedMessage& message, size_t payload_bytes);
 
-  // Takes what has come, and sends the other nodes a sign of life now and then. REQUIRES: while a
+  // Whether a message is still queued, so that Poll must be called. False once a node is lost.
+  bool unsent() const;
+
+  // Takes what has come, sends what is queued, and gives the other nodes a sign of life now and
+  // then. A node that has no room for the peer timeout is lost. REQUIRES: while a
   // step is under way it is called at least every sign_interval(), except while a slice runs.
   void Poll();
   Clock::duration sign_interval() const { return options_.peer_timeout / kSignsPerTimeout; }
@@ -110,6 +114,8 @@ class ContextExchange {
     DataPath path;
     TimePoint heard{};      // when something came last
     TimePoint next_sign{};  // when it needs a sign of life from this node
+    // Since when messages to it have been waiting for room; max() while none does.
+    TimePoint unsent_since = TimePoint::max();
   };
 
   ContextExchange(const ContextExchangeOptions& options, std::shared_ptr<Ladder> ladder)
@@ -124,6 +130,8 @@ class ContextExchange {
   Status AcceptPeers();
   Status Use(Peer& peer, Path path);
   void PollPeer(int from);
+  // The node is lost if there is no room for messages to it for too long.
+  void LoseIfFull(int to);
   void ShowLife(int to);
 
   const ContextExchangeOptions options_;

@@ -8,33 +8,35 @@
 namespace lamina {
 
 NodeId ContextRelay::TakerOf(const Step& step) const {
-  const int taker = step.place().RunnerOf(step.next_slice() + 1);
-  return taker == step.place().self ? NodeId{} : others_.node(taker);
+  const StepCourse& course = step.course();
+  const int taker = course.runner_behind();
+  return taker == course.place().self ? NodeId{} : others_.node(taker);
 }
 
 bool ContextRelay::Take(Step& step) {
-  const int from = step.place().RunnerOf(step.next_slice() - 1);
+  const int from = step.course().runner_before();
   if (!others_.arrived(from, MessageKind::kContext, step.batch())) {
-    others_.LoseIfSilent(from, step.waits_since());
+    others_.LoseIfSilent(from, step.course().waits_since());
     return false;
   }
   if (const Status read = Read(step, from); !read.ok()) {
     LAMINA_LOG_ERROR("{}", read.ToString());
     return false;
   }
-  step.HasContext();
+  step.course().HasContext();
   return true;
 }
 
 Status ContextRelay::Read(Step& step, int from) {
   const int64_t start_ns = session_.trace.Now();
-  const int slice = step.next_slice();
+  const int slice = step.course().next_slice();
   LAMINA_ASSIGN_OR_RETURN(const std::span<const std::byte> payload,
                           others_.Take(from, ContextOf(step, slice)));
-  Result<StepState> state = ReadContext(format_, session_.device, slice, step.slices(),
-                                        step.rows().size(), step.rows().first_prefill, payload);
+  Result<StepState> state =
+      ReadContext(format_, session_.device,
+                  {slice, step.slices(), step.rows().size(), step.rows().first_prefill}, payload);
   if (!state.ok()) return others_.Lose(from, state.status().message());
-  step.GoOnFrom(std::move(state->so_far).value_or(StepResult{}));
+  step.outcome().GoOnFrom(std::move(state->so_far).value_or(StepResult{}));
   std::vector<AskedNode> asked;
   for (const StepState::Asked& node : state->asked)
     asked.push_back({node.node, node.posted_ns, state->clock == ClockId()});
@@ -54,24 +56,26 @@ void ContextRelay::Ask(Step& step) {
 
 void ContextRelay::PassOn(Step& step) {
   const int64_t start_ns = session_.trace.Now();
-  const int next = step.next_slice() + 1, to = step.place().RunnerOf(next);
+  StepCourse& course = step.course();
+  const int next = course.next_slice() + 1, to = course.runner_behind();
   const int layer = step.attention_behind().layer;
   StepState state;
   state.clock = ClockId();
   for (const AskedNode& node : step.attention().transfer()->asked())
     state.asked.push_back({node.node, node.posted_ns});
-  step.Advance();
-  const bool leaves = step.next_slice() == step.num_slices();
+  course.Advance();
+  const bool leaves = course.next_slice() == course.num_slices();
   step.Account(others_.TakeStale());
   if (leaves) step.TellTimes();
-  state.so_far = step.SoFar();
-  const size_t bytes = WriteContext(format_, session_.device, next, step.slices(),
-                                    step.rows().size(), step.rows().first_prefill, std::move(state),
-                                    others_.payload(to, MessageKind::kContext, step.batch()));
+  state.so_far = step.outcome().SoFar();
+  const size_t bytes =
+      WriteContext(format_, session_.device,
+                   {next, step.slices(), step.rows().size(), step.rows().first_prefill},
+                   std::move(state), others_.payload(to, MessageKind::kContext, step.batch()));
   // If the post fails, the other node is lost, and all steps end.
   if (!others_.Post(to, ContextOf(step, next), bytes).ok()) return;
   session_.trace.Ran(StepWork::kPost, step.Traced(layer), start_ns);
-  step.WaitFromNow();
+  course.WaitFromNow();
   if (leaves) step.Leave();
 }
 

@@ -18,7 +18,7 @@ class ContextRelay {
 
   // Takes the context of the step's next slice if it is here, and expects the attention before the
   // slice. Returns whether it did. If the context does not come in time or is damaged, the node
-  // that was to send it is lost. REQUIRES: step.lacks_context().
+  // that was to send it is lost. REQUIRES: step.course().lacks_context().
   bool Take(Step& step);
 
   // Asks for the attention behind the slice that has run, for the node that runs the next one.

@@ -25,7 +25,7 @@ void DecodeByMessages::SendQueries() {
   std::byte* const begin = peer_.lanes().payload(MessageKind::kQueries, step_.batch).data();
   const PackedParts q{step_.layer.q, rows_.Heads(rows_.decode()), peer_.wire().wire_dtype};
   const auto bytes = static_cast<size_t>(session_.device.Pack({&q, 1}, begin) - begin);
-  Post(MessageKind::kQueries, bytes, "room to send q");
+  Post(MessageKind::kQueries, bytes);
 }
 
 void DecodeByMessages::Send() {
@@ -39,20 +39,15 @@ void DecodeByMessages::Send() {
   // With overlap q was sent before, by SendQueries.
   const std::span<const PackedParts> packed = std::span(qkv).subspan(wire.overlap ? 1 : 0);
   const auto bytes = static_cast<size_t>(session_.device.Pack(packed, begin) - begin);
-  Post(MessageKind::kDecode, bytes, "room to send q, k and v");
+  Post(MessageKind::kDecode, bytes);
 }
 
-void DecodeByMessages::Post(MessageKind kind, size_t payload_bytes, const char* what) {
+void DecodeByMessages::Post(MessageKind kind, size_t payload_bytes) {
   MessageHeader header = step_.Header(0, rows_.decode().size());
   header.flags = Flags();
   header.reply_to = static_cast<uint16_t>(step_.taker.value);
-  const bool is_first = kind == MessageKind::kQueries || !peer_.wire().overlap;
-  Status posted;
-  session_.peers.WaitFor(peer_, step_.Traced(rows_.decode().size()), what, [&] {
-    if (is_first) MarkPosted();
-    posted = peer_.lanes().Post(kind, step_.batch, header, payload_bytes);
-    return posted.code() != StatusCode::kTryAgain;
-  });
+  if (kind == MessageKind::kQueries || !peer_.wire().overlap) MarkPosted();
+  const Status posted = peer_.lanes().Post(kind, step_.batch, header, payload_bytes);
   if (!posted.ok()) return peer_.Lose(posted.message());
   if (kind == MessageKind::kDecode) expects_ = step_.taker == NodeId{};
   step_.traffic.sent_bytes += static_cast<int64_t>(sizeof(header) + payload_bytes);

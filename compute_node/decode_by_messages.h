@@ -31,7 +31,7 @@ class DecodeByMessages final : public DecodePath {
   // Expects the reply to a message that another compute node has sent.
   void Expect(const AskedNode& asked);
 
-  void Begin() override {}
+  void Begin() override { expects_ = false; }
   void Send() override;
   bool missing() const override;
   bool Await() override { return expects_; }
@@ -41,9 +41,8 @@ class DecodeByMessages final : public DecodePath {
  private:
   uint16_t Flags() const;
   void MarkPosted();
-  // Posts the message, whose payload is written, as soon as there is room. If that fails, the node
-  // is lost.
-  void Post(MessageKind kind, size_t payload_bytes, const char* what);
+  // Posts the message, whose payload is written. If that fails, the node is lost.
+  void Post(MessageKind kind, size_t payload_bytes);
   void ReadReply();
   Result<ReceivedMessage> TakeReply();
   // Reads the failed rows and cuts them off the payload. Returns false if the bytes mean nothing;

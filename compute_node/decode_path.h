@@ -50,8 +50,9 @@ class DecodePath {
   // A step begins: nothing of an earlier one is expected.
   virtual void Begin() = 0;
 
-  // Asks the memory node for the attention of the layer. If the node cannot be reached it is lost.
-  // REQUIRES: there are decode rows, and the node is not lost.
+  // Asks the memory node for the attention of the layer, and needs q, k and v no longer when it
+  // returns; the message may be queued for want of room (Lanes::unsent). If the node cannot be
+  // reached it is lost. REQUIRES: there are decode rows, and the node is not lost.
   virtual void Send() = 0;
 
   // Whether Await has to be put off, because the reply is not here or something is still to be

@@ -31,25 +31,25 @@ void RouteRow(std::span<const float> logits, std::span<RoutedExpert> out) {
   std::ranges::sort(out, {}, &RoutedExpert::expert);
 }
 
-void ExpertLayer::Run(const Op& op, const Weights& weights, const float* x, const float* router,
-                      int64_t rows, float* y, WorkerTeam& team) {
+void ExpertLayer::Run(const Op& op, const Weights& weights, const ExpertRows& rows,
+                      WorkerTeam& team) {
   const int64_t width = op.weights[0].shape[1];
   rows_of_.resize(static_cast<size_t>(op.num_experts));
   for (std::vector<RoutedRow>& routed : rows_of_) routed.clear();
   routed_.resize(static_cast<size_t>(op.experts_per_token));
-  for (int64_t row = 0; row < rows; ++row) {
-    RouteRow({router + row * op.num_experts, static_cast<size_t>(op.num_experts)}, routed_);
+  for (int64_t row = 0; row < rows.num_rows; ++row) {
+    RouteRow({rows.router + row * op.num_experts, static_cast<size_t>(op.num_experts)}, routed_);
     for (const RoutedExpert& routed : routed_)
       rows_of_[static_cast<size_t>(routed.expert)].push_back({row, routed.weight});
   }
-  std::fill_n(y, rows * width, 0.0f);
+  std::fill_n(rows.y, rows.num_rows * width, 0.0f);
   for (int expert = 0; expert < op.num_experts; ++expert) {
-    if (!rows_of_[static_cast<size_t>(expert)].empty()) RunExpert(op, expert, weights, x, y, team);
+    if (!rows_of_[static_cast<size_t>(expert)].empty()) RunExpert(op, expert, weights, rows, team);
   }
 }
 
-void ExpertLayer::RunExpert(const Op& op, int expert, const Weights& weights, const float* x,
-                            float* y, WorkerTeam& team) {
+void ExpertLayer::RunExpert(const Op& op, int expert, const Weights& weights, const ExpertRows& all,
+                            WorkerTeam& team) {
   const std::vector<RoutedRow>& routed = rows_of_[static_cast<size_t>(expert)];
   // y = w2(silu(w1 x) * w3 x); each expert has its three matrices in the order w1, w3, w2.
   const WeightRef* const names = &op.weights[static_cast<size_t>(expert) * 3];
@@ -61,7 +61,7 @@ void ExpertLayer::RunExpert(const Op& op, int expert, const Weights& weights, co
   gate_.resize(static_cast<size_t>(rows * inner));
   up_.resize(gate_.size());
   for (int64_t i = 0; i < rows; ++i)
-    std::copy_n(x + routed[static_cast<size_t>(i)].row * width, width, x_.data() + i * width);
+    std::copy_n(all.x + routed[static_cast<size_t>(i)].row * width, width, x_.data() + i * width);
   Linear(w1, x_.data(), rows, nullptr, gate_.data(), team);
   Linear(w3, x_.data(), rows, nullptr, up_.data(), team);
   SiluMul(gate_.data(), up_.data(), rows * inner, gate_.data());
@@ -70,7 +70,7 @@ void ExpertLayer::RunExpert(const Op& op, int expert, const Weights& weights, co
     const auto& [row, weight] = routed[static_cast<size_t>(i)];
     float* const out = out_.data() + i * width;
     Scale(out, weight, width, out);
-    Add(y + row * width, out, width, y + row * width);
+    Add(all.y + row * width, out, width, all.y + row * width);
   }
 }
 

@@ -23,17 +23,23 @@ struct RoutedExpert {
 // experts. REQUIRES: 0 < out.size() <= logits.size().
 void RouteRow(std::span<const float> logits, std::span<RoutedExpert> out);
 
+// What an expert operator reads and writes, in the memory of the device that runs it.
+struct ExpertRows {
+  const float* x = nullptr;       // [num_rows, width]
+  const float* router = nullptr;  // [num_rows, num_experts] logits
+  int64_t num_rows = 0;
+  float* y = nullptr;  // [num_rows, width]
+};
+
 // Runs expert operators; keeps only scratch memory between calls. Thread: one owner.
 class ExpertLayer {
  public:
-  // Runs `op` (OpKind::kExperts). x, y: [rows, width] fp32; router: [rows, num_experts] fp32
-  // logits. The result of a row does not depend on the other rows: the outputs of its experts are
-  // added in the order of their numbers.
-  void Run(const Op& op, const Weights& weights, const float* x, const float* router, int64_t rows,
-           float* y, WorkerTeam& team);
+  // Runs `op` (OpKind::kExperts). The result of a row does not depend on the other rows: the
+  // outputs of its experts are added in the order of their numbers.
+  void Run(const Op& op, const Weights& weights, const ExpertRows& rows, WorkerTeam& team);
 
  private:
-  void RunExpert(const Op& op, int expert, const Weights& weights, const float* x, float* y,
+  void RunExpert(const Op& op, int expert, const Weights& weights, const ExpertRows& all,
                  WorkerTeam& team);
 
   struct RoutedRow {

@@ -47,7 +47,6 @@ class LocalAttention final : public AttentionStrategy {
   void Poll() override {}
   void Sleep(std::span<const int> /*fds*/, Deadline /*latest*/) override {}
   void TraceTo(StepTrace& /*trace*/) override {}
-  void WhileWaiting(Clock::duration /*interval*/, std::function<void()> /*work*/) override {}
   void GiveUp() override {}
   std::vector<LostNode> TakeLostNodes() override { return {}; }
   std::vector<DataPath> paths() const override { return {}; }

@@ -17,7 +17,7 @@ std::string WhoPolls(const Status& linked, const DeviceLink* link) {
 
 Result<std::unique_ptr<ConnectingPeer>> MemoryPeer::StartConnect(
     const MemoryNodeAddress& address, const WireShape& wire, const DataPathOptions& options,
-    Result<std::unique_ptr<DeviceLink>> link, Ladder& ladder, Deadline deadline) {
+    Result<std::unique_ptr<DeviceLink>> link, Ladder& ladder) {
   LAMINA_RETURN_IF_ERROR(CheckHostMemory(
       static_cast<int64_t>(wire.memory_window_bytes() + wire.compute_window_bytes()),
       "messages of " + std::to_string(wire.max_rows) + " sequences in " +
@@ -31,10 +31,10 @@ Result<std::unique_ptr<ConnectingPeer>> MemoryPeer::StartConnect(
     if (options.polling != PollingMode::kDevice) offered.device_window.data = nullptr;
   }
   Result<std::unique_ptr<ConnectingPath>> path =
-      ladder.StartConnect(address.offers, offered, deadline);
+      ladder.StartConnect(address.offers, offered, options.deadline);
   if (!path.ok()) return path.status().WithContext("data path to memory node " + address.name);
   return std::unique_ptr<ConnectingPeer>(
-      new ConnectingPeer(options, std::move(peer), std::move(no_link), *std::move(path), deadline));
+      new ConnectingPeer(options, std::move(peer), std::move(no_link), *std::move(path)));
 }
 
 Result<std::unique_ptr<MemoryPeer>> ConnectingPeer::Poll() {
@@ -70,7 +70,7 @@ Status ConnectingPeer::AwaitLink() {
   if (linked_.ok()) {
     peer.Poll();
     if (!peer.link_answer_ && !peer.lost_) {
-      if (!deadline_.Passed()) return TryAgain();
+      if (!options_.deadline.Passed()) return TryAgain();
       peer.Lose("did not say whether its device takes part");
     }
     linked_ = peer.UseLink();
@@ -132,18 +132,14 @@ bool MemoryPeer::pushing() const {
   return false;
 }
 
-bool MemoryPeer::Poll() {
-  if (lost_) return false;
+void MemoryPeer::Poll() {
+  if (lost_) return;
   const Result<Lanes::Polled> polled =
       lanes_->Poll([this](const Notification& notification) { return Understands(notification); });
-  if (!polled.ok()) {
-    Lose(polled.status().message());
-    return true;
-  }
-  if (!is_linked_) return polled->num_events > 0;
-  const Result<bool> left = link_->Carry(lanes_->endpoint());
-  if (!left.ok()) Lose(left.status().message());
-  return polled->num_events > 0 || !left.ok() || *left;
+  if (!polled.ok()) return Lose(polled.status().message());
+  if (!is_linked_) return;
+  if (const Result<bool> left = link_->Carry(lanes_->endpoint()); !left.ok())
+    Lose(left.status().message());
 }
 
 bool MemoryPeer::Understands(const Notification& notification) {

@@ -21,6 +21,7 @@ struct DataPathOptions {
   DataHello hello;
   Switch payload_checksum = Switch::kAuto;   // see NeedsPayloadChecksum
   PollingMode polling = PollingMode::kHost;  // who waits for messages
+  Deadline deadline;                         // for connecting
 };
 
 class ConnectingPeer;
@@ -28,13 +29,13 @@ class ConnectingPeer;
 // No call blocks; Poll takes what has come. Thread: one owner.
 class MemoryPeer {
  public:
-  // Begins to connect, until `deadline`. `wire` has the heads that the node holds. `link` is this
-  // node's end of a link to the node's device, or the reason why there is none; it is used if the
-  // node's device takes part. kOutOfSpace if the host has no room for the messages;
+  // Begins to connect, until the options' deadline. `wire` has the heads that the node holds.
+  // `link` is this node's end of a link to the node's device, or the reason why there is none; it
+  // is used if the node's device takes part. kOutOfSpace if the host has no room for the messages;
   // kInvalidArgument if the offers cannot be read; other errors come from ConnectingPeer::Poll.
   static Result<std::unique_ptr<ConnectingPeer>> StartConnect(
       const MemoryNodeAddress& address, const WireShape& wire, const DataPathOptions& options,
-      Result<std::unique_ptr<DeviceLink>> link, Ladder& ladder, Deadline deadline);
+      Result<std::unique_ptr<DeviceLink>> link, Ladder& ladder);
 
   const MemoryNodeAddress& address() const { return address_; }
   const std::string& name() const { return address_.name; }
@@ -68,8 +69,9 @@ class MemoryPeer {
   std::optional<uint32_t> FreePushSlot() const;
   bool pushing() const;  // whether a push is not stored yet
 
-  // Takes what has come and lets the link post its messages; returns whether anything happened.
-  bool Poll();
+  // Takes what has come, sends what was queued for want of room, and lets the link post its
+  // messages.
+  void Poll();
   // The number of notifications that came twice since the last call.
   int64_t TakeStale() { return lanes_->TakeStale(); }
 
@@ -112,14 +114,13 @@ class ConnectingPeer {
 
   // When to call Poll again at the latest; Ladder::Sleep wakes the owner when it gets further
   // before that. REQUIRES: Poll returned kTryAgain.
-  TimePoint wake_at() const { return path_ != nullptr ? path_->wake_at() : deadline_.at(); }
+  TimePoint wake_at() const { return path_ != nullptr ? path_->wake_at() : options_.deadline.at(); }
 
  private:
   friend class MemoryPeer;
   ConnectingPeer(const DataPathOptions& options, std::unique_ptr<MemoryPeer> peer, Status no_link,
-                 std::unique_ptr<ConnectingPath> path, Deadline deadline)
+                 std::unique_ptr<ConnectingPath> path)
       : options_(options),
-        deadline_(deadline),
         peer_(std::move(peer)),
         linked_(std::move(no_link)),
         path_(std::move(path)) {}
@@ -127,7 +128,6 @@ class ConnectingPeer {
   Status AwaitLink();
 
   const DataPathOptions options_;
-  const Deadline deadline_;
   std::unique_ptr<MemoryPeer> peer_;
   Status linked_;  // why there is no link between the devices; ok while it is not known
   // Null once there is a path. Declared after the peer, whose link's memory it uses, so that it is

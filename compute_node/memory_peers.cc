@@ -1,5 +1,6 @@
 #include "compute_node/memory_peers.h"
 
+#include <algorithm>
 #include <string>
 
 namespace lamina {
@@ -12,10 +13,10 @@ constexpr auto kDeviceInterval = microseconds(100);
 
 Status MemoryPeers::StartConnect(const MemoryNodeAddress& address, const WireShape& wire,
                                  const DataPathOptions& options,
-                                 Result<std::unique_ptr<DeviceLink>> link, Deadline deadline) {
+                                 Result<std::unique_ptr<DeviceLink>> link) {
   LAMINA_ASSIGN_OR_RETURN(
       std::unique_ptr<ConnectingPeer> connecting,
-      MemoryPeer::StartConnect(address, wire, options, std::move(link), *ladder_, deadline));
+      MemoryPeer::StartConnect(address, wire, options, std::move(link), *ladder_));
   peers_.push_back({std::move(connecting), nullptr});
   return OkStatus();
 }
@@ -48,10 +49,8 @@ TimePoint MemoryPeers::wake_at() const {
   return first;
 }
 
-bool MemoryPeers::Poll() {
-  bool any = false;
-  for (const Peer& peer : peers_) any |= peer.connection->Poll();
-  return any;
+void MemoryPeers::Poll() {
+  for (const Peer& peer : peers_) peer.connection->Poll();
 }
 
 void MemoryPeers::LoseLate(MemoryPeer& peer, const TracedWork& of, const char* what) const {

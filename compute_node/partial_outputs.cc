@@ -13,18 +13,17 @@ void PartialOutputs::BeginLayer() {
               -std::numeric_limits<float>::infinity());
 }
 
-void PartialOutputs::Merge(int row, int first_head, int num_heads, const std::byte* out,
-                           DType dtype, const float* lse) {
+void PartialOutputs::Merge(int row, const Part& part) {
   const auto head_dim = static_cast<size_t>(shape_.head_dim);
-  part_.resize(static_cast<size_t>(num_heads) * head_dim);
-  ConvertToFloat(out, dtype, std::ssize(part_), part_.data());
+  part_.resize(static_cast<size_t>(part.num_heads) * head_dim);
+  ConvertToFloat(part.out, part.dtype, std::ssize(part_), part_.data());
   const auto index = static_cast<size_t>(std::ranges::lower_bound(rows_, row) - rows_.begin());
   const size_t first =
-      index * static_cast<size_t>(shape_.num_heads) + static_cast<size_t>(first_head);
-  for (size_t head = 0; head < static_cast<size_t>(num_heads); ++head) {
+      index * static_cast<size_t>(shape_.num_heads) + static_cast<size_t>(part.first_head);
+  for (size_t head = 0; head < static_cast<size_t>(part.num_heads); ++head) {
     const std::span<float> merged = std::span(merged_).subspan((first + head) * head_dim, head_dim);
     MergePartial(merged, lse_[first + head], std::span(part_).subspan(head * head_dim, head_dim),
-                 lse[head]);
+                 part.lse[head]);
   }
 }
 

@@ -27,11 +27,15 @@ class PartialOutputs {
   // A layer begins: nothing has been merged.
   void BeginLayer();
 
-  // Merges attention of heads [first_head, first_head + num_heads) over some tokens of `row` into
-  // what there is. out: [num_heads, head_dim] of `dtype`; lse: [num_heads], natural log-sum-exp.
-  // REQUIRES: the row was added.
-  void Merge(int row, int first_head, int num_heads, const std::byte* out, DType dtype,
-             const float* lse);
+  // Attention of heads [first_head, first_head + num_heads) over some tokens of a row.
+  struct Part {
+    int first_head = 0, num_heads = 0;
+    const std::byte* out = nullptr;  // [num_heads, head_dim] of `dtype`
+    DType dtype = DType::kF32;
+    const float* lse = nullptr;  // [num_heads], natural log-sum-exp
+  };
+  // Merges the part into what there is of `row`. REQUIRES: the row was added.
+  void Merge(int row, const Part& part);
 
   // Copies the merged rows to their places in `out`, [rows of the step, num_heads, head_dim] in the
   // device's memory.

@@ -46,8 +46,8 @@ void PeerRows::MergeOthers(std::span<const std::byte> payload, PartialOutputs& p
   const int first_head = peer_.address().first_kv_head * shape_.group();
   for (size_t i = 0; i < decode_.size(); ++i) {
     if (whole_[i]) continue;
-    partials.Merge(decode_[i], first_head, wire.num_heads, payload.data() + i * wire.q_row_bytes(),
-                   wire.wire_dtype, lse + i * static_cast<size_t>(wire.num_heads));
+    partials.Merge(decode_[i], {first_head, wire.num_heads, payload.data() + i * wire.q_row_bytes(),
+                                wire.wire_dtype, lse + i * static_cast<size_t>(wire.num_heads)});
   }
 }
 

@@ -27,6 +27,7 @@ class PeerRows {
   const std::vector<int>& decode() const { return decode_; }
   const std::vector<int>& stored() const { return stored_; }  // decode rows with K and V to store
   const std::vector<int>& prefill() const { return prefill_; }
+  bool empty() const { return decode_.empty() && prefill_.empty(); }
   // Whether other nodes have tokens of some decode rows, so that log-sum-exps are needed.
   bool wants_lse() const { return wants_lse_; }
 

@@ -59,7 +59,8 @@ Status RemoteAttention::StartPeers(const std::vector<MemoryNodeAddress>& address
   const RemoteAttentionOptions& options = session_.options;
   const DataPathOptions path{{options.epoch, options.self.value, options.session_token},
                              options.payload_checksum,
-                             options.polling};
+                             options.polling,
+                             deadline};
   for (const MemoryNodeAddress& address : addresses) {
     WireShape wire = options.wire;
     wire.num_kv_heads = address.num_kv_heads;
@@ -67,8 +68,7 @@ Status RemoteAttention::StartPeers(const std::vector<MemoryNodeAddress>& address
     Result<std::unique_ptr<DeviceLink>> link = Unimplemented("so they were told");
     if (options.polling != PollingMode::kHost)
       link = session_.device.MakeLink(wire, options.peer_timeout);
-    LAMINA_RETURN_IF_ERROR(
-        session_.peers.StartConnect(address, wire, path, std::move(link), deadline));
+    LAMINA_RETURN_IF_ERROR(session_.peers.StartConnect(address, wire, path, std::move(link)));
   }
   return OkStatus();
 }

@@ -43,9 +43,6 @@ class RemoteAttention final : public AttentionStrategy {
   void Poll() override { session_.peers.Poll(); }
   void Sleep(std::span<const int> fds, Deadline latest) override;
   void TraceTo(StepTrace& trace) override { session_.trace = &trace; }
-  void WhileWaiting(Clock::duration interval, std::function<void()> work) override {
-    session_.peers.WhileWaiting(interval, std::move(work));
-  }
   void GiveUp() override { session_.peers.GiveUp(); }
   std::vector<LostNode> TakeLostNodes() override { return session_.peers.TakeLost(); }
   std::vector<DataPath> paths() const override { return session_.peers.paths(); }

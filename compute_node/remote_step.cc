@@ -46,6 +46,7 @@ void RemoteStep::Begin(const AttentionRows& rows) {
   for (Share& share : shares_) {
     share.rows->Clear();
     share.path->Begin();
+    share.num_unpushed = 0;
     share.failed = share.peer.lost();
   }
   for (int i = 0; i < static_cast<int>(state_.rows.size()); ++i) {
@@ -76,6 +77,9 @@ void RemoteStep::End() {
   if (!state_.rows.empty()) --session_.num_steps;
   session_.prefill->End(state_.rows.subspan(first_prefill_), failures());
   state_.rows = {};
+  // A step that is given up may end in the middle of a layer.
+  sent_queries_ = unsent_ = false;
+  waits_since_ = stores_since_ = TimePoint::max();
 }
 
 const Failures& RemoteStep::failures() {
@@ -136,6 +140,7 @@ void RemoteStep::Expect(int layer, float* out, std::span<const AskedNode> asked)
 // hold up.
 bool RemoteStep::Stored() {
   session_.peers.Poll();
+  if (!SendRest(stores_since_)) return false;
   const auto pushes = [](const Share& share) {
     return !share.peer.lost() && !share.rows->prefill().empty() && share.peer.pushing();
   };
@@ -155,6 +160,7 @@ void RemoteStep::BeginLayer(const AttentionValues& values, NodeId taker) {
   state_.layer = values;
   state_.taker = taker;
   state_.partials.BeginLayer();
+  unsent_ = false;
 }
 
 void RemoteStep::Send() {
@@ -166,37 +172,60 @@ void RemoteStep::Send() {
   }
   if (first_prefill_ == state_.rows.size()) return;
   for (Share& share : shares_) {
-    if (!share.peer.lost()) PushPrefill(share);
+    share.num_unpushed = share.rows->prefill().size();
+    PushPrefill(share);
   }
   AttendPrefill();
 }
 
-void RemoteStep::PushPrefill(Share& share) {
-  const size_t count = share.rows->prefill().size();
-  for (size_t first = 0; first < count && !share.peer.lost(); first += kMaxPushRows)
-    PushRows(share, first, std::min<size_t>(kMaxPushRows, count - first));
+bool RemoteStep::Unsent(const Share& share) {
+  return !share.peer.lost() && !share.rows->empty() &&
+         (share.num_unpushed > 0 || share.peer.lanes().unsent());
 }
 
-void RemoteStep::PushRows(Share& share, size_t first, size_t count) {
-  MemoryPeers& peers = session_.peers;
-  const TracedWork traced = state_.Traced(count);
-  std::optional<uint32_t> slot;
-  if (!peers.WaitFor(share.peer, traced, "a push slot",
-                     [&] { return (slot = share.peer.FreePushSlot()).has_value(); }))
-    return;
+bool RemoteStep::SendRest(TimePoint& since) {
+  const bool waited = unsent_;
+  bool pushed = false;
+  for (Share& share : shares_) pushed |= PushPrefill(share);
+  unsent_ = std::ranges::any_of(shares_, Unsent);
+  if (!unsent_ && !waited) return true;
+  const TimePoint now = Clock::now();
+  since = pushed || !unsent_ ? now : std::min(since, now);
+  if (!unsent_) return true;
+  if (now < since + session_.options.peer_timeout) return false;
+  for (const Share& share : shares_) {
+    if (!Unsent(share)) continue;
+    session_.peers.LoseLate(share.peer, state_.Traced(state_.rows.size()),
+                            share.num_unpushed > 0 ? "a push slot" : "room to send q, k and v");
+  }
+  unsent_ = false;
+  since = now;
+  return true;
+}
+
+bool RemoteStep::PushPrefill(Share& share) {
+  bool pushed = false;
+  while (share.num_unpushed > 0 && !share.peer.lost()) {
+    const std::optional<uint32_t> slot = share.peer.FreePushSlot();
+    if (!slot) break;
+    PushRows(share, *slot, std::min<size_t>(kMaxPushRows, share.num_unpushed));
+    pushed = true;
+  }
+  return pushed;
+}
+
+void RemoteStep::PushRows(Share& share, uint32_t slot, size_t count) {
+  const size_t first = share.rows->prefill().size() - share.num_unpushed;
   const DType dtype = share.peer.wire().kv_dtype;
   const RowParts rows = share.rows->KvHeads(std::span(share.rows->prefill()).subspan(first, count));
   const std::array<PackedParts, 2> kv = {PackedParts{state_.layer.k, rows, dtype},
                                          PackedParts{state_.layer.v, rows, dtype}};
   Lanes& lanes = share.peer.lanes();
-  std::byte* const payload = lanes.payload(MessageKind::kPush, *slot).data();
+  std::byte* const payload = lanes.payload(MessageKind::kPush, slot).data();
   const auto bytes = static_cast<size_t>(session_.device.Pack(kv, payload) - payload);
-  Status posted;
-  peers.WaitFor(share.peer, traced, "room to push k and v", [&] {
-    posted = lanes.Post(MessageKind::kPush, *slot, state_.Header(first, count), bytes);
-    return posted.code() != StatusCode::kTryAgain;
-  });
+  const Status posted = lanes.Post(MessageKind::kPush, slot, state_.Header(first, count), bytes);
   if (!posted.ok()) return share.peer.Lose(posted.message());
+  share.num_unpushed -= count;
   state_.traffic.sent_bytes += static_cast<int64_t>(sizeof(MessageHeader) + bytes);
 }
 
@@ -224,6 +253,7 @@ bool RemoteStep::fetching() const {
 
 bool RemoteStep::Finish() {
   session_.peers.Poll();
+  if (!SendRest(waits_since_)) return false;
   if (any_missing()) {
     if (Clock::now() < waits_since_ + session_.options.peer_timeout) return false;
     for (const Share& share : shares_) {

@@ -35,7 +35,8 @@ class RemoteStep final : public AttentionStep, public StepTransfer {
   void Expect(int layer, float* out, std::span<const AskedNode> asked) override;
   bool Stored() override;
 
-  // When waiting for replies, or for the end of pushes, began; max() while neither is waited for.
+  // When waiting for replies, for the end of pushes, or for room to send something, began; max()
+  // while nothing is waited for.
   TimePoint waits_since() const { return std::min(waits_since_, stores_since_); }
   // Whether a device has still to tell how a reply turned out.
   bool fetching() const;
@@ -47,14 +48,24 @@ class RemoteStep final : public AttentionStep, public StepTransfer {
     std::unique_ptr<PeerRows> rows;  // paths refer to it
     std::unique_ptr<DecodePath> path = nullptr;
     DecodeByMessages* by_messages = nullptr;  // the path, if it is one by messages
-    bool failed = false;                      // the peer is lost, and its rows have failed
+    size_t num_unpushed = 0;  // prefill rows with K and V of the layer still to push
+    bool failed = false;      // the peer is lost, and its rows have failed
   };
 
   void AddRow(int row, NodeId node);
   void BeginLayer(const AttentionValues& values, NodeId taker);
   void Send();
-  void PushPrefill(Share& share);
-  void PushRows(Share& share, size_t first, size_t count);
+  // Whether something for the share's node has not left. Other steps' messages to it count too, if
+  // the step has rows there.
+  static bool Unsent(const Share& share);
+  // Sends what has not left, as far as there is room, and returns whether everything has left.
+  // Nodes that take nothing for the peer timeout are lost, and what was for them counts as gone.
+  // `since` is when this wait began, or the one that follows it; as long as something leaves it
+  // begins anew.
+  bool SendRest(TimePoint& since);
+  // Pushes K and V of prefill rows, as long as a push slot is free. Returns whether it did.
+  bool PushPrefill(Share& share);
+  void PushRows(Share& share, uint32_t slot, size_t count);
   void AttendPrefill();
   bool any_missing() const;
   // Fails the rows of memory nodes that were lost since the last call.
@@ -64,6 +75,7 @@ class RemoteStep final : public AttentionStep, public StepTransfer {
   RemoteStepState state_;
   size_t first_prefill_ = 0;      // rows[first_prefill_..] are prefill
   bool sent_queries_ = false;     // q of the layer has been sent, k and v have not
+  bool unsent_ = false;           // SendRest has found something that had not left
   std::vector<Share> shares_;     // same indices as the session's peers
   std::vector<AskedNode> asked_;  // in the last StartFor
   TimePoint waits_since_ = TimePoint::max(), stores_since_ = TimePoint::max();

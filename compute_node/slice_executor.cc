@@ -124,7 +124,7 @@ void SliceExecutor::Execute(const Op& op) {
       SoftCap(in(0), op.soft_cap, rows * width(op.output), value(op.output));
       return;
     case OpKind::kExperts:
-      experts_.Run(op, weights_, in(0), in(1), rows, value(op.output), team_);
+      experts_.Run(op, weights_, {in(0), in(1), rows, value(op.output)}, team_);
       return;
     case OpKind::kAdd: Add(in(0), in(1), rows * width(op.output), value(op.output)); return;
     case OpKind::kMul: Mul(in(0), in(1), rows * width(op.output), value(op.output)); return;

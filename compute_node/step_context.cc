@@ -84,39 +84,38 @@ size_t WriteState(StepState state, std::span<std::byte> room) {
   return bytes.value_or(0);
 }
 
-size_t WriteContext(const ContextFormat& format, ComputeDevice& device, int k, SliceRunner& slices,
-                    size_t num_rows, size_t first_prefill, StepState state,
-                    std::span<std::byte> payload) {
+size_t WriteContext(const ContextFormat& format, ComputeDevice& device, const ContextRows& rows,
+                    StepState state, std::span<std::byte> payload) {
   std::vector<PackedParts> packed;
-  ForEachBlock(
-      format.model, k, num_rows, first_prefill, [&](ValueId id, size_t first, size_t count) {
-        packed.push_back(
-            {slices.value(id) + first, RowParts::Whole(static_cast<int64_t>(count)), format.dtype});
-      });
+  ForEachBlock(format.model, rows.slice, rows.num_rows, rows.first_prefill,
+               [&](ValueId id, size_t first, size_t count) {
+                 packed.push_back({rows.slices.value(id) + first,
+                                   RowParts::Whole(static_cast<int64_t>(count)), format.dtype});
+               });
   const auto end = static_cast<size_t>(device.Pack(packed, payload.data()) - payload.data());
   return end + WriteState(std::move(state), payload.subspan(end));
 }
 
-Result<StepState> ReadContext(const ContextFormat& format, ComputeDevice& device, int k,
-                              SliceRunner& slices, size_t num_rows, size_t first_prefill,
-                              std::span<const std::byte> payload) {
-  const size_t block_bytes = BlockBytes(format, k, num_rows, first_prefill);
+Result<StepState> ReadContext(const ContextFormat& format, ComputeDevice& device,
+                              const ContextRows& rows, std::span<const std::byte> payload) {
+  const size_t block_bytes = BlockBytes(format, rows.slice, rows.num_rows, rows.first_prefill);
   if (payload.size() < block_bytes) {
-    return Corrupt("the context of slice " + std::to_string(k) + " has " +
+    return Corrupt("the context of slice " + std::to_string(rows.slice) + " has " +
                    std::to_string(payload.size()) + " bytes, expected " +
                    std::to_string(block_bytes) + " and a state");
   }
   size_t end = 0;
-  ForEachBlock(
-      format.model, k, num_rows, first_prefill, [&](ValueId id, size_t first, size_t count) {
-        device.Unpack(payload.data() + end, format.dtype,
-                      RowParts::Whole(static_cast<int64_t>(count)), slices.value(id) + first);
-        end += count * static_cast<size_t>(ElementSize(format.dtype));
-      });
+  ForEachBlock(format.model, rows.slice, rows.num_rows, rows.first_prefill,
+               [&](ValueId id, size_t first, size_t count) {
+                 device.Unpack(payload.data() + end, format.dtype,
+                               RowParts::Whole(static_cast<int64_t>(count)),
+                               rows.slices.value(id) + first);
+                 end += count * static_cast<size_t>(ElementSize(format.dtype));
+               });
   Result<StepState> state = Decode<StepState>(
       {reinterpret_cast<const char*>(payload.data() + end), payload.size() - end});
   if (!state.ok())
-    return Corrupt("the state behind the context of slice " + std::to_string(k) +
+    return Corrupt("the state behind the context of slice " + std::to_string(rows.slice) +
                    " cannot be parsed: " + state.status().message());
   return state;
 }

@@ -34,16 +34,22 @@ size_t WriteState(StepState state, std::span<std::byte> room);
 // Bytes of the largest context of any slice, for steps of at most `max_rows` rows.
 size_t MaxContextBytes(const ContextFormat& format, int max_rows);
 
-// Writes the context that slice `k` needs, packed by `device`; returns its size in bytes. REQUIRES:
-// `payload` has MaxContextBytes; the values of slice k - 1 are live in `slices`.
-size_t WriteContext(const ContextFormat& format, ComputeDevice& device, int k, SliceRunner& slices,
-                    size_t num_rows, size_t first_prefill, StepState state,
-                    std::span<std::byte> payload);
+// What a context is taken from, or put into: the rows of a step before its slice `slice`.
+struct ContextRows {
+  int slice = 0;
+  SliceRunner& slices;
+  size_t num_rows = 0;
+  size_t first_prefill = 0;  // rows [first_prefill, num_rows) are prefill
+};
 
-// Reads what WriteContext has written: unpacks the values into `slices` and returns the state.
+// Writes the context that the slice needs, packed by `device`; returns its size in bytes. REQUIRES:
+// `payload` has MaxContextBytes; the values of the slice before it are live.
+size_t WriteContext(const ContextFormat& format, ComputeDevice& device, const ContextRows& rows,
+                    StepState state, std::span<std::byte> payload);
+
+// Reads what WriteContext has written: unpacks the values and returns the state.
 // kCorrupt if the payload is too short for so many rows or the state cannot be parsed.
-Result<StepState> ReadContext(const ContextFormat& format, ComputeDevice& device, int k,
-                              SliceRunner& slices, size_t num_rows, size_t first_prefill,
-                              std::span<const std::byte> payload);
+Result<StepState> ReadContext(const ContextFormat& format, ComputeDevice& device,
+                              const ContextRows& rows, std::span<const std::byte> payload);
 
 }  // namespace lamina

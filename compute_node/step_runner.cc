@@ -39,21 +39,19 @@ StepRunner::StepRunner(const LoadedModel& model, const SessionLimits& limits,
   session_.attention->TraceTo(session_.trace);
 }
 
-// A rank that waits for a lost memory node is late itself, but not lost. It may wait for each of
-// its memory nodes once, and then for rows of other batches, so sums are waited for that many times
-// as long.
+// A rank whose step waits for a lost memory node is late itself, but not lost. The step may wait
+// for each of its memory nodes once, so sums are waited for that many times as long.
 void StepRunner::JoinOthers(std::unique_ptr<ContextExchange> others, DType wire_dtype) {
   others_ = std::move(others);
   relay_ = std::make_unique<ContextRelay>(*others_, session_, wire_dtype);
   session_.self = others_->node(others_->self());
-  session_.attention->WhileWaiting(others_->sign_interval(), [this] { others_->Poll(); });
   const LoadedModel& model = session_.model;
   if (model.share.whole()) placement_ = Placement::OfWhole(others_->num_nodes());
   if (model.share.num_ranks == 1) return;
   const auto waits = static_cast<int64_t>(session_.attention->paths().size()) + 1;
   for (const Step& step : steps_)
-    sums_.emplace_back(*others_, session_.device, model, wire_dtype, step.batch(),
-                       waits * limits_.peer_timeout);
+    sums_.emplace_back(*others_, session_.device, model,
+                       AllReduceOptions{wire_dtype, step.batch(), waits * limits_.peer_timeout});
 }
 
 StepPlace StepRunner::PlaceOf(const ComputeOrder& order) const {
@@ -75,7 +73,8 @@ Status StepRunner::Begin(ComputeOrder&& order) {
   Step& step = steps_[order.batch];
   const StepPlace place = PlaceOf(order);
   // Without a slice here others carry it out.
-  if (place.NextHere(0, step.num_slices()) == step.num_slices()) return OkStatus();
+  if (place.NextHere(0, step.course().num_slices()) == step.course().num_slices())
+    return OkStatus();
   step.Begin(order, place);
   if (!sums_.empty()) sums_[order.batch].Forget();
   return OkStatus();
@@ -85,7 +84,7 @@ bool StepRunner::Advance(std::vector<StepResult>& results) {
   if (others_ != nullptr) {
     session_.attention->Poll();
     others_->Poll();
-    if (others_->lost() && !idle()) {
+    if (others_->lost() && any_under_way()) {
       AbandonAll(*others_->lost(), results);
       return true;
     }
@@ -93,7 +92,7 @@ bool StepRunner::Advance(std::vector<StepResult>& results) {
   Step* const step = NextReady();
   if (step == nullptr) return false;
   last_ = step->batch();
-  if (step->when_stored() == Step::WhenStored::kNothing)
+  if (step->course().when_stored() == WhenStored::kNothing)
     RunSlice(*step);
   else
     GoOn(*step);
@@ -107,8 +106,9 @@ bool StepRunner::Advance(std::vector<StepResult>& results) {
 Step* StepRunner::NextReady() {
   for (size_t i = 1; i <= steps_.size(); ++i) {
     Step& step = steps_[(last_ + i) % steps_.size()];
-    if (step.under_way() && step.place().rotates && step.next_slice() == 0 && !Reducing(step) &&
-        step.when_stored() == Step::WhenStored::kNothing)
+    const StepCourse& course = step.course();
+    if (step.under_way() && course.place().rotates && course.next_slice() == 0 && !Reducing(step) &&
+        course.when_stored() == WhenStored::kNothing)
       return &step;
   }
   for (size_t i = 1; i <= steps_.size(); ++i) {
@@ -119,11 +119,11 @@ Step* StepRunner::NextReady() {
 }
 
 bool StepRunner::Ready(Step& step) {
-  if (step.when_stored() != Step::WhenStored::kNothing)
+  if (step.course().when_stored() != WhenStored::kNothing)
     return step.attention().transfer()->Stored();
   if (Reducing(step)) return sums_[step.batch()].Ready();
-  if (step.next_slice() == 0) return true;
-  if (step.lacks_context() && !relay_->Take(step)) return false;
+  if (step.course().next_slice() == 0) return true;
+  if (step.course().lacks_context() && !relay_->Take(step)) return false;
   return step.attention().Finish();
 }
 
@@ -132,36 +132,34 @@ void StepRunner::RunSlice(Step& step) {
     step.Enter();
   else if (!TakeSum(step))
     return;  // a rank is lost, and Advance ends all steps
-  if (!step.at_last_slice()) return RunToAttention(step);
+  if (!step.course().at_last_slice()) return RunToAttention(step);
   if (const Op* const sum = step.Run()) return Reduce(step, *sum);
   if (others_ == nullptr) return End(step);
-  WhenStored(step, Step::WhenStored::kEnd);
+  PutOff(step, WhenStored::kEnd);
 }
 
 void StepRunner::RunToAttention(Step& step) {
-  if (session_.attention->capabilities().queries_first && !step.sent_queries()) {
+  if (session_.attention->capabilities().queries_first && !step.course().sent_queries()) {
     if (const Op* const sum = step.RunToQueries()) return Reduce(step, *sum);
     step.SendQueries(relay_ == nullptr ? NodeId{} : relay_->TakerOf(step));
   }
   if (const Op* const sum = step.Run()) return Reduce(step, *sum);
-  if (step.place().RunsHere(step.next_slice() + 1)) return step.StartAttention();
+  if (step.course().runner_behind() == step.course().place().self) return step.StartAttention();
   relay_->Ask(step);
-  WhenStored(step, Step::WhenStored::kPassOn);
+  PutOff(step, WhenStored::kPassOn);
 }
 
-void StepRunner::WhenStored(Step& step, Step::WhenStored then, const Op* sum) {
-  step.WaitUntilStored(then, sum);
+void StepRunner::PutOff(Step& step, WhenStored then, const Op* sum) {
+  step.course().WaitUntilStored(then, sum);
   if (step.attention().transfer()->Stored()) GoOn(step);
 }
 
 void StepRunner::GoOn(Step& step) {
-  const Step::WhenStored then = step.when_stored();
-  step.WaitUntilStored(Step::WhenStored::kNothing, step.sum());
-  switch (then) {
-    case Step::WhenStored::kNothing: return;
-    case Step::WhenStored::kPassOn: return relay_->PassOn(step);
-    case Step::WhenStored::kHandOver: return HandOver(step);
-    case Step::WhenStored::kEnd: return End(step);
+  switch (step.course().TakeWhenStored()) {
+    case WhenStored::kNothing: return;
+    case WhenStored::kPassOn: return relay_->PassOn(step);
+    case WhenStored::kHandOver: return HandOver(step);
+    case WhenStored::kEnd: return End(step);
   }
 }
 
@@ -178,10 +176,10 @@ void StepRunner::AbandonAll(const LostNode& lost, std::vector<StepResult>& resul
 
 void StepRunner::Reduce(Step& step, const Op& op) {
   AllReduce& sum = sums_[step.batch()];
-  if (sum.EndsHere(op)) return WhenStored(step, Step::WhenStored::kHandOver, &op);
+  if (sum.EndsHere(op)) return PutOff(step, WhenStored::kHandOver, &op);
   const int64_t start_ns = session_.trace.Now();
   sum.Start(step.id(), op, step.num_rows(), step.slices());
-  session_.trace.Ran(StepWork::kPost, step.Traced(step.next_slice()), start_ns);
+  session_.trace.Ran(StepWork::kPost, step.Traced(step.course().next_slice()), start_ns);
 }
 
 // The sum ends the step here: this rank hands rank 0 its part together with what it knows of the
@@ -189,8 +187,8 @@ void StepRunner::Reduce(Step& step, const Op& op) {
 void StepRunner::HandOver(Step& step) {
   step.Account(others_->TakeStale());
   step.TellTimes();
-  if (sums_[step.batch()].HandOver(step.id(), *step.sum(), step.num_rows(), step.slices(),
-                                   step.SoFar()))
+  if (sums_[step.batch()].HandOver(step.id(), *step.course().sum(), step.num_rows(), step.slices(),
+                                   step.outcome().SoFar()))
     step.Leave();
 }
 
@@ -199,8 +197,8 @@ bool StepRunner::TakeSum(Step& step) {
   const int64_t start_ns = session_.trace.Now();
   std::vector<StepResult> told;
   if (!sums_[step.batch()].Finish(step.slices(), told)) return false;
-  for (const StepResult& rank : told) step.AddRank(rank);
-  session_.trace.Ran(StepWork::kTake, step.Traced(step.next_slice()), start_ns);
+  for (const StepResult& rank : told) step.outcome().AddRank(rank);
+  session_.trace.Ran(StepWork::kTake, step.Traced(step.course().next_slice()), start_ns);
   return true;
 }
 

@@ -56,7 +56,8 @@ class StepRunner {
   // REQUIRES: no step was begun, and memory nodes hold the KV.
   void JoinOthers(std::unique_ptr<ContextExchange> others, DType wire_dtype);
 
-  bool idle() const { return std::ranges::none_of(steps_, &Step::under_way); }
+  // Whether no step is under way, and everything that is for other compute nodes has left.
+  bool idle() const { return !any_under_way() && (others_ == nullptr || !others_->unsent()); }
   bool among_several() const { return others_ != nullptr; }
 
   // Runs the next slice of a batch whose attention is complete; returns false if there is none. If
@@ -78,6 +79,7 @@ class StepRunner {
   StepRunner(const LoadedModel& model, const SessionLimits& limits,
              std::unique_ptr<AttentionStrategy> attention, ComputeDevice& device);
 
+  bool any_under_way() const { return std::ranges::any_of(steps_, &Step::under_way); }
   // Where the slices of the order's step run.
   StepPlace PlaceOf(const ComputeOrder& order) const;
   // The step that is to run next; null if none is ready.
@@ -87,10 +89,10 @@ class StepRunner {
   // Runs the step's next slice, or the part of it up to an all-reduce, and starts what follows.
   void RunSlice(Step& step);
   void RunToAttention(Step& step);
-  // Does what was put off until memory nodes have stored what the step has pushed; WhenStored puts
-  // it off, but not if that is so already.
+  // Does what was put off until memory nodes have stored what the step has pushed; PutOff puts it
+  // off, but not if that is so already.
   void GoOn(Step& step);
-  void WhenStored(Step& step, Step::WhenStored then, const Op* sum = nullptr);
+  void PutOff(Step& step, WhenStored then, const Op* sum = nullptr);
   // Samples and completes the result.
   void End(Step& step);
   // Ends all steps under way, because another compute node is lost.

@@ -20,15 +20,15 @@ void StepTrace::BeginStep(bool timed) {
 
 void StepTrace::EndStep(const TracedWork& of, int64_t begun_ns) {
   if (--num_under_way_ == 0) idle_since_ns_ = 0;
-  if (on_ && begun_ns != 0) Write(StepWork::kStep, NodeId{}, of, begun_ns, NowNs(), sums_);
+  if (on_ && begun_ns != 0) Write(StepWork::kStep, NodeId{}, of, {begun_ns, NowNs()}, sums_);
 }
 
 int64_t StepTrace::Ran(StepWork work, const TracedWork& of, int64_t start_ns) {
   const int64_t now = Now();
   if (now != 0 && start_ns != 0) {
     if (idle_since_ns_ != 0 && idle_since_ns_ + kMinBubbleNs <= start_ns)
-      Write(StepWork::kBubble, NodeId{}, of, idle_since_ns_, start_ns, sums_);
-    Write(work, NodeId{}, of, start_ns, now, sums_);
+      Write(StepWork::kBubble, NodeId{}, of, {idle_since_ns_, start_ns}, sums_);
+    Write(work, NodeId{}, of, {start_ns, now}, sums_);
   }
   idle_since_ns_ = now;
   return now;
@@ -48,11 +48,11 @@ void StepTrace::Answered(NodeId node, const TracedWork& of, int64_t posted_ns,
   const int64_t done = noticed + busy,
                 started = std::min(noticed + (times.started_ns - times.noticed_ns), done);
   if (times.bubble_ns > 0)
-    Write(StepWork::kBubble, node, of, started - times.bubble_ns, started, peer.sums);
-  Write(StepWork::kQWire, node, of, posted_ns, noticed, peer.sums);
-  Write(StepWork::kQueue, node, of, noticed, started, peer.sums);
-  Write(StepWork::kAttention, node, of, started, done, peer.sums);
-  Write(StepWork::kOutputWire, node, of, done, taken, peer.sums);
+    Write(StepWork::kBubble, node, of, {started - times.bubble_ns, started}, peer.sums);
+  Write(StepWork::kQWire, node, of, {posted_ns, noticed}, peer.sums);
+  Write(StepWork::kQueue, node, of, {noticed, started}, peer.sums);
+  Write(StepWork::kAttention, node, of, {started, done}, peer.sums);
+  Write(StepWork::kOutputWire, node, of, {done, taken}, peer.sums);
 }
 
 void StepTrace::AnsweredAnother(NodeId node, const ReplyTimes& times) {
@@ -95,11 +95,11 @@ StepTrace::Peer& StepTrace::PeerOf(NodeId node) {
   return peers_.back();
 }
 
-void StepTrace::Write(StepWork work, NodeId node, const TracedWork& of, int64_t start_ns,
-                      int64_t end_ns, StepTimes& sums) {
-  sums.Add(work, end_ns - start_ns);
-  ring_[written_++ % ring_.size()] = {.start_ns = start_ns,
-                                      .end_ns = end_ns,
+void StepTrace::Write(StepWork work, NodeId node, const TracedWork& of, Interval when,
+                      StepTimes& sums) {
+  sums.Add(work, when.end_ns - when.start_ns);
+  ring_[written_++ % ring_.size()] = {.start_ns = when.start_ns,
+                                      .end_ns = when.end_ns,
                                       .step = of.step.value,
                                       .node = node.value,
                                       .rows = static_cast<uint32_t>(of.rows),

@@ -67,8 +67,10 @@ class StepTrace {
   };
 
   Peer& PeerOf(NodeId node);
-  void Write(StepWork work, NodeId node, const TracedWork& of, int64_t start_ns, int64_t end_ns,
-             StepTimes& sums);
+  struct Interval {
+    int64_t start_ns = 0, end_ns = 0;
+  };
+  void Write(StepWork work, NodeId node, const TracedWork& of, Interval when, StepTimes& sums);
 
   std::vector<StepRecord> ring_;
   uint64_t written_ = 0;  // records so far; record i is at i % size

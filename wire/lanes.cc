@@ -11,6 +11,9 @@ MessageKind CountedAs(MessageKind kind) {
   return kind == MessageKind::kQueries ? MessageKind::kDecode : kind;
 }
 
+// How many signals may wait for room: kPushDone of each slot, and a few of the others.
+constexpr size_t kMostSignals = kPushSlots + 4;
+
 bool IsSignal(MessageKind kind) {
   return kind == MessageKind::kLink || kind == MessageKind::kAlive;
 }
@@ -83,7 +86,12 @@ Result<std::unique_ptr<Lanes>> Lanes::Create(Fabric& fabric, std::unique_ptr<End
   std::unique_ptr<Lanes> lanes(
       new Lanes(std::move(endpoint), std::move(copy), options,
                 NeedsPayloadChecksum(options.payload_checksum, fabric.name())));
-  for (const Lane& lane : outgoing) lanes->outgoing(lane.kind, lane.slot).lane = lane;
+  size_t most_unsent = kMostSignals;
+  for (const Lane& lane : outgoing) {
+    lanes->outgoing(lane.kind, lane.slot).lane = lane;
+    most_unsent += lane.depth;
+  }
+  lanes->unsent_.reserve(most_unsent);
   for (const Lane& lane : incoming) lanes->incoming(lane.kind, lane.slot).lane = lane;
   return lanes;
 }
@@ -103,6 +111,7 @@ std::span<std::byte> Lanes::payload(MessageKind kind, uint32_t slot) {
 }
 
 Status Lanes::PostEarly(MessageKind kind, uint32_t slot, size_t bytes) {
+  if (unsent()) return TryAgain();  // it must not overtake them
   const uint64_t offset = AreaOffset(outgoing(kind, slot).lane, NextNumber(kind, slot));
   const WriteOp write{payload(kind, slot).first(bytes), offset + sizeof(MessageHeader)};
   return endpoint_->Post({&write, 1}, std::nullopt, 0);
@@ -123,11 +132,35 @@ Status Lanes::Post(MessageKind kind, uint32_t slot, MessageHeader header, size_t
   const std::array<WriteOp, 2> parts = {
       WriteOp{early_bytes == 0 ? message : message.first(sizeof(header)), offset},
       WriteOp{message.subspan(behind), offset + behind}};
-  LAMINA_RETURN_IF_ERROR(endpoint_->Post(std::span(parts).first(early_bytes == 0 ? 1 : 2),
-                                         Notification{kind, slot, header.number}.Pack(), 0));
+  LAMINA_RETURN_IF_ERROR(Send(std::span(parts).first(early_bytes == 0 ? 1 : 2),
+                              Notification{kind, slot, header.number}));
   if (CountedAs(kind) == kind) side.sent = header.number;
   side.pushing = kind == MessageKind::kPush;
   return OkStatus();
+}
+
+Status Lanes::Send(std::span<const WriteOp> ops, const Notification& notification) {
+  if (!unsent()) {
+    Status posted = endpoint_->Post(ops, notification.Pack(), 0);
+    if (posted.code() != StatusCode::kTryAgain) return posted;
+  }
+  if (unsent_.size() == unsent_.capacity())
+    return TryAgain("more messages wait for room than there are areas");
+  Unsent& last = unsent_.emplace_back(Unsent{{}, ops.size(), notification});
+  std::ranges::copy(ops, last.ops.begin());
+  return OkStatus();
+}
+
+Status Lanes::SendQueued() {
+  size_t num_sent = 0;
+  Status posted;
+  for (; num_sent < unsent_.size(); ++num_sent) {
+    const Unsent& next = unsent_[num_sent];
+    posted = endpoint_->Post(std::span(next.ops).first(next.num_ops), next.notification.Pack(), 0);
+    if (!posted.ok()) break;
+  }
+  unsent_.erase(unsent_.begin(), unsent_.begin() + static_cast<ptrdiff_t>(num_sent));
+  return posted.code() == StatusCode::kTryAgain ? OkStatus() : posted;
 }
 
 Lanes::Note Lanes::NoteOf(const Notification& notification) {

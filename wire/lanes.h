@@ -5,6 +5,9 @@
 // Sending:   fill payload(kind, slot), then Post(kind, slot, header, bytes).
 // Receiving: Poll; while arrived(kind, slot), Take(kind, slot).
 //
+// What finds no room on the way to the peer is queued, and Poll sends it as soon as there is room,
+// so nobody has to wait for that.
+//
 // The lanes seal and check messages, number them and drop notifications that come twice. They do
 // not know what a message is about: whoever takes it compares its step and layer.
 #pragma once
@@ -73,20 +76,25 @@ class Lanes {
   // The room for the payload of the lane's next message.
   std::span<std::byte> payload(MessageKind kind, uint32_t slot);
   // Sends the first `bytes` of that payload before the rest, without a notification: the peer may
-  // find them there, but no message yet. Errors as Endpoint::Post.
+  // find them there, but no message yet. kTryAgain if there is no room, or messages wait for room;
+  // nothing is queued. Other errors as Endpoint::Post.
   Status PostEarly(MessageKind kind, uint32_t slot, size_t bytes);
   // Completes the header (kind, epoch, number, sizes and checksums) and sends the message, all of
-  // it but the first `early_bytes` of its payload, which PostEarly has sent. kTryAgain if there is
-  // no room now: Poll, and then Post again. After other errors the peer is lost. REQUIRES: the peer
-  // has an area free, so it has taken the message that is `depth` before this one. How a sender
-  // knows that is up to the kind of message (wire_format.h, "Flow control").
+  // it but the first `early_bytes` of its payload, which PostEarly has sent. If there is no room
+  // now, the message is queued behind those that wait already, and Poll sends it; until then it
+  // must not be written to. After an error the peer is lost; kTryAgain means that more messages
+  // wait than a peer that keeps to its side lets come together. REQUIRES: the peer has an area
+  // free, so it has taken the message that is `depth` before this one. How a sender knows that is
+  // up to the kind of message (wire_format.h, "Flow control").
   Status Post(MessageKind kind, uint32_t slot, MessageHeader header, size_t payload_bytes,
               size_t early_bytes = 0);
+  // Whether a message or a signal waits for room. How long that may last is for the caller to say.
+  bool unsent() const { return !unsent_.empty(); }
   // Whether the last push of the slot was not acknowledged yet.
   bool pushing(uint32_t slot) const { return outgoing(MessageKind::kPush, slot).pushing; }
 
-  // Sends a notification that announces no message, with the errors of Post.
-  Status Signal(const Notification& signal) { return endpoint_->Post({}, signal.Pack(), 0); }
+  // Sends a notification that announces no message, or queues it, with the errors of Post.
+  Status Signal(const Notification& signal) { return Send({}, signal); }
   // Tells the sender that its last push that was taken need not stay: kPushDone.
   Status Acknowledge(uint32_t slot) {
     return Signal({MessageKind::kPushDone, slot, incoming(MessageKind::kPush, slot).taken});
@@ -96,10 +104,11 @@ class Lanes {
     size_t num_events = 0;         // of any kind, those of own posts included
     size_t num_notifications = 0;  // from the peer, those that came twice included
   };
-  // Takes what has come, up to 16 events. Calls `see` with each notification: once for a message
-  // that has arrived or a push that was acknowledged, always for a signal. It returns whether the
-  // notification means anything to it. kPeerLost, saying why, if the peer is gone; kCorrupt if it
-  // has sent a notification that means nothing. The peer must not be used any more then.
+  // Takes what has come, up to 16 events, and sends what is queued, as far as there is room. Calls
+  // `see` with each notification: once for a message that has arrived or a push that was
+  // acknowledged, always for a signal. It returns whether the notification means anything to it.
+  // kPeerLost, saying why, if the peer is gone; kCorrupt if it has sent a notification that means
+  // nothing. The peer must not be used any more then.
   template <typename See>
   Result<Polled> Poll(const See& see);
 
@@ -137,6 +146,12 @@ class Lanes {
   // Every kind and slot that a notification can have.
   using Sides = std::array<Side, (static_cast<size_t>(MessageKind::kAlive) + 1) * kMaxBatches>;
   enum class Note { kFresh, kStale, kMeansNothing };
+  // What found no room.
+  struct Unsent {
+    std::array<WriteOp, 2> ops;
+    size_t num_ops = 0;
+    Notification notification;
+  };
 
   Lanes(std::unique_ptr<Endpoint> endpoint, std::unique_ptr<Buffer> copy, const Options& options,
         bool payload_checksum)
@@ -163,6 +178,9 @@ class Lanes {
   // The area of the next message, in the peer's window or in the copy of it.
   std::span<std::byte> NextArea(MessageKind kind, uint32_t slot);
   Note NoteOf(const Notification& notification);
+  Status Send(std::span<const WriteOp> ops, const Notification& notification);
+  // Sends what is queued, as far as there is room.
+  Status SendQueued();
 
   // A copy of the peer's window, from which messages are posted; null if the window itself can be
   // written from here (shared memory).
@@ -172,6 +190,8 @@ class Lanes {
   const uint64_t epoch_;
   const bool payload_checksum_;
   Sides outgoing_, incoming_;
+  // The oldest comes first. Room for all that an honest peer can let come together is reserved.
+  std::vector<Unsent> unsent_;
   int64_t num_stale_ = 0;
 };
 
@@ -189,6 +209,7 @@ Result<Lanes::Polled> Lanes::Poll(const See& see) {
     if (note == Note::kMeansNothing || (note == Note::kFresh && !see(*notification)))
       return Corrupt("sent a notification that means nothing: " + std::to_string(events[i].value));
   }
+  if (unsent()) LAMINA_RETURN_IF_ERROR(SendQueued());
   return polled;
 }
 

@@ -8,14 +8,15 @@
 
 namespace lamina {
 
-void CudaExperts::Run(const Op& op, const CudaWeights& weights, const float* x, const float* router,
-                      int64_t rows, float* y, CudaEngine& engine) {
-  Route(op, router, rows, engine);
+void CudaExperts::Run(const Op& op, const CudaWeights& weights, const ExpertRows& rows,
+                      CudaEngine& engine) {
+  Route(op, rows.router, rows.num_rows, engine);
   const int64_t width = op.weights[0].shape[1];
-  cuda::FillOnDevice(y, 0, static_cast<size_t>(rows * width) * sizeof(float), engine.stream());
+  cuda::FillOnDevice(rows.y, 0, static_cast<size_t>(rows.num_rows * width) * sizeof(float),
+                     engine.stream());
   for (int expert = 0; expert < op.num_experts; ++expert) {
     const Range& range = ranges_[static_cast<size_t>(expert)];
-    if (range.begin < range.end) RunExpert(op, expert, weights, x, y, engine);
+    if (range.begin < range.end) RunExpert(op, expert, weights, rows, engine);
   }
 }
 
@@ -49,8 +50,8 @@ void CudaExperts::Route(const Op& op, const float* router, int64_t rows, CudaEng
   engine.staged().Copy(factors_.data(), half, routes_.as<std::byte>() + half);
 }
 
-void CudaExperts::RunExpert(const Op& op, int expert, const CudaWeights& weights, const float* x,
-                            float* y, CudaEngine& engine) {
+void CudaExperts::RunExpert(const Op& op, int expert, const CudaWeights& weights,
+                            const ExpertRows& all, CudaEngine& engine) {
   const WeightRef* const names = &op.weights[static_cast<size_t>(expert) * 3];
   const cuda::LinearWeights &w1 = weights.Matrix(names[0]), &w3 = weights.Matrix(names[1]),
                             &w2 = weights.Matrix(names[2]);
@@ -65,12 +66,12 @@ void CudaExperts::RunExpert(const Op& op, int expert, const CudaWeights& weights
   const int32_t* const index = routes_.as<int32_t>() + range.begin;
   const float* const factors = routes_.as<float>() + rows_.size() + range.begin;
   const cuda::RowSet set{rows, width, width, index};
-  cuda::PackRows(x, set, DType::kF32, gathered, engine.stream());
+  cuda::PackRows(all.x, set, DType::kF32, gathered, engine.stream());
   engine.linear().Run(w1, gathered, rows, nullptr, gate);
   engine.linear().Run(w3, gathered, rows, nullptr, up);
   cuda::SiluMul(gate, up, rows * inner, gate, engine.stream());
   engine.linear().Run(w2, gate, rows, nullptr, gathered);
-  cuda::AddScaledRows(gathered, factors, set, y, engine.stream());
+  cuda::AddScaledRows(gathered, factors, set, all.y, engine.stream());
 }
 
 }  // namespace lamina

@@ -15,11 +15,9 @@ namespace lamina {
 // Thread: one owner.
 class CudaExperts {
  public:
-  // Runs `op` (OpKind::kExperts). x, y: [rows, width] fp32, device; router: [rows, num_experts]
-  // fp32 logits, device. The outputs of a row's experts are added in the order of their numbers.
-  // Waits once for the GPU, for the router's logits.
-  void Run(const Op& op, const CudaWeights& weights, const float* x, const float* router,
-           int64_t rows, float* y, CudaEngine& engine);
+  // Runs `op` (OpKind::kExperts). The outputs of a row's experts are added in the order of their
+  // numbers. Waits once for the GPU, for the router's logits.
+  void Run(const Op& op, const CudaWeights& weights, const ExpertRows& rows, CudaEngine& engine);
 
  private:
   // Rows of one expert: [begin, end) of the lists below.
@@ -27,7 +25,7 @@ class CudaExperts {
     size_t begin = 0, end = 0;
   };
   void Route(const Op& op, const float* router, int64_t rows, CudaEngine& engine);
-  void RunExpert(const Op& op, int expert, const CudaWeights& weights, const float* x, float* y,
+  void RunExpert(const Op& op, int expert, const CudaWeights& weights, const ExpertRows& all,
                  CudaEngine& engine);
 
   std::vector<Range> ranges_;   // [num_experts]

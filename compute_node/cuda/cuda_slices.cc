@@ -230,7 +230,7 @@ void CudaSlices::Launch(const Op& op, int64_t rows) {
       return;
     }
     case OpKind::kExperts:
-      experts_.Run(op, weights_, in(op, 0), in(op, 1), rows, y, engine_);
+      experts_.Run(op, weights_, {in(op, 0), in(op, 1), rows, y}, engine_);
       return;
     case OpKind::kAttention: return;  // never part of a slice
     case OpKind::kAllReduce: return;  // RunTo's caller has a part in it

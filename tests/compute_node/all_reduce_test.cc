@@ -71,7 +71,8 @@ class AllReduceTest : public testing::Test {
       ASSERT_TRUE(joined[static_cast<size_t>(i)].ok()) << joined[static_cast<size_t>(i)].status();
       rank.exchange = *std::move(joined[static_cast<size_t>(i)]);
       for (uint32_t batch = 0; batch < kBatches; ++batch) {
-        rank.sums.emplace_back(*rank.exchange, device_, *rank.model, wire_dtype, batch, patience);
+        rank.sums.emplace_back(*rank.exchange, device_, *rank.model,
+                               AllReduceOptions{wire_dtype, batch, patience});
         rank.slices.emplace_back(rank.model->sliced, kRows);
       }
     }
@@ -156,6 +157,24 @@ TEST_F(AllReduceTest, ARankMayBeOneSumAhead) {
   ExpectSum(2, 0, 0);
   Start(2, 0, 1);
   for (int rank = 0; rank < kRanks; ++rank) ExpectSum(rank, 0, 1);
+}
+
+TEST_F(AllReduceTest, PartsThatFindNoRoomAreSentLater) {
+  bool full = false;
+  FaultPlan plan;
+  plan.full = [&] { return full; };
+  Join(plan);
+  for (size_t sum = 0; sum + 1 < ops_.size(); ++sum) {
+    full = true;
+    for (int rank = 0; rank < kRanks; ++rank) Start(rank, 0, sum);
+    for (int i = 0; i < 10; ++i) {
+      for (const Rank& rank : ranks_) rank.exchange->Poll();
+    }
+    EXPECT_FALSE(ranks_[0].sums[0].Ready());
+    full = false;
+    ranks_[1].exchange->Poll();
+    for (int rank = 0; rank < kRanks; ++rank) ExpectSum(rank, 0, sum);
+  }
 }
 
 TEST_F(AllReduceTest, NotificationsThatComeTwiceAreDropped) {

@@ -183,6 +183,51 @@ TEST(ContextExchange, ANodeBehindACutIsLostAfterThePeerTimeout) {
   EXPECT_THAT(taker.lost()->message, testing::StartsWith("c0: no sign of life from "));
 }
 
+TEST(ContextExchange, WhatFindsNoRoomIsSentLater) {
+  bool full = false;
+  FaultPlan plan;
+  plan.full = [&] { return full; };
+  const Joined nodes = Join({Options(11), Options(12)}, Deadline::After(seconds(10)), plan);
+  ASSERT_TRUE(nodes[0].ok() && nodes[1].ok());
+  ContextExchange &sender = **nodes[0], &taker = **nodes[1];
+  EXPECT_FALSE(sender.unsent());
+  full = true;
+  Send(sender, 1, 0, 3, 1, "a context");
+  Send(sender, 1, 2, 4, 1, "another batch's context");
+  for (int i = 0; i < 10; ++i) {
+    sender.Poll();
+    taker.Poll();
+  }
+  EXPECT_TRUE(sender.unsent());
+  EXPECT_FALSE(taker.arrived(0, MessageKind::kContext, 0));
+  full = false;
+  sender.Poll();
+  EXPECT_FALSE(sender.unsent());
+  ASSERT_TRUE(Await(taker, 0, 0) && Await(taker, 0, 2));
+  EXPECT_EQ(Text(*taker.Take(0, Context(0, 3, 1))), "a context");
+  EXPECT_EQ(Text(*taker.Take(0, Context(2, 4, 1))), "another batch's context");
+}
+
+TEST(ContextExchange, ANodeWithoutRoomIsLostAfterThePeerTimeout) {
+  FaultPlan plan;
+  plan.full = [] { return true; };
+  ContextExchangeOptions first = Options(11);
+  first.peer_timeout = milliseconds(200);
+  const Joined nodes = Join({first, Options(12)}, Deadline::After(seconds(10)), plan);
+  ASSERT_TRUE(nodes[0].ok() && nodes[1].ok());
+  ContextExchange& sender = **nodes[0];
+  const TimePoint since = Clock::now();
+  Send(sender, 1, 0, 3, 1, "context");
+  for (const Deadline deadline = Deadline::After(seconds(20));
+       !sender.lost() && !deadline.Passed();)
+    sender.Poll();
+  ASSERT_TRUE(sender.lost());
+  EXPECT_GE(Clock::now() - since, milliseconds(200));
+  EXPECT_EQ(sender.lost()->node, NodeId{12});
+  EXPECT_THAT(sender.lost()->message, testing::StartsWith("c1: no room for messages to "));
+  EXPECT_FALSE(sender.unsent()) << "nothing is left to be done";
+}
+
 TEST(ContextExchange, ANodeThatTakesItsTimeIsNotLost) {
   ContextExchangeOptions first = Options(11), second = Options(12);
   first.peer_timeout = second.peer_timeout = milliseconds(200);
@@ -246,9 +291,9 @@ TEST(StepContext, ValuesPrefillOutputsAndStateArrive) {
       state.so_far->failed.push_back({SequenceId{i}, TimedOut(std::string(5000, 'x'))});
     }
     const size_t bytes =
-        WriteContext({sliced}, device, k, here, kRows, kFirstPrefill, state, payload);
+        WriteContext({sliced}, device, {k, here, kRows, kFirstPrefill}, state, payload);
     ASSERT_LE(bytes, payload.size());
-    const Result<StepState> read = ReadContext({sliced}, device, k, there, kRows, kFirstPrefill,
+    const Result<StepState> read = ReadContext({sliced}, device, {k, there, kRows, kFirstPrefill},
                                                std::span(payload).first(bytes));
     ASSERT_TRUE(read.ok()) << read.status();
     ASSERT_TRUE(read->so_far);
@@ -264,12 +309,12 @@ TEST(StepContext, ValuesPrefillOutputsAndStateArrive) {
     const ValueId out = slice.attention_out;
     for (size_t i = 0; i < kRows * width(out); ++i)
       ASSERT_EQ(there.value(out)[i], i < kFirstPrefill * width(out) ? -1 : here.value(out)[i]);
-    EXPECT_EQ(
-        ReadContext({sliced}, device, k, there, kRows, kFirstPrefill, std::span(payload).first(100))
-            .status()
-            .code(),
-        StatusCode::kCorrupt);
-    EXPECT_FALSE(ReadContext({sliced}, device, k, there, kRows, kFirstPrefill,
+    EXPECT_EQ(ReadContext({sliced}, device, {k, there, kRows, kFirstPrefill},
+                          std::span(payload).first(100))
+                  .status()
+                  .code(),
+              StatusCode::kCorrupt);
+    EXPECT_FALSE(ReadContext({sliced}, device, {k, there, kRows, kFirstPrefill},
                              std::span(payload).first(bytes - 1))
                      .ok())
         << "half a state";

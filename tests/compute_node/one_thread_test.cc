@@ -9,6 +9,7 @@
 #include "compute_node/compute_node.h"
 #include "memory_node/memory_node.h"
 #include "tests/support/control_line.h"
+#include "tests/support/faulty_fabric.h"
 #include "tests/support/golden_prompts.h"
 #include "tests/support/virtual_clock.h"
 
@@ -51,7 +52,7 @@ class OneThread : public ::testing::Test {
   void SetUp() override {
     NodeOptions options;
     options.num_threads = 1;
-    options.open_ladder = OpenLoopbackLadder;
+    options.open_ladder = [this](std::span<const std::string>) { return OpenLadder(); };
     options.open_control = to_compute_.Open();
     compute_ = *ComputeNode::Create(options);
     to_compute_.Connect();
@@ -61,6 +62,15 @@ class OneThread : public ::testing::Test {
       memory_[i] = *MemoryNode::Create(of_memory);
       to_memory_[i].Connect();
     }
+  }
+
+  // Loopback on which there is no room while full_ says so.
+  Result<std::unique_ptr<Ladder>> OpenLadder() {
+    FaultPlan plan;
+    plan.full = [this] { return full_ != nullptr && full_(); };
+    std::vector<std::unique_ptr<Fabric>> fabrics;
+    fabrics.push_back(std::make_unique<FaultyFabric>(*OpenFabric("loopback"), plan));
+    return std::make_unique<Ladder>(std::move(fabrics));
   }
 
   // Every node has its turn. If none had anything to do, time goes on.
@@ -114,7 +124,10 @@ class OneThread : public ::testing::Test {
     EXPECT_EQ(ready.paths.size(), kMemoryNodes);
   }
 
+  void Generate(size_t num_prompts);
+
   VirtualClock clock_;  // outlives all that reads the time
+  std::function<bool()> full_ = nullptr;
   ControlLine to_compute_;
   std::array<ControlLine, kMemoryNodes> to_memory_;
   std::unique_ptr<ComputeNode> compute_;
@@ -201,10 +214,10 @@ class Generation {
   uint64_t step_ = 0;
 };
 
-TEST_F(OneThread, AGoldenContinuation) {
-  Open();
+// The first golden prompts are continued as they should be.
+void OneThread::Generate(size_t num_prompts) {
   std::vector<GoldenPrompt> golden = GoldenPrompts();
-  golden.resize(5);
+  golden.resize(num_prompts);
   Generation generation(std::move(golden));
   while (!generation.done() && !HasFailure()) {
     ComputeOrder order;
@@ -216,6 +229,24 @@ TEST_F(OneThread, AGoldenContinuation) {
     generation.Take(Await<StepResult>(to_compute_, MessageType::kStepResult));
   }
   generation.ExpectGolden();
+}
+
+TEST_F(OneThread, AGoldenContinuation) {
+  Open();
+  Generate(5);
+}
+
+// Of five milliseconds there is room in one.
+TEST_F(OneThread, AGoldenContinuationOverPathsThatAreFullMostOfTheTime) {
+  int num_refused = 0;
+  Open();
+  full_ = [&] {
+    const bool full = Clock::now().time_since_epoch() / milliseconds(1) % 5 != 0;
+    num_refused += full ? 1 : 0;
+    return full;
+  };
+  Generate(3);
+  EXPECT_GT(num_refused, 1000);
 }
 
 TEST_F(OneThread, AnOrderThatIsRefusedIsAnswered) {

@@ -10,6 +10,8 @@
 #include <functional>
 #include <thread>
 
+#include "tests/support/faulty_fabric.h"
+
 namespace lamina {
 namespace {
 
@@ -56,7 +58,8 @@ class PlayedMemoryNode {
   }
   int num_pushes() const { return num_pushes_; }
   std::atomic<int> posts_per_reply{1};
-  std::vector<float> pushed_k;  // of the last push; read after num_pushes() said that it came
+  std::atomic<bool> pauses{false};  // once it is connected
+  std::vector<float> pushed_k;      // of the last push; read after num_pushes() said that it came
 
  private:
   void Run(const std::string& address) {
@@ -70,7 +73,7 @@ class PlayedMemoryNode {
         Result<std::unique_ptr<Endpoint>> accepted =
             listener->Accept({kWire.memory_window_bytes(), DataHello{kEpoch, 0, ""}.Encode()});
         if (accepted.ok()) endpoint = std::move(*accepted);
-      } else {
+      } else if (!pauses) {
         Serve(*endpoint, buffer->bytes());
       }
       std::this_thread::yield();
@@ -135,10 +138,19 @@ class RemoteAttentionTest : public testing::Test {
     return *Ladder::Open(std::vector<std::string>{"loopback"});
   }
 
+  // Loopback on which there is no room while full_.
+  std::unique_ptr<Ladder> LoopbackThatFills() {
+    std::vector<std::unique_ptr<Fabric>> fabrics;
+    FaultPlan plan;
+    plan.full = [this] { return full_; };
+    fabrics.push_back(std::make_unique<FaultyFabric>(*OpenFabric("loopback"), plan));
+    return std::make_unique<Ladder>(std::move(fabrics));
+  }
+
   void Connect(const std::vector<MemoryNodeAddress>& peers,
                Clock::duration peer_timeout = seconds(10)) {
-    auto attention = RemoteAttention::Create(Options(peer_timeout), Loopback(), peers, device_,
-                                             Deadline::After(seconds(10)));
+    auto attention = RemoteAttention::Create(Options(peer_timeout), LoopbackThatFills(), peers,
+                                             device_, Deadline::After(seconds(10)));
     ASSERT_TRUE(attention.ok()) << attention.status();
     attention_ = std::move(*attention);
   }
@@ -157,8 +169,29 @@ class RemoteAttentionTest : public testing::Test {
     out_.assign(q_.size(), -1);
     step_ = &attention_->Begin({static_cast<uint32_t>(step % 2), StepId{step}, work_});
     step_->Start({layer, q_.data(), k_.data(), v_.data(), out_.data()});
+    // Where there is no room nobody waits in Start, and there is some after a while.
+    for (int i = 0; full_ && i < turns_without_room_; ++i) EXPECT_FALSE(step_->Finish());
+    if (turns_without_room_ > 0) full_ = false;
     while (!step_->Finish()) std::this_thread::yield();
     step_->End();
+  }
+
+  // The first layer of a step with a prompt of so many rows on node 1: its attention is begun.
+  AttentionValues Prompt(uint64_t step, size_t num_rows) {
+    work_.clear();
+    for (size_t i = 0; i < num_rows; ++i)
+      work_.push_back({.sequence = SequenceId{9},
+                       .node = NodeId{1},
+                       .position = static_cast<int64_t>(i),
+                       .prefill = true,
+                       .last_chunk = true});
+    q_.assign(num_rows * kQ, 0);
+    v_.assign(num_rows * kKv, 1);
+    k_.resize(num_rows * kKv);
+    for (size_t i = 0; i < k_.size(); ++i) k_[i] = static_cast<float>(i);
+    out_.assign(num_rows * kQ, -1);
+    step_ = &attention_->Begin({0, StepId{step}, work_});
+    return {0, q_.data(), k_.data(), v_.data(), out_.data()};
   }
 
   void ExpectTwiceQ(size_t row) {
@@ -187,6 +220,8 @@ class RemoteAttentionTest : public testing::Test {
 
   WorkerTeam team_{1};
   CpuDevice device_{team_};
+  bool full_ = false;           // there is no room for posts
+  int turns_without_room_ = 0;  // as long as that lasts if there is none when a step begins
   std::unique_ptr<RemoteAttention> attention_;
   RemoteStep* step_ = nullptr;  // the last one
   std::vector<AttentionWork> work_;
@@ -376,6 +411,75 @@ TEST_F(RemoteAttentionTest, PrefillIsComputedHereAndItsKvPushed) {
   while (m1.num_pushes() < 1 && !deadline.Passed()) std::this_thread::yield();
   ASSERT_EQ(m1.num_pushes(), 1);
   EXPECT_EQ(m1.pushed_k, k_);
+  attention_.reset();
+}
+
+TEST_F(RemoteAttentionTest, WhatFindsNoRoomLeavesInALaterTurn) {
+  PlayedMemoryNode m1("memory-1", TwiceQ), m2("memory-2", TwiceQ);
+  Connect({{NodeId{1}, "m1", "loopback=memory-1", NodeId{1}, 0, 1},
+           {NodeId{2}, "m2", "loopback=memory-2", NodeId{2}, 0, 1}});
+  turns_without_room_ = 100;
+  for (uint64_t step = 1; step <= 10; ++step) {
+    full_ = true;
+    Decode(step, {{100, 1}, {101, 2}, {102, 1}});
+    EXPECT_TRUE(step_->failures().empty());
+    for (size_t row = 0; row < 3; ++row) ExpectTwiceQ(row);
+  }
+  attention_.reset();
+}
+
+TEST_F(RemoteAttentionTest, ANodeWithoutRoomIsLostAfterThePeerTimeout) {
+  full_ = true;
+  ExpectLost(TwiceQ,
+             "step 3 batch 1 layer 1: room to send q, k and v did not come from loopback "
+             "bad-memory over loopback within 150 ms",
+             std::chrono::milliseconds(150));
+}
+
+// A prompt that fills all push slots, while the node stores nothing.
+TEST_F(RemoteAttentionTest, PushesWithoutASlotLeaveInALaterTurn) {
+  constexpr size_t kRows = kMaxPushRows * (kPushSlots + 1) + 2;
+  PlayedMemoryNode m1("memory-1", TwiceQ);
+  RemoteAttentionOptions options = Options();
+  options.prefill_cache_tokens = kRows;
+  attention_ = *RemoteAttention::Create(options, LoopbackThatFills(),
+                                        {{NodeId{1}, "m1", "loopback=memory-1", NodeId{1}, 0, 1}},
+                                        device_, Deadline::After(seconds(10)));
+  m1.pauses = true;
+  const AttentionValues values = Prompt(1, kRows);
+  step_->Start(values);
+  EXPECT_EQ(out_.back(), 1) << "the attention here does not wait for it";
+  for (int i = 0; i < 100; ++i) EXPECT_FALSE(step_->Finish()) << "k and v are still needed";
+  m1.pauses = false;
+  while (!step_->Finish()) std::this_thread::yield();
+  step_->End();
+  EXPECT_TRUE(step_->failures().empty());
+  const Deadline deadline = Deadline::After(seconds(10));
+  while (m1.num_pushes() < kPushSlots + 2 && !deadline.Passed()) std::this_thread::yield();
+  ASSERT_EQ(m1.num_pushes(), kPushSlots + 2);
+  EXPECT_THAT(m1.pushed_k, testing::ElementsAreArray(std::span(k_).last(2 * kKv)))
+      << "the last rows are pushed last";
+  attention_.reset();
+}
+
+TEST_F(RemoteAttentionTest, AStepThatIsGivenUpLeavesNoWaitBehind) {
+  PlayedMemoryNode m1("memory-1", TwiceQ);
+  Connect({{NodeId{1}, "m1", "loopback=memory-1", NodeId{1}, 0, 1}});
+  m1.pauses = true;
+  const AttentionValues values = Prompt(2, 3);
+  step_->StartFor(NodeId{4}, values);
+  EXPECT_FALSE(step_->Stored());
+  EXPECT_LT(step_->waits_since(), TimePoint::max());
+  step_->End();
+  EXPECT_EQ(step_->waits_since(), TimePoint::max());
+
+  work_ = {{.sequence = SequenceId{100}, .node = NodeId{1}, .position = 5}};
+  step_ = &attention_->Begin({1, StepId{3}, work_});
+  step_->Start(values);
+  EXPECT_FALSE(step_->Finish());
+  EXPECT_LT(step_->waits_since(), TimePoint::max());
+  step_->End();
+  EXPECT_EQ(step_->waits_since(), TimePoint::max());
   attention_.reset();
 }
 

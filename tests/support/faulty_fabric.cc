@@ -69,6 +69,10 @@ Status FaultyEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t
   if (lost_) return PeerLost(last_error());
   if (outstanding_.size() >= fabric_.limits().max_outstanding) return TryAgain();
   const FaultPlan& plan = fabric_.plan_;
+  if (plan.full != nullptr && plan.full()) {
+    ++fabric_.counts_.without_room;
+    return TryAgain();
+  }
   const bool may_be_muted = plan.mutes == nullptr || (notify.has_value() && plan.mutes(*notify));
   if (plan.mute_after_posts.has_value() && num_posts_ >= *plan.mute_after_posts && may_be_muted) {
     ++fabric_.counts_.muted;

@@ -34,6 +34,9 @@ struct FaultPlan {
   // told: a half-open connection.
   std::optional<uint64_t> mute_after_posts = std::nullopt;
   std::function<bool(uint32_t notification)> mutes = nullptr;  // which of them; null: all
+  // Asked at every post: while it says so there is no room, and the post gets kTryAgain. Nobody is
+  // woken when there is room again. Null: there always is.
+  std::function<bool()> full = nullptr;
 };
 
 // What was really injected.
@@ -45,9 +48,11 @@ struct FaultCounts {
   uint64_t disconnected = 0;
   uint64_t reordered = 0;
   uint64_t muted = 0;
+  uint64_t without_room = 0;
 
   uint64_t total() const {
-    return dropped + duplicated + corrupted + delayed + disconnected + reordered + muted;
+    return dropped + duplicated + corrupted + delayed + disconnected + reordered + muted +
+           without_room;
   }
 };
 

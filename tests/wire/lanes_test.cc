@@ -207,6 +207,82 @@ TEST_P(LanesTest, ABitThatFlipsOnTheWayIsSeen) {
   EXPECT_EQ(memory_.lanes->Take(MessageKind::kDecode, 0).status().code(), StatusCode::kCorrupt);
 }
 
+TEST_P(LanesTest, WhatFindsNoRoomIsSentLaterInOrder) {
+  bool full = true;
+  plan_.full = [&] { return full; };
+  Join(Shape(/*overlap=*/true));
+  Send(*compute_.lanes, MessageKind::kQueries, 0, "q");
+  EXPECT_TRUE(compute_.lanes->unsent());
+  Send(*compute_.lanes, MessageKind::kDecode, 0, "k and v");
+  Send(*compute_.lanes, MessageKind::kPush, 2, "a push");
+  ASSERT_TRUE(compute_.lanes->Signal({MessageKind::kAlive, 0, 0}).ok());
+  EXPECT_TRUE(compute_.lanes->pushing(2)) << "its area is taken already";
+  ASSERT_TRUE(compute_.Poll().ok());
+  ASSERT_TRUE(memory_.Poll().ok());
+  EXPECT_THAT(memory_.seen, testing::IsEmpty());
+
+  full = false;
+  // What finds room does not overtake what waits for it.
+  Send(*compute_.lanes, MessageKind::kPush, 3, "another push");
+  EXPECT_EQ(compute_.lanes->PostEarly(MessageKind::kQueries, 1, 1).code(), StatusCode::kTryAgain);
+  EXPECT_TRUE(compute_.lanes->unsent());
+  ASSERT_TRUE(compute_.Poll().ok());
+  EXPECT_FALSE(compute_.lanes->unsent());
+  memory_.PollUntil(5);
+  std::vector<MessageKind> kinds;
+  for (const Notification& notification : memory_.seen) kinds.push_back(notification.kind);
+  EXPECT_THAT(kinds, ElementsAre(MessageKind::kQueries, MessageKind::kDecode, MessageKind::kPush,
+                                 MessageKind::kAlive, MessageKind::kPush));
+  EXPECT_EQ(Text(memory_.lanes->Take(MessageKind::kQueries, 0)), "q");
+  EXPECT_EQ(Text(memory_.lanes->Take(MessageKind::kDecode, 0)), "k and v");
+  EXPECT_EQ(Text(memory_.lanes->Take(MessageKind::kPush, 2)), "a push");
+  EXPECT_EQ(Text(memory_.lanes->Take(MessageKind::kPush, 3)), "another push");
+  EXPECT_EQ(memory_.lanes->TakeStale(), 0);
+}
+
+// Bytes that are written behind the seal show at the receiver. A second seal would hide them.
+TEST_P(LanesTest, WhatWaitsForRoomIsSealedOnce) {
+  bool full = true;
+  plan_.full = [&] { return full; };
+  Join(Shape(/*overlap=*/false));
+  const std::span<std::byte> payload = compute_.lanes->payload(MessageKind::kDecode, 0);
+  Send(*compute_.lanes, MessageKind::kDecode, 0, "question");
+  payload[0] ^= std::byte{1};
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(compute_.Poll().ok());
+  full = false;
+  ASSERT_TRUE(compute_.Poll().ok());
+  memory_.PollUntil(1);
+  EXPECT_EQ(memory_.lanes->Take(MessageKind::kDecode, 0).status().code(), StatusCode::kCorrupt);
+}
+
+TEST_P(LanesTest, SomeOfWhatWaitsLeavesAsSoonAsThereIsRoomForIt) {
+  int room = 0;
+  plan_.full = [&] { return room-- <= 0; };
+  Join(Shape(/*overlap=*/false));
+  for (uint32_t slot = 0; slot < 3; ++slot)
+    Send(*compute_.lanes, MessageKind::kPush, slot, "push " + std::to_string(slot));
+  for (uint32_t slot = 0; slot < 3; ++slot) {
+    EXPECT_TRUE(compute_.lanes->unsent());
+    room = 1;
+    ASSERT_TRUE(compute_.Poll().ok());
+    memory_.PollUntil(slot + 1);
+    EXPECT_EQ(Text(memory_.lanes->Take(MessageKind::kPush, slot)), "push " + std::to_string(slot));
+  }
+  EXPECT_FALSE(compute_.lanes->unsent());
+}
+
+// Nobody who keeps to his side gets so far: a signal answers a message, or is sent now and then.
+TEST_P(LanesTest, TheQueueHasAnEnd) {
+  plan_.full = [] { return true; };
+  Join(Shape(/*overlap=*/false));
+  int num_queued = 0;
+  while (num_queued < 1000 && compute_.lanes->Signal({MessageKind::kAlive, 0, 0}).ok())
+    ++num_queued;
+  EXPECT_GE(num_queued, static_cast<int>(kPushSlots));
+  EXPECT_LT(num_queued, 100);
+  EXPECT_EQ(compute_.lanes->Signal({MessageKind::kAlive, 0, 0}).code(), StatusCode::kTryAgain);
+}
+
 // Of a peer that has all a peer has, but does not keep to its side.
 TEST_P(LanesTest, NotificationsThatMeanNothingLoseThePeer) {
   const WireShape wire = Shape(/*overlap=*/false);

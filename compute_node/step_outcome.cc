@@ -1,0 +1,65 @@
+#include "compute_node/step_outcome.h"
+
+#include <algorithm>
+
+namespace lamina {
+
+void StepOutcome::Begin(const ComputeOrder& order, StepTrace& trace) {
+  start_ = Clock::now();
+  trace.BeginStep(!order.no_times);
+  start_ns_ = trace.Now();
+  result_ = {.epoch = order.epoch, .step = order.step, .batch = order.batch};
+  counted_ = {};
+  failures_.clear();
+}
+
+void StepOutcome::Account(AttentionStep& attention, AttentionStrategy& all,
+                          int64_t stale_messages) {
+  const Failures& failures = attention.failures();
+  failures_.insert(failures.begin(), failures.end());
+  for (LostNode& lost : all.TakeLostNodes()) result_.lost_nodes.push_back(std::move(lost));
+  const AttentionTraffic now = attention.traffic(), before = std::exchange(counted_, now);
+  result_.attention_wait_us += now.wait_us - before.wait_us;
+  result_.bytes_to_memory += now.sent_bytes - before.sent_bytes;
+  result_.bytes_from_memory += now.received_bytes - before.received_bytes;
+  result_.stale_messages += now.stale_messages - before.stale_messages + stale_messages;
+}
+
+void StepOutcome::TellTimes(StepTrace& trace, const TracedWork& of, NodeId self) {
+  trace.EndStep(of, start_ns_);
+  const size_t before = result_.times.size();
+  trace.TellTimes(result_);
+  for (size_t i = before; i < result_.times.size(); ++i) {
+    if (result_.times[i].node == NodeId{}) result_.times[i].node = self;
+  }
+}
+
+StepResult StepOutcome::SoFar() const {
+  StepResult so_far = result_;
+  for (const auto& [sequence, status] : failures_) so_far.failed.push_back({sequence, status});
+  return so_far;
+}
+
+void StepOutcome::GoOnFrom(StepResult so_far) {
+  result_ = std::move(so_far);
+  for (FailedSequence& failed : std::exchange(result_.failed, {}))
+    Fail(failed.sequence, std::move(failed.why));
+}
+
+void StepOutcome::AddRank(const StepResult& rank) {
+  for (const FailedSequence& failed : rank.failed) Fail(failed.sequence, failed.why);
+  result_.lost_nodes.insert(result_.lost_nodes.end(), rank.lost_nodes.begin(),
+                            rank.lost_nodes.end());
+  result_.times.insert(result_.times.end(), rank.times.begin(), rank.times.end());
+  result_.attention_wait_us = std::max(result_.attention_wait_us, rank.attention_wait_us);
+  result_.bytes_to_memory += rank.bytes_to_memory;
+  result_.bytes_from_memory += rank.bytes_from_memory;
+  result_.stale_messages += rank.stale_messages;
+}
+
+void StepOutcome::Complete() {
+  for (const auto& [sequence, status] : failures_) result_.failed.push_back({sequence, status});
+  result_.total_us = std::chrono::duration_cast<microseconds>(Clock::now() - start_).count();
+}
+
+}  // namespace lamina

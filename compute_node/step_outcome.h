@@ -1,0 +1,54 @@
+// What has come of a step so far: who failed, what its attention has cost, how long it took. It
+// becomes the step's result, or travels with the step to another compute node.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "base/clock.h"
+#include "compute_node/attention_strategy.h"
+#include "compute_node/step_trace.h"
+#include "wire/step_messages.h"
+
+namespace lamina {
+
+// The object is used for one step of its batch after the other. Thread: one owner.
+class StepOutcome {
+ public:
+  // A step begins, whose times are recorded by `trace`.
+  void Begin(const ComputeOrder& order, StepTrace& trace);
+
+  StepId step() const { return result_.step; }
+  Failures& failures() { return failures_; }
+  void Fail(SequenceId sequence, Status why) { failures_.emplace(sequence, std::move(why)); }
+  void AddToken(NewToken token) { result_.sampled.push_back(std::move(token)); }
+
+  // Adds what has failed in the step's attention, the nodes that were lost in `all`, and the
+  // traffic since the last call; and `stale_messages` from other compute nodes.
+  void Account(AttentionStep& attention, AttentionStrategy& all, int64_t stale_messages);
+  // Ends the timing of the step here, and adds this node's times: `self` is its name in the result,
+  // 0 if no other node adds times.
+  void TellTimes(StepTrace& trace, const TracedWork& of, NodeId self);
+
+  // What is known so far, failures included, to be told to another compute node.
+  StepResult SoFar() const;
+  // Goes on from what the node that ran the slices before has told.
+  void GoOnFrom(StepResult so_far);
+  // Adds what another rank has told of its part of the step.
+  void AddRank(const StepResult& rank);
+
+  // Completes the result but for this node's times.
+  void Complete();
+  // The step is given up because another compute node is lost.
+  void Abandon(const LostNode& lost) { result_.lost_nodes.push_back(lost); }
+  StepResult Take() { return std::move(result_); }
+
+ private:
+  Failures failures_;
+  StepResult result_;
+  AttentionTraffic counted_;  // the part of the traffic that is in the result already
+  TimePoint start_{};
+  int64_t start_ns_ = 0;  // 0: not timed
+};
+
+}  // namespace lamina
