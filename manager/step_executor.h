@@ -54,7 +54,7 @@ class StepExecutor {
   virtual std::vector<KvNode> kv_nodes() const = 0;
 
   // The one of kv_nodes() that `node` is part of.
-  virtual NodeId KvNodeOf(NodeId node) const { return node; }
+  virtual NodeId KvNodeOf(NodeId node) const = 0;
 
   // Events go to `on_event` from here on, from any thread. REQUIRES: called once.
   virtual void Start(std::function<void(ExecutorEvent)> on_event) = 0;
@@ -64,7 +64,7 @@ class StepExecutor {
 
   // Ends the session of a memory node that others have lost, so that it is free to be taken again.
   // Thread: the engine's.
-  virtual void Leave(NodeId /*node*/) {}
+  virtual void Leave(NodeId node) = 0;
 
   // Does what is due by the time, such as asking nodes for their counters; waits for nobody.
   // Returns when it is to be called next. Thread: the engine's.
