@@ -66,12 +66,11 @@ constexpr auto kLongestWait = std::chrono::hours(1);
 
 // Makes a procedure, which begin(turns, on_change) returns, and waits for it.
 template <typename T, typename Begin>
-Result<T> Await(Begin begin, std::stop_token stop = {}) {
+Result<T> Await(Begin begin) {
   LAMINA_ASSIGN_OR_RETURN(WakeFd created, WakeFd::Create());
   // Shared with connections' threads, which outlive the wait.
   const auto wake = std::make_shared<WakeFd>(std::move(created));
   const auto on_change = [wake] { wake->Signal(); };
-  const std::stop_callback stopped(stop, on_change);
   Turns turns(Clock::now());
   Procedure<T> procedure = begin(turns, on_change);
   procedure.Start();
@@ -94,23 +93,28 @@ View Without(View view, const std::map<NodeId, std::string>& lost) {
 Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::Connect(
     const ClusterConfig& config, const ModelConfig& model, const StartProgress& progress,
     std::function<bool()> interrupted) {
-  LAMINA_ASSIGN_OR_RETURN(
-      Connected connected, Await<Connected>([&](Turns& turns, std::function<void()> on_change) {
-        return ConnectByTurns(turns, config, model,
-                              {progress, interrupted, StartConnectControl, std::move(on_change)});
-      }));
+  LAMINA_ASSIGN_OR_RETURN(Connected connected,
+                          Await<Connected>([&](Turns& turns, std::function<void()> on_change) {
+                            return ConnectByTurns(turns, config, model,
+                                                  {.progress = progress,
+                                                   .interrupted = interrupted,
+                                                   .end = EndAtOnce,
+                                                   .on_change = std::move(on_change)});
+                          }));
   return connected;
 }
 
 Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::ConnectWithout(
     const ClusterConfig& config, const ModelConfig& model, std::map<NodeId, std::string> lost,
     Deadline until, const StartProgress& progress, std::function<bool()> interrupted) {
-  LAMINA_ASSIGN_OR_RETURN(Connected connected,
-                          Await<Connected>([&](Turns& turns, std::function<void()> on_change) {
-                            return ConnectWithoutByTurns(
-                                turns, config, model, std::move(lost), until.at(),
-                                {progress, interrupted, StartConnectControl, std::move(on_change)});
-                          }));
+  LAMINA_ASSIGN_OR_RETURN(
+      Connected connected, Await<Connected>([&](Turns& turns, std::function<void()> on_change) {
+        return ConnectWithoutByTurns(turns, config, model, std::move(lost), until.at(),
+                                     {.progress = progress,
+                                      .interrupted = interrupted,
+                                      .end = EndAtOnce,
+                                      .on_change = std::move(on_change)});
+      }));
   return connected;
 }
 
@@ -147,9 +151,13 @@ Procedure<ClusterExecutor::Connected> ClusterExecutor::ConnectWithoutByTurns(
     if (opened.ok()) co_return executor;
     if (means.interrupted && means.interrupted()) co_return opened;
     const std::map<NodeId, std::string> more = co_await executor->NewlyLost(turns, opened);
-    if (more.empty() || turns.now() >= executor->until_) co_return opened;
-    if (executor->HasCut() && turns.now() < mended) continue;
-    lost.insert(more.begin(), more.end());
+    const bool is_over = more.empty() || turns.now() >= executor->until_;
+    const bool is_cut = executor->HasCut() && turns.now() < mended;
+    // Nodes that are left are free for the next try then.
+    const Status ended = co_await means.end(turns, std::move(executor), means.on_change);
+    LAMINA_CO_RETURN_IF_ERROR(ended);
+    if (is_over) co_return opened;
+    if (!is_cut) lost.insert(more.begin(), more.end());
   }
 }
 
@@ -211,51 +219,58 @@ bool ClusterExecutor::HasCut() {
          std::ranges::all_of(nodes_, lives);
 }
 
+namespace {
+
+// REQUIRES: what is handed over by reference outlives the procedure.
+Procedure<Reconnected> ConnectFor(Turns& turns, const ClusterConfig& config,
+                                  const ModelConfig& model, std::map<NodeId, std::string> lost,
+                                  TimePoint until, ConnectMeans means,
+                                  const std::function<void(ClusterExecutor&)>& use) {
+  ClusterExecutor::Connected executor = co_await ClusterExecutor::ConnectWithoutByTurns(
+      turns, config, model, std::move(lost), until, std::move(means));
+  LAMINA_CO_RETURN_IF_ERROR(executor.status());
+  if (use != nullptr) use(**executor);
+  co_return std::unique_ptr<StepExecutor>(*std::move(executor));
+}
+
+ConnectMeans WithOnChange(ConnectMeans means, OnChange on_change) {
+  means.on_change = std::move(on_change);
+  return means;
+}
+
+}  // namespace
+
 Reconnect ReconnectTo(const ClusterConfig& config, const ModelConfig& model,
-                      const StartProgress& progress, std::function<void(ClusterExecutor&)> use,
-                      std::function<bool()> interrupted) {
-  return [=](const std::map<NodeId, std::string>& lost,
-             Deadline until) -> Result<std::unique_ptr<StepExecutor>> {
-    LAMINA_ASSIGN_OR_RETURN(
-        std::unique_ptr<ClusterExecutor> executor,
-        ClusterExecutor::ConnectWithout(config, model, lost, until, progress, interrupted));
-    if (use != nullptr) use(*executor);
-    return std::unique_ptr<StepExecutor>(std::move(executor));
-  };
+                      const ConnectMeans& means, std::function<void(ClusterExecutor&)> use) {
+  return
+      [=](Turns& turns, std::map<NodeId, std::string> lost, TimePoint until, OnChange on_change) {
+        return ConnectFor(turns, config, model, std::move(lost), until,
+                          WithOnChange(means, std::move(on_change)), use);
+      };
 }
 
-LookForNodes LookAmong(const ClusterConfig& config, const ModelConfig& model) {
-  return [=](const std::map<NodeId, std::string>& lost, Deadline until, std::stop_token stop) {
-    return ClusterExecutor::Look(config, model, lost, until, std::move(stop));
-  };
-}
-
-std::set<NodeId> ClusterExecutor::Look(const ClusterConfig& config, const ModelConfig& model,
-                                       const std::map<NodeId, std::string>& lost, Deadline until,
-                                       std::stop_token stop) {
-  const auto begin = [&](Turns& turns, std::function<void()> on_change) {
-    return LookByTurns(turns, config, model, lost, until.at(), stop,
-                       {nullptr, nullptr, StartConnectControl, std::move(on_change)});
-  };
-  const Result<std::set<NodeId>> found = Await<std::set<NodeId>>(begin, stop);
-  if (found.ok()) return *found;
-  LAMINA_LOG_ERROR("cannot look for lost nodes: {}", found.status().message());
-  return {};
+LookForNodes LookAmong(const ClusterConfig& config, const ModelConfig& model,
+                       const ConnectMeans& means) {
+  return
+      [=](Turns& turns, std::map<NodeId, std::string> lost, TimePoint until, OnChange on_change) {
+        return ClusterExecutor::LookByTurns(turns, config, model, std::move(lost), until,
+                                            WithOnChange(means, std::move(on_change)));
+      };
 }
 
 Procedure<std::set<NodeId>> ClusterExecutor::LookByTurns(Turns& turns, const ClusterConfig& config,
                                                          const ModelConfig& model,
-                                                         const std::map<NodeId, std::string>& lost,
-                                                         TimePoint until, std::stop_token stop,
-                                                         ConnectMeans means) {
+                                                         std::map<NodeId, std::string> lost,
+                                                         TimePoint until, ConnectMeans means) {
   std::set<NodeId> free;
   Result<View> view = ViewOf(config, model);
   if (!view.ok()) {
     LAMINA_LOG_ERROR("cannot look for lost nodes: {}", view.status().message());
     co_return free;
   }
-  ClusterExecutor asking(config, model, std::move(*view), {}, until, std::move(means));
-  const Result<ControlOptions> control = asking.control_options();
+  std::unique_ptr<ClusterExecutor> asking(
+      new ClusterExecutor(config, model, std::move(*view), {}, until, means));
+  const Result<ControlOptions> control = asking->control_options();
   if (!control.ok()) {
     LAMINA_LOG_ERROR("cannot look for lost nodes: {}", control.status().message());
     co_return free;
@@ -270,7 +285,7 @@ Procedure<std::set<NodeId>> ClusterExecutor::LookByTurns(Turns& turns, const Clu
   };
   std::list<Asked> asked;
   for (const auto& [id, why] : lost) {
-    asked.emplace_back(asking, *asking.Find(id), *control, turns.now());
+    asked.emplace_back(*asking, *asking->Find(id), *control, turns.now());
     asked.back().answer.Start();
   }
   while (true) {
@@ -284,16 +299,18 @@ Procedure<std::set<NodeId>> ClusterExecutor::LookByTurns(Turns& turns, const Clu
       }
       return true;
     });
-    if (asked.empty() || stop.stop_requested()) break;
+    if (asked.empty()) break;
     TimePoint next = TimePoint::max();
     for (const Asked& one : asked) next = std::min(next, one.turns.next());
     co_await turns.Next(next);
     for (Asked& one : asked) one.turns.Turn(turns.now());
   }
-  for (const std::unique_ptr<Node>& node : asking.nodes_) {
+  for (const std::unique_ptr<Node>& node : asking->nodes_) {
     if (!lost.contains(node->id) || free.contains(node->id)) continue;
-    std::erase_if(free, [&](NodeId other) { return asking.KvNodeOf(other) == node->group; });
+    std::erase_if(free, [&](NodeId other) { return asking->KvNodeOf(other) == node->group; });
   }
+  const Status ended = co_await means.end(turns, std::move(asking), means.on_change);
+  if (!ended.ok()) LAMINA_LOG_ERROR("{}", ended.message());
   co_return free;
 }
 

@@ -8,7 +8,6 @@
 #include <map>
 #include <memory>
 #include <set>
-#include <stop_token>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -18,6 +17,7 @@
 #include "base/turns.h"
 #include "manager/attention_speed.h"
 #include "manager/cluster_config.h"
+#include "manager/reconnect.h"
 #include "manager/resolve_config.h"
 #include "manager/step_executor.h"
 #include "manager/trace_collector.h"
@@ -38,9 +38,10 @@ struct ConnectMeans {
   // error. Null: never.
   std::function<bool()> interrupted = nullptr;
   StartConnecting connect = StartConnectControl;
+  EndExecutor end = EndOnAThread;  // of a try in vain
   // Called when a turn is worth while before it is due, as long as the procedure and the executor
   // that it made live. Thread: any.
-  std::function<void()> on_change = [] {};
+  OnChange on_change = [] {};
 };
 
 // The slowest kind of `paths`: of shm, verbs, ucx, tcp the last. Null if there is none.
@@ -74,17 +75,11 @@ class ClusterExecutor : public StepExecutor {
                                                     std::map<NodeId, std::string> lost,
                                                     TimePoint until, ConnectMeans means);
 
-  // Which of the lost nodes could serve again: a function for LookForNodes, which says more.
-  static std::set<NodeId> Look(const ClusterConfig& config, const ModelConfig& model,
-                               const std::map<NodeId, std::string>& lost, Deadline until,
-                               std::stop_token stop);
-  // The same without waiting, as ConnectByTurns. Ends at once with the turn in which it has been
-  // asked to stop.
+  // Which of the lost nodes could serve again: LookForNodes says more.
   static Procedure<std::set<NodeId>> LookByTurns(Turns& turns, const ClusterConfig& config,
                                                  const ModelConfig& model,
-                                                 const std::map<NodeId, std::string>& lost,
-                                                 TimePoint until, std::stop_token stop,
-                                                 ConnectMeans means);
+                                                 std::map<NodeId, std::string> lost,
+                                                 TimePoint until, ConnectMeans means);
   ~ClusterExecutor() override;
 
   std::vector<KvNode> kv_nodes() const override;
@@ -206,13 +201,13 @@ class ClusterExecutor : public StepExecutor {
   std::vector<std::unique_ptr<Node>> nodes_;
 };
 
-// For ServingEngineOptions.
-LookForNodes LookAmong(const ClusterConfig& config, const ModelConfig& model);
+// For ReconnectMeans, which set `on_change` of these means.
+LookForNodes LookAmong(const ClusterConfig& config, const ModelConfig& model,
+                       const ConnectMeans& means = {});
 
 // Likewise. `use`, if not null, gets each new executor before it starts.
 Reconnect ReconnectTo(const ClusterConfig& config, const ModelConfig& model,
-                      const StartProgress& progress,
-                      std::function<void(ClusterExecutor&)> use = nullptr,
-                      std::function<bool()> interrupted = nullptr);
+                      const ConnectMeans& means = {},
+                      std::function<void(ClusterExecutor&)> use = nullptr);
 
 }  // namespace lamina

@@ -101,6 +101,7 @@ class ClusterConnect : public ::testing::Test {
                               std::function<void()>) -> std::unique_ptr<ControlConnecting> {
               return std::make_unique<PlayedConnecting>(nodes_.at(address), now_, latest);
             },
+            .end = EndAtOnce,
             .on_change = [this] { changed_ = true; }};
   }
   void Begin() {
@@ -270,7 +271,7 @@ TEST_F(ClusterConnect, LostNodesAreLookedForAllAtTheSameTime) {
   std::optional<Procedure<std::set<NodeId>>> look;
   const std::map<NodeId, std::string> lost = {{NodeId{1}, "test"}, {NodeId{3}, "test"}};
   look.emplace(
-      ClusterExecutor::LookByTurns(turns_, config_, model_, lost, TimePoint::max(), {}, Means()));
+      ClusterExecutor::LookByTurns(turns_, config_, model_, lost, TimePoint::max(), Means()));
   look->Start();
   EXPECT_THAT(c0().told, ElementsAre(MessageType::kConfigureCompute));
   EXPECT_THAT(c1().told, IsEmpty());
