@@ -13,9 +13,11 @@
 namespace lamina {
 namespace {
 
-// Between two questions for nodes' counters. People and scrapers look more seldom; ten answers a
-// second cost a node nothing.
+// Between two questions for nodes' counters while they work. People and scrapers look more seldom;
+// ten answers a second cost a node nothing.
 constexpr auto kStatsInterval = milliseconds(100);
+// While nothing is submitted, when counters stay as they are, but for those of late messages.
+constexpr auto kIdleStatsInterval = std::chrono::seconds(1);
 // But for what does not depend on the step's work.
 constexpr size_t kMaxOrderBytes = kMaxFrameBytes - 64;
 // For the last records, once no more steps are submitted.
@@ -236,6 +238,7 @@ void ClusterExecutor::Leave(NodeId node) {
 // The scheduler bounds what starts in one step, so orders fit, unless a single sequence is too long
 // for any. The rest of its step goes on.
 void ClusterExecutor::Submit(const StepPlan& plan, std::vector<NewSequence> added) {
+  submitted_since_ = true;
   if (MaxOrderBytes(plan, added) <= kMaxOrderBytes) return SendOrders(plan, std::move(added));
   FittedStep fitted = FitOrders(
       plan, added, [this](const auto& some, const auto& news) { return OrdersFit(some, news); });
@@ -297,11 +300,15 @@ void ClusterExecutor::AddLeftOut(StepResult& result) {
 }
 
 TimePoint ClusterExecutor::Turn(TimePoint now) {
-  if (now >= next_stats_) {
-    next_stats_ = now + kStatsInterval;
+  const auto next_stats = [this] {
+    return asked_for_stats_ + (submitted_since_ ? kStatsInterval : kIdleStatsInterval);
+  };
+  if (now >= next_stats()) {
+    asked_for_stats_ = now;
+    submitted_since_ = false;
     AskForStats();
   }
-  return next_stats_;
+  return next_stats();
 }
 
 std::vector<NodeStatus> ClusterExecutor::nodes() {

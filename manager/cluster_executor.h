@@ -187,8 +187,11 @@ class ClusterExecutor : public StepExecutor {
   int num_memory_nodes_ = 0;
   std::vector<Node*> compute_;    // of nodes_, without those that are left out
   const Node* failed_ = nullptr;  // the one that is being configured; when Open has failed, where
-  SpeedRounds speed_rounds_;      // the engine's thread
-  TimePoint next_stats_{};        // the engine's thread
+  // Of the engine's thread. When nodes were asked for their counters by the clock, and whether a
+  // step was submitted since.
+  TimePoint asked_for_stats_ = TimePoint::min();
+  bool submitted_since_ = false;
+  SpeedRounds speed_rounds_;
   std::atomic<bool> speeds_known_ = false;
   Mutex mutex_;
   std::function<void(ExecutorEvent)> on_event_ GUARDED_BY(mutex_);  // set by Start

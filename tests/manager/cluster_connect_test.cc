@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
 
 #include "manager/cluster_executor.h"
@@ -256,6 +257,41 @@ TEST_F(ClusterConnect, WithoutANodeThatIsLostMeanwhileTheOthersAreConnectedAnew)
   const ClusterExecutor::Connected connected = procedure_->TakeResult();
   ASSERT_TRUE(connected.ok()) << connected.status();
   EXPECT_EQ((*connected)->nodes()[1].state, NodeState::kLost);
+}
+
+TEST_F(ClusterConnect, CountersAreAskedForOnceASecondAndMoreOftenWhileStepsAreSubmitted) {
+  Begin();
+  m0().SayConfigured();
+  for (int answers = 0; answers < 2; ++answers) {  // configured, then joined
+    Settle();
+    for (PlayedNode* compute : {&c0(), &c1()}) compute->SayConfigured();
+  }
+  Settle();
+  ASSERT_TRUE(done());
+  const ClusterExecutor::Connected connected = procedure_->TakeResult();
+  ASSERT_TRUE(connected.ok()) << connected.status();
+  ClusterExecutor& executor = **connected;
+  executor.Start([](const ExecutorEvent&) {});
+  TimePoint next = now_;
+  // Turns until `by` has passed, each when it is due; returns how often the node was asked.
+  const auto num_asked = [&](Clock::duration by) {
+    m0().told.clear();
+    const TimePoint end = now_ + by;
+    for (; next <= end; next = executor.Turn(now_)) now_ = std::max(now_, next);
+    now_ = end;
+    return std::ranges::count(m0().told, MessageType::kStatsRequest);
+  };
+  EXPECT_EQ(num_asked(Clock::duration::zero()), 1) << "at first";
+  for (int look = 0; look < 100; ++look) executor.nodes();
+  EXPECT_EQ(num_asked(seconds(60)), 60);
+  StepPlan plan;
+  plan.step = StepId{1};
+  executor.Submit(plan, {});
+  next = executor.Turn(now_);
+  EXPECT_EQ(next, now_ + milliseconds(100));
+  EXPECT_EQ(num_asked(milliseconds(100)), 1) << "soon after what may have changed them";
+  EXPECT_EQ(num_asked(seconds(1) - kMoment), 0) << "it is idle again";
+  EXPECT_EQ(num_asked(kMoment), 1);
 }
 
 TEST_F(ClusterConnect, OneThatIsGivenUpLeavesNothingBehind) {
