@@ -294,6 +294,43 @@ TEST_F(ClusterConnect, CountersAreAskedForOnceASecondAndMoreOftenWhileStepsAreSu
   EXPECT_EQ(num_asked(kMoment), 1);
 }
 
+TEST_F(ClusterConnect, IdsOfNodesMayHaveGaps) {
+  constexpr NodeId kC0{2}, kC1{7}, kM0{90};
+  config_.nodes[0].id = kC0;
+  config_.nodes[1].id = kC1;
+  config_.nodes[2].id = kM0;
+  BeginWithout({{kC0, "test"}}, TimePoint::max());
+  m0().SayConfigured();
+  Settle();
+  EXPECT_EQ(c0().num_connections, 0);
+  c1().SayConfigured();
+  Settle();
+  ASSERT_TRUE(done());
+  const ClusterExecutor::Connected connected = procedure_->TakeResult();
+  ASSERT_TRUE(connected.ok()) << connected.status();
+  ClusterExecutor& executor = **connected;
+  ASSERT_EQ(executor.kv_nodes().size(), 1u);
+  EXPECT_EQ(executor.kv_nodes()[0].id, kM0);
+  EXPECT_EQ(executor.KvNodeOf(kC1), kC1);
+  const std::vector<NodeStatus> nodes = executor.nodes();
+  ASSERT_EQ(nodes.size(), 3u);
+  EXPECT_EQ(nodes[0].id, kC0);
+  EXPECT_EQ(nodes[0].state, NodeState::kLost);
+  EXPECT_EQ(nodes[1].state, NodeState::kReady);
+  StepPlan plan;
+  plan.step = StepId{1};
+  plan.work.resize(1);
+  plan.work[0].route = {{kM0, 0, {0}}};
+  executor.Submit(plan, {});
+  EXPECT_EQ(c1().told.back(), MessageType::kComputeOrder);
+  EXPECT_EQ(m0().told.back(), MessageType::kMemoryOrder);
+  std::vector<ExecutorEvent> events;
+  executor.Start([&](ExecutorEvent event) { events.push_back(std::move(event)); });
+  m0().manager.on_lost(PeerLost("memory node m0: test"));
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].node, kM0);
+}
+
 TEST_F(ClusterConnect, OneThatIsGivenUpLeavesNothingBehind) {
   Begin();
   m0().SayConfigured();

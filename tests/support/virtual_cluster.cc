@@ -35,6 +35,8 @@ Result<std::unique_ptr<VirtualCluster>> VirtualCluster::Create(const Deployment&
                            .threads = 1,
                            .memory_bytes = deployment.memory_bytes});
   }
+  uint32_t id = 2;  // with gaps: nobody may take ids for indices
+  for (NodeConfig& node : nodes.nodes) node.id = NodeId{std::exchange(id, 2 * id + 1)};
   LAMINA_ASSIGN_OR_RETURN(const ModelConfig model, ModelConfig::Load(deployment.model));
   LAMINA_ASSIGN_OR_RETURN(ClusterConfig config, ConfigOf(deployment, model, std::move(nodes)));
   std::unique_ptr<VirtualCluster> cluster(new VirtualCluster(std::move(config), model));
