@@ -6,12 +6,11 @@
 
 namespace lamina {
 
-Procedure<Status> EndOnAThread(Turns& turns, std::unique_ptr<StepExecutor> executor,
-                               OnChange on_change) {
-  if (executor == nullptr) co_return OkStatus();
+Procedure<Status> EndOnAThread(Turns& turns, std::shared_ptr<void> what, OnChange on_change) {
+  if (what == nullptr) co_return OkStatus();
   std::atomic<bool> is_gone = false;
   const std::jthread ends([&] {
-    executor.reset();
+    what.reset();
     is_gone = true;
     on_change();
   });
@@ -19,8 +18,8 @@ Procedure<Status> EndOnAThread(Turns& turns, std::unique_ptr<StepExecutor> execu
   co_return OkStatus();
 }
 
-Procedure<Status> EndAtOnce(Turns&, std::unique_ptr<StepExecutor> executor, OnChange) {
-  executor.reset();
+Procedure<Status> EndAtOnce(Turns&, std::shared_ptr<void> what, OnChange) {
+  what.reset();
   co_return OkStatus();
 }
 

@@ -37,17 +37,15 @@ using Reconnect = std::function<Procedure<Reconnected>(
 using LookForNodes = std::function<Procedure<std::set<NodeId>>(
     Turns& turns, std::map<NodeId, std::string> lost, TimePoint until, OnChange on_change)>;
 
-// Destroys an executor, and is over when it is gone. Null: nothing to do.
-using EndExecutor = Procedure<Status> (*)(Turns& turns, std::unique_ptr<StepExecutor> executor,
-                                          OnChange on_change);
+// Destroys connections to nodes or an executor that has some, and is over when they are gone. The
+// pointer is the only one, and is shared only to be of any type. Null: nothing to do.
+using EndConnections = Procedure<Status> (*)(Turns& turns, std::shared_ptr<void> what,
+                                             OnChange on_change);
 
-// On a thread of its own, because the executor's connections wait until their nodes know that they
-// are left.
-Procedure<Status> EndOnAThread(Turns& turns, std::unique_ptr<StepExecutor> executor,
-                               OnChange on_change);
+// On a thread of its own, because connections wait until their nodes know that they are left.
+Procedure<Status> EndOnAThread(Turns& turns, std::shared_ptr<void> what, OnChange on_change);
 // On the spot, by callers that may wait, and for connections that do not.
-Procedure<Status> EndAtOnce(Turns& turns, std::unique_ptr<StepExecutor> executor,
-                            OnChange on_change);
+Procedure<Status> EndAtOnce(Turns& turns, std::shared_ptr<void> what, OnChange on_change);
 
 // What an engine asks for when it needs another executor.
 struct ReconnectTask {
@@ -62,7 +60,7 @@ struct ReconnectTask {
 struct ReconnectMeans {
   Reconnect reconnect;
   LookForNodes look = nullptr;  // null: nodes in doubt are left out
-  EndExecutor end = EndOnAThread;
+  EndConnections end = EndOnAThread;
   // What there is to connect nodes that have loaded their weights until the task's time was over.
   Clock::duration after_weights = std::chrono::seconds(60);
   OnChange on_change = [] {};

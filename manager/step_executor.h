@@ -52,7 +52,8 @@ class StepExecutor {
   // The one of kv_nodes() that `node` is part of.
   virtual NodeId KvNodeOf(NodeId node) const = 0;
 
-  // Events go to `on_event` from here on, from any thread. REQUIRES: called once.
+  // Events go to `on_event` from here on, from any thread; a loss may be told twice. REQUIRES:
+  // called once.
   virtual void Start(std::function<void(ExecutorEvent)> on_event) = 0;
 
   // Sends a step's orders. One kStepDone or kComputeLost follows. Thread: the engine's.

@@ -344,7 +344,7 @@ TEST_F(ClusterConnect, LostNodesAreLookedForAllAtTheSameTime) {
   std::optional<Procedure<std::set<NodeId>>> look;
   const std::map<NodeId, std::string> lost = {{NodeId{1}, "test"}, {NodeId{3}, "test"}};
   look.emplace(
-      ClusterExecutor::LookByTurns(turns_, config_, model_, lost, TimePoint::max(), Means()));
+      NodeConnections::LookByTurns(turns_, config_, model_, lost, TimePoint::max(), Means()));
   look->Start();
   EXPECT_THAT(c0().told, ElementsAre(MessageType::kConfigureCompute));
   EXPECT_THAT(c1().told, IsEmpty());
