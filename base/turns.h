@@ -141,4 +141,46 @@ class Procedure {
   std::coroutine_handle<promise_type> handle_;
 };
 
+// Room for one procedure that runs beside others and has turns of its own. Thread: one at a time.
+template <typename T>
+class Task {
+ public:
+  // Begins the procedure that begin(turns) returns. REQUIRES: none runs.
+  template <typename Begin>
+  void Start(TimePoint now, Begin begin) {
+    running_.emplace(now, std::move(begin));
+  }
+
+  // When its next turn is due: at once if it is over. The end of time: none runs.
+  TimePoint next() const {
+    if (!running_) return TimePoint::max();
+    return running_->procedure.done() ? TimePoint::min() : running_->turns.next();
+  }
+
+  // Gives it a turn, which may come before it is due. Returns what came of it when it is over; then
+  // none runs.
+  std::optional<T> Turn(TimePoint now) {
+    if (!running_) return std::nullopt;
+    if (!running_->procedure.done()) running_->turns.Turn(now);
+    if (!running_->procedure.done()) return std::nullopt;
+    std::optional<T> result = running_->procedure.TakeResult();
+    running_.reset();
+    return result;
+  }
+
+  // Ends it where it waits, if one runs.
+  void Drop() { running_.reset(); }
+
+ private:
+  struct Running {
+    template <typename Begin>
+    Running(TimePoint now, Begin begin) : turns(now), procedure(begin(turns)) {
+      procedure.Start();
+    }
+    Turns turns;
+    Procedure<T> procedure;
+  };
+  std::optional<Running> running_;
+};
+
 }  // namespace lamina

@@ -47,7 +47,9 @@ class InProcessExecutor : public StepExecutor {
   const ModelConfig& model() const { return model_->config; }
 
   std::vector<KvNode> kv_nodes() const override { return {{kSelf, kv_tokens_}}; }
+  NodeId KvNodeOf(NodeId node) const override { return node; }
   void Start(std::function<void(ExecutorEvent)> on_event) override;
+  void Leave(NodeId) override {}  // there is no session
   void Submit(const StepPlan& plan, std::vector<NewSequence> added) override;
   TimePoint Turn(TimePoint) override { return TimePoint::max(); }
   std::vector<NodeStatus> nodes() override;

@@ -198,8 +198,7 @@ Status StartEngine(Manager& manager) {
   };
   record(*executor);
   ServingEngineOptions options = ServingEngineOptions::Of(manager.config, manager.model);
-  const auto stops = [token = options.stop.get_token()] { return token.stop_requested(); };
-  options.reconnect = ReconnectTo(manager.config, manager.model, Say, record, stops);
+  options.reconnect = ReconnectTo(manager.config, manager.model, {.progress = Say}, record);
   options.look = LookAmong(manager.config, manager.model);
   options.observer = manager.metrics.get();
   manager.engine = std::make_unique<ServingEngine>(options, std::move(executor));

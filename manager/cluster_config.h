@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/ids.h"
 #include "base/node_role.h"
 #include "base/status.h"
 #include "base/tls_files.h"
@@ -45,6 +46,9 @@ struct NodeConfig {
   int64_t host_memory_bytes = 0;
   // For figures in tokens per dollar. 0: unknown.
   double price_per_hour = 0;
+  // Which node this is in views (splitter/topology.h), greater than those of the nodes before it.
+  // No key of the file, whose nodes have 0 here: their places in it, counted from 1, are their ids.
+  NodeId id = {};
 };
 
 // The whole file. The fields stand in the file's order, under the names of its sections. Load and

@@ -1,77 +1,26 @@
-// How a cluster executor reaches and configures its nodes, at first and when some are lost. What it
-// does with them: cluster_executor.cc.
-#include "manager/cluster_executor.h"
-
-#include <fmt/format.h>
+// How a cluster executor gets its connections (node_connections.h), for callers that wait and for
+// those that do not.
 #include <poll.h>
 
 #include <algorithm>
-#include <list>
-#include <optional>
-#include <random>
 #include <utility>
 
-#include "base/descriptors.h"
-#include "base/log.h"
-#include "base/mutex.h"
-#include "manager/resolve_config.h"
-#include "transport/crypto.h"
-#include "transport/ladder.h"
-#include "transport/secret_file.h"
-#include "transport/tls_context.h"
-#include "wire/codec.h"
-#include "wire/wire_format.h"
+#include "base/inbox.h"
+#include "manager/cluster_executor.h"
 
 namespace lamina {
 namespace {
-
-// Between two signs of life while weights load; each tensor is one.
-constexpr auto kLoadPatience = std::chrono::seconds(120);
-
-uint64_t NewEpoch() {
-  std::random_device device;
-  return static_cast<uint64_t>(device()) << 32 | device();
-}
-
-constexpr auto kReachWait = std::chrono::seconds(5);  // for daemons that served just now
-
-// Its socket, and what wakes the connection's thread and who waits for answers.
-constexpr size_t kDescriptorsPerNode = 3;
-
-constexpr auto kQuietWait = std::chrono::seconds(2);  // for a daemon that is just starting
-
-// For a node that serves another manager, whose host may be gone: nodes notice that after
-// ControlOptions::peer_timeout.
-constexpr auto kTakeOverWait = std::chrono::seconds(12);
-
-// So many peer timeouts requests wait for the way between compute nodes, when nobody else has their
-// parts of the model. What takes longer is an outage.
-constexpr int kMendTimeouts = 2;
-
-// Until a node that serves another manager is asked again.
-constexpr auto kAskAgain = milliseconds(200);
-
-// For a daemon that may not be there; it is asked again later.
-constexpr auto kLookWait = std::chrono::seconds(1);
-
-bool IsTransient(const Status& status) {
-  return status.code() == StatusCode::kTryAgain || status.code() == StatusCode::kTimeout;
-}
-
-// Between two looks whether somebody interrupts.
-constexpr auto kInterruptionInterval = milliseconds(100);
 
 // Of one wait of this thread; poll(2) counts its milliseconds in an int.
 constexpr auto kLongestWait = std::chrono::hours(1);
 
 // Makes a procedure, which begin(turns, on_change) returns, and waits for it.
 template <typename T, typename Begin>
-Result<T> Await(Begin begin, std::stop_token stop = {}) {
+Result<T> Await(Begin begin) {
   LAMINA_ASSIGN_OR_RETURN(WakeFd created, WakeFd::Create());
   // Shared with connections' threads, which outlive the wait.
   const auto wake = std::make_shared<WakeFd>(std::move(created));
   const auto on_change = [wake] { wake->Signal(); };
-  const std::stop_callback stopped(stop, on_change);
   Turns turns(Clock::now());
   Procedure<T> procedure = begin(turns, on_change);
   procedure.Start();
@@ -84,33 +33,33 @@ Result<T> Await(Begin begin, std::stop_token stop = {}) {
   return procedure.TakeResult();
 }
 
-View Without(View view, const std::map<NodeId, std::string>& lost) {
-  for (const auto& [id, why] : lost) view.Lose(id);
-  return view;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::Connect(
     const ClusterConfig& config, const ModelConfig& model, const StartProgress& progress,
     std::function<bool()> interrupted) {
-  LAMINA_ASSIGN_OR_RETURN(
-      Connected connected, Await<Connected>([&](Turns& turns, std::function<void()> on_change) {
-        return ConnectByTurns(turns, config, model,
-                              {progress, interrupted, StartConnectControl, std::move(on_change)});
-      }));
+  LAMINA_ASSIGN_OR_RETURN(Connected connected,
+                          Await<Connected>([&](Turns& turns, std::function<void()> on_change) {
+                            return ConnectByTurns(turns, config, model,
+                                                  {.progress = progress,
+                                                   .interrupted = interrupted,
+                                                   .end = EndAtOnce,
+                                                   .on_change = std::move(on_change)});
+                          }));
   return connected;
 }
 
 Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::ConnectWithout(
     const ClusterConfig& config, const ModelConfig& model, std::map<NodeId, std::string> lost,
     Deadline until, const StartProgress& progress, std::function<bool()> interrupted) {
-  LAMINA_ASSIGN_OR_RETURN(Connected connected,
-                          Await<Connected>([&](Turns& turns, std::function<void()> on_change) {
-                            return ConnectWithoutByTurns(
-                                turns, config, model, std::move(lost), until.at(),
-                                {progress, interrupted, StartConnectControl, std::move(on_change)});
-                          }));
+  LAMINA_ASSIGN_OR_RETURN(
+      Connected connected, Await<Connected>([&](Turns& turns, std::function<void()> on_change) {
+        return ConnectWithoutByTurns(turns, config, model, std::move(lost), until.at(),
+                                     {.progress = progress,
+                                      .interrupted = interrupted,
+                                      .end = EndAtOnce,
+                                      .on_change = std::move(on_change)});
+      }));
   return connected;
 }
 
@@ -118,433 +67,58 @@ Procedure<ClusterExecutor::Connected> ClusterExecutor::ConnectByTurns(Turns& tur
                                                                       const ClusterConfig& config,
                                                                       const ModelConfig& model,
                                                                       ConnectMeans means) {
-  LAMINA_CO_RETURN_IF_ERROR(CheckDescriptorsLeft(config.nodes.size() * kDescriptorsPerNode));
-  LAMINA_CO_ASSIGN_OR_RETURN(View view, ViewOf(config, model));
-  std::unique_ptr<ClusterExecutor> executor(
-      new ClusterExecutor(config, model, std::move(view), {}, TimePoint::max(), std::move(means)));
-  const Status opened = co_await executor->Open(turns, config.start_timeout, config.start_timeout);
-  LAMINA_CO_RETURN_IF_ERROR(opened);
-  co_return executor;
+  NodeConnections::Opened opened =
+      co_await NodeConnections::OpenByTurns(turns, config, model, std::move(means));
+  LAMINA_CO_RETURN_IF_ERROR(opened.status());
+  co_return std::unique_ptr<ClusterExecutor>(new ClusterExecutor(*std::move(opened)));
 }
 
 Procedure<ClusterExecutor::Connected> ClusterExecutor::ConnectWithoutByTurns(
     Turns& turns, const ClusterConfig& config, const ModelConfig& model,
     std::map<NodeId, std::string> lost, TimePoint until, ConnectMeans means) {
-  const TimePoint mended =
-      turns.now() +
-      std::min<Clock::duration>(config.start_timeout, kMendTimeouts * config.peer_timeout);
-  // A node that did not notice yet is busy with its session for at most the peer timeout.
-  const Clock::duration patience =
-      std::min(config.start_timeout, 2 * config.peer_timeout + kQuietWait);
-  LAMINA_CO_ASSIGN_OR_RETURN(const View all, ViewOf(config, model));
-  while (true) {
-    LAMINA_CO_RETURN_IF_ERROR(CheckDescriptorsLeft(config.nodes.size() * kDescriptorsPerNode));
-    std::unique_ptr<ClusterExecutor> executor(
-        new ClusterExecutor(config, model, all, lost, until, means));
-    LAMINA_CO_RETURN_IF_ERROR(executor->TooFewLeft(lost));
-    const Status opened =
-        co_await executor->Open(turns, std::min<Clock::duration>(patience, kReachWait), patience);
-    if (opened.ok()) co_return executor;
-    if (means.interrupted && means.interrupted()) co_return opened;
-    const std::map<NodeId, std::string> more = co_await executor->NewlyLost(turns, opened);
-    if (more.empty() || turns.now() >= executor->until_) co_return opened;
-    if (executor->HasCut() && turns.now() < mended) continue;
-    lost.insert(more.begin(), more.end());
-  }
+  NodeConnections::Opened opened = co_await NodeConnections::OpenWithoutByTurns(
+      turns, config, model, std::move(lost), until, std::move(means));
+  LAMINA_CO_RETURN_IF_ERROR(opened.status());
+  co_return std::unique_ptr<ClusterExecutor>(new ClusterExecutor(*std::move(opened)));
 }
 
-Status ClusterExecutor::TooFewLeft(const std::map<NodeId, std::string>& lost) const {
-  const auto reasons = [&](NodeRole role) {
-    std::string text;
-    for (const auto& [id, why] : lost) {
-      if (view_.Find(id)->role == role) text += (text.empty() ? "" : "; ") + why;
-    }
-    return text;
-  };
-  if (compute_.empty()) return PeerLost("no compute node is left: " + reasons(NodeRole::kCompute));
-  if (config_.shares_model() &&
-      std::ssize(compute_) <
-          std::ranges::count(config_.nodes, NodeRole::kCompute, &NodeConfig::role))
-    return PeerLost("no other compute node holds that part of the model: " +
-                    reasons(NodeRole::kCompute));
-  if (kv_nodes().empty()) return PeerLost("no memory node is left: " + reasons(NodeRole::kMemory));
-  return OkStatus();
+namespace {
+
+// REQUIRES: what is handed over by reference outlives the procedure.
+Procedure<Reconnected> ConnectFor(Turns& turns, const ClusterConfig& config,
+                                  const ModelConfig& model, std::map<NodeId, std::string> lost,
+                                  TimePoint until, ConnectMeans means,
+                                  const std::function<void(ClusterExecutor&)>& use) {
+  ClusterExecutor::Connected executor = co_await ClusterExecutor::ConnectWithoutByTurns(
+      turns, config, model, std::move(lost), until, std::move(means));
+  LAMINA_CO_RETURN_IF_ERROR(executor.status());
+  if (use != nullptr) use(**executor);
+  co_return std::unique_ptr<StepExecutor>(*std::move(executor));
 }
 
-// Those that were lost while the nodes were connected. A node may tell of the loss of another
-// before that other's connection does. If no connection is lost, it was the node that failed.
-Procedure<std::map<NodeId, std::string>> ClusterExecutor::NewlyLost(Turns& turns, Status why) {
-  const TimePoint latest =
-      Within(turns.now(), std::min<Clock::duration>(config_.peer_timeout, kReachWait));
-  std::map<NodeId, std::string> lost;
-  while (true) {
-    for (const std::unique_ptr<Node>& node : nodes_) {
-      const Status loss = LossOf(*node);
-      if (!loss.ok() && !node->left_out()) lost.emplace(node->id, loss.message());
-    }
-    if (!lost.empty() || failed_ == nullptr) co_return lost;
-    if (turns.now() >= latest) break;
-    co_await turns.Next(latest);
-  }
-  lost.emplace(failed_->id, why.message());
-  co_return lost;
+ConnectMeans WithOnChange(ConnectMeans means, OnChange on_change) {
+  means.on_change = std::move(on_change);
+  return means;
 }
 
-Status ClusterExecutor::LossOf(const Node& node) {
-  MutexLock lock(mutex_);
-  return heard_[node.id].lost;
-}
-
-TimePoint ClusterExecutor::NextLook(TimePoint now, TimePoint latest) const {
-  return means_.interrupted == nullptr ? latest : std::min(latest, now + kInterruptionInterval);
-}
-
-// All nodes live, but compute nodes do not reach each other, and nobody else has their parts of the
-// model.
-bool ClusterExecutor::HasCut() {
-  MutexLock lock(mutex_);
-  const auto lives = [this](const std::unique_ptr<Node>& node) {
-    mutex_.AssertHeld();
-    return heard_[node->id].lost.ok() || node->left_out();
-  };
-  return config_.shares_model() && failed_ != nullptr && failed_->role == NodeRole::kCompute &&
-         std::ranges::all_of(nodes_, lives);
-}
+}  // namespace
 
 Reconnect ReconnectTo(const ClusterConfig& config, const ModelConfig& model,
-                      const StartProgress& progress, std::function<void(ClusterExecutor&)> use,
-                      std::function<bool()> interrupted) {
-  return [=](const std::map<NodeId, std::string>& lost,
-             Deadline until) -> Result<std::unique_ptr<StepExecutor>> {
-    LAMINA_ASSIGN_OR_RETURN(
-        std::unique_ptr<ClusterExecutor> executor,
-        ClusterExecutor::ConnectWithout(config, model, lost, until, progress, interrupted));
-    if (use != nullptr) use(*executor);
-    return std::unique_ptr<StepExecutor>(std::move(executor));
-  };
+                      const ConnectMeans& means, std::function<void(ClusterExecutor&)> use) {
+  return
+      [=](Turns& turns, std::map<NodeId, std::string> lost, TimePoint until, OnChange on_change) {
+        return ConnectFor(turns, config, model, std::move(lost), until,
+                          WithOnChange(means, std::move(on_change)), use);
+      };
 }
 
-LookForNodes LookAmong(const ClusterConfig& config, const ModelConfig& model) {
-  return [=](const std::map<NodeId, std::string>& lost, Deadline until, std::stop_token stop) {
-    return ClusterExecutor::Look(config, model, lost, until, std::move(stop));
-  };
-}
-
-std::set<NodeId> ClusterExecutor::Look(const ClusterConfig& config, const ModelConfig& model,
-                                       const std::map<NodeId, std::string>& lost, Deadline until,
-                                       std::stop_token stop) {
-  const auto begin = [&](Turns& turns, std::function<void()> on_change) {
-    return LookByTurns(turns, config, model, lost, until.at(), stop,
-                       {nullptr, nullptr, StartConnectControl, std::move(on_change)});
-  };
-  const Result<std::set<NodeId>> found = Await<std::set<NodeId>>(begin, stop);
-  if (found.ok()) return *found;
-  LAMINA_LOG_ERROR("cannot look for lost nodes: {}", found.status().message());
-  return {};
-}
-
-Procedure<std::set<NodeId>> ClusterExecutor::LookByTurns(Turns& turns, const ClusterConfig& config,
-                                                         const ModelConfig& model,
-                                                         const std::map<NodeId, std::string>& lost,
-                                                         TimePoint until, std::stop_token stop,
-                                                         ConnectMeans means) {
-  std::set<NodeId> free;
-  Result<View> view = ViewOf(config, model);
-  if (!view.ok()) {
-    LAMINA_LOG_ERROR("cannot look for lost nodes: {}", view.status().message());
-    co_return free;
-  }
-  ClusterExecutor asking(config, model, std::move(*view), {}, until, std::move(means));
-  const Result<ControlOptions> control = asking.control_options();
-  if (!control.ok()) {
-    LAMINA_LOG_ERROR("cannot look for lost nodes: {}", control.status().message());
-    co_return free;
-  }
-  // All at the same time: one that hangs must not hold up the others.
-  struct Asked {
-    Asked(ClusterExecutor& asking, Node& asked, const ControlOptions& options, TimePoint now)
-        : node(asked), turns(now), answer(asking.AskIfFree(turns, asked, options)) {}
-    Node& node;
-    Turns turns;
-    Procedure<Status> answer;
-  };
-  std::list<Asked> asked;
-  for (const auto& [id, why] : lost) {
-    asked.emplace_back(asking, *asking.Find(id), *control, turns.now());
-    asked.back().answer.Start();
-  }
-  while (true) {
-    std::erase_if(asked, [&](Asked& one) {
-      if (!one.answer.done()) return false;
-      const Status answer = one.answer.TakeResult();
-      if (answer.ok()) {
-        free.insert(one.node.id);
-      } else {
-        LAMINA_LOG_DEBUG("{} is not back: {}", one.node.name(), answer.message());
-      }
-      return true;
-    });
-    if (asked.empty() || stop.stop_requested()) break;
-    TimePoint next = TimePoint::max();
-    for (const Asked& one : asked) next = std::min(next, one.turns.next());
-    co_await turns.Next(next);
-    for (Asked& one : asked) one.turns.Turn(turns.now());
-  }
-  for (const std::unique_ptr<Node>& node : asking.nodes_) {
-    if (!lost.contains(node->id) || free.contains(node->id)) continue;
-    std::erase_if(free, [&](NodeId other) { return asking.KvNodeOf(other) == node->group; });
-  }
-  co_return free;
-}
-
-// Compute nodes load their weights, which takes no more time then when they are connected in
-// earnest.
-Procedure<Status> ClusterExecutor::AskIfFree(Turns& turns, Node& node,
-                                             const ControlOptions& options) {
-  const Status connected =
-      co_await ConnectNode(turns, node, options, Within(turns.now(), kLookWait));
-  LAMINA_CO_RETURN_IF_ERROR(connected);
-  const Clock::duration patience = std::max<Clock::duration>(config_.peer_timeout, kLookWait);
-  if (node.role == NodeRole::kMemory) {
-    ConfigureMemory request;
-    request.prepare_only = true;
-    LAMINA_CO_RETURN_IF_ERROR(
-        node.connection->Send(FrameType(MessageType::kConfigureMemory), Encode(request)));
-  } else {
-    LAMINA_CO_ASSIGN_OR_RETURN(ConfigureCompute request, ComputeRequest(node));
-    request.prepare_only = true;
-    LAMINA_CO_RETURN_IF_ERROR(
-        node.connection->Send(FrameType(MessageType::kConfigureCompute), Encode(request)));
-  }
-  const Status configured = co_await AwaitConfigured(turns, node, patience);
-  co_return configured;
-}
-
-Procedure<Status> ClusterExecutor::Open(Turns& turns, Clock::duration reach_patience,
-                                        Clock::duration patience) {
-  const TimePoint reached = Within(turns.now(), reach_patience);
-  const TimePoint latest = Within(turns.now(), patience);
-  LAMINA_CO_ASSIGN_OR_RETURN(session_token_, RandomBytes(kSessionTokenBytes));
-  LAMINA_CO_ASSIGN_OR_RETURN(const ControlOptions control, control_options());
-  for (const std::unique_ptr<Node>& node : nodes_) {
-    if (node->left_out()) continue;
-    const Status connected = co_await ConnectNode(turns, *node, control, reached);
-    if (connected.ok()) continue;
-    MutexLock lock(mutex_);
-    heard_[node->id].lost = connected;
-    co_return connected;
-  }
-  for (const std::unique_ptr<Node>& node : nodes_) {
-    if (node->role != NodeRole::kMemory || node->left_out()) continue;
-    failed_ = node.get();
-    const Status configured = co_await ConfigureMemoryNode(turns, *node, latest);
-    LAMINA_CO_RETURN_IF_ERROR(configured);
-  }
-  const Status configured = co_await ConfigureComputeNodes(turns);
-  LAMINA_CO_RETURN_IF_ERROR(configured);
-  // It was for weights.
-  if (turns.now() >= until_) until_ = turns.now() + config_.start_timeout;
-  const Status joined = co_await JoinComputeNodes(turns);
-  LAMINA_CO_RETURN_IF_ERROR(joined);
-  failed_ = nullptr;
-  co_return OkStatus();
-}
-
-ClusterExecutor::ClusterExecutor(const ClusterConfig& config, const ModelConfig& model, View view,
-                                 const std::map<NodeId, std::string>& lost, TimePoint until,
-                                 ConnectMeans means)
-    : config_(config),
-      model_(model),
-      view_(Without(std::move(view), lost)),
-      epoch_(NewEpoch()),
-      means_(std::move(means)),
-      until_(until) {
-  for (size_t i = 0; i < config.nodes.size(); ++i) {
-    nodes_.push_back(std::make_unique<Node>(view_.members()[i], config.nodes[i]));
-    Node& node = *nodes_.back();
-    heard_.try_emplace(node.id);
-    if (node.role == NodeRole::kMemory) ++num_memory_nodes_;
-    if (node.role == NodeRole::kCompute && !node.left_out()) compute_.push_back(&node);
-  }
-  for (const auto& [id, why] : lost) {
-    for (const std::unique_ptr<Node>& node : nodes_) {
-      if (node->group == KvNodeOf(id)) heard_[node->id].lost = PeerLost(why);
-    }
-  }
-}
-
-ClusterExecutor::Node* ClusterExecutor::Find(NodeId id) const {
-  const auto found = std::ranges::lower_bound(
-      nodes_, id, {}, [](const std::unique_ptr<Node>& node) { return node->id; });
-  return found != nodes_.end() && (*found)->id == id ? found->get() : nullptr;
-}
-
-Result<ControlOptions> ClusterExecutor::control_options() const {
-  ControlOptions options;
-  options.hello = "manager of cluster " + config_.name;
-  // The nodes beat at that rate too.
-  options.peer_timeout = std::max<Clock::duration>(config_.peer_timeout, 4 * options.heartbeat);
-  LAMINA_ASSIGN_OR_RETURN(options.secret, ReadSecretFile(config_.secret_file));
-  LAMINA_ASSIGN_OR_RETURN(options.tls, TlsContext::Load(config_.tls));
-  options.interrupted = means_.interrupted;
-  return options;
-}
-
-Procedure<Status> ClusterExecutor::ConnectNode(Turns& turns, Node& node,
-                                               const ControlOptions& options, TimePoint latest) {
-  const TimePoint quiet = std::min(latest, turns.now() + kQuietWait);
-  Result<std::unique_ptr<ControlConnection>> connection =
-      co_await Reach(turns, node, options, quiet);
-  if (!connection.ok() && turns.now() < latest && IsTransient(connection.status())) {
-    if (means_.progress) {
-      means_.progress(fmt::format(
-          "waiting up to {} s for {}: {}",
-          std::chrono::duration_cast<std::chrono::seconds>(latest - turns.now()).count(),
-          node.name(), connection.status().message()));
-    }
-    connection = co_await Reach(turns, node, options, latest);
-  }
-  if (!connection.ok()) {
-    const Status status = connection.status().WithContext(node.name());
-    if (!IsTransient(status)) co_return status;
-    co_return Status(
-        status.code(),
-        status.message() +
-            "; is its daemon running? `lamina cluster up` starts the daemons of a cluster");
-  }
-  node.connection = std::move(*connection);
-  node.connection->Start({
-      .on_frame = [this, &node](ControlFrame frame) { OnFrame(node, std::move(frame)); },
-      .on_lost = [this, &node](const Status& status) { OnLost(node, status); },
-  });
-  co_return OkStatus();
-}
-
-Procedure<Result<std::unique_ptr<ControlConnection>>> ClusterExecutor::Reach(
-    Turns& turns, const Node& node, const ControlOptions& options, TimePoint latest) {
-  const std::unique_ptr<ControlConnecting> connecting =
-      means_.connect(node.address(), options, latest, means_.on_change);
-  while (true) {
-    std::optional<Result<std::unique_ptr<ControlConnection>>> outcome = connecting->Poll();
-    if (outcome) co_return std::move(*outcome);
-    // There is an outcome at `latest`, give or take what the thread needs that makes it.
-    co_await turns.Next(turns.now() < latest ? latest : TimePoint::max());
-  }
-}
-
-Procedure<Status> ClusterExecutor::ConfigureMemoryNode(Turns& turns, Node& node, TimePoint latest) {
-  LAMINA_CO_ASSIGN_OR_RETURN(const ConfigureMemory request, MemoryRequest(node));
-  const Clock::duration patience = std::max<Clock::duration>(latest - turns.now(), kQuietWait);
-  const Status configured = co_await ConfigureOnceFree(turns, node, MessageType::kConfigureMemory,
-                                                       Encode(request), patience);
-  co_return configured;
-}
-
-// A node that serves another manager says so at once. That one may be gone without the node having
-// noticed yet, so it is asked again for a while.
-Procedure<Status> ClusterExecutor::ConfigureOnceFree(Turns& turns, Node& node, MessageType type,
-                                                     std::string request,
-                                                     Clock::duration patience) {
-  const TimePoint latest =
-      Within(turns.now(), std::min<Clock::duration>(config_.start_timeout, kTakeOverWait));
-  bool told = false;
-  while (true) {
-    LAMINA_CO_RETURN_IF_ERROR(node.connection->Send(FrameType(type), request));
-    const Status status = co_await AwaitConfigured(turns, node, patience);
-    if (status.code() != StatusCode::kTryAgain) co_return status;
-    if (turns.now() >= latest) {
-      co_return Status(status.code(),
-                       status.message() + "; stop that manager first: a node serves one at a time");
-    }
-    if (means_.progress && !std::exchange(told, true)) {
-      means_.progress(fmt::format("waiting up to {:.0f} s, in case it is gone: {}",
-                                  std::chrono::duration<double>(latest - turns.now()).count(),
-                                  status.message()));
-    }
-    const TimePoint again = turns.now() + kAskAgain;
-    while (turns.now() < again) co_await turns.Next(again);
-  }
-}
-
-// All load at the same time.
-Procedure<Status> ClusterExecutor::ConfigureComputeNodes(Turns& turns) {
-  std::vector<std::string> requests;
-  for (Node* node : compute_) {
-    LAMINA_CO_ASSIGN_OR_RETURN(const ConfigureCompute request, ComputeRequest(*node));
-    requests.push_back(Encode(request));
-    LAMINA_CO_RETURN_IF_ERROR(
-        node->connection->Send(FrameType(MessageType::kConfigureCompute), requests.back()));
-  }
-  for (size_t i = 0; i < compute_.size(); ++i) {
-    failed_ = compute_[i];
-    Status status = co_await AwaitConfigured(turns, *compute_[i], kLoadPatience);
-    if (status.code() == StatusCode::kTryAgain) {
-      status = co_await ConfigureOnceFree(turns, *compute_[i], MessageType::kConfigureCompute,
-                                          requests[i], kLoadPatience);
-    }
-    LAMINA_CO_RETURN_IF_ERROR(status);
-  }
-  co_return OkStatus();
-}
-
-Procedure<Status> ClusterExecutor::JoinComputeNodes(Turns& turns) {
-  if (compute_.size() == 1) co_return OkStatus();
-  const ConnectCompute request = JoinRequest();
-  for (Node* node : compute_) {
-    LAMINA_CO_RETURN_IF_ERROR(
-        node->connection->Send(FrameType(MessageType::kConnectCompute), Encode(request)));
-  }
-  for (Node* node : compute_) {
-    failed_ = node;
-    const Configured before = node->configured;
-    const Status joined = co_await AwaitConfigured(turns, *node, config_.start_timeout);
-    LAMINA_CO_RETURN_IF_ERROR(joined);
-    std::vector<DataPath> paths = std::move(node->configured.paths);
-    node->configured = before;
-    node->configured.paths.insert(node->configured.paths.begin(), paths.begin(), paths.end());
-  }
-  co_return OkStatus();
-}
-
-// Waits for Configured; every progress message starts `patience` anew, also after until_.
-Procedure<Status> ClusterExecutor::AwaitConfigured(Turns& turns, Node& node,
-                                                   Clock::duration patience) {
-  const TimePoint start = turns.now();
-  TimePoint latest = Within(turns.now(), patience);
-  while (true) {
-    const std::optional<ControlFrame> frame = node.answers.TryPop();
-    LAMINA_CO_RETURN_IF_ERROR(LossOf(node));
-    // kTryAgain would be the node's answer.
-    if (means_.interrupted && means_.interrupted()) co_return TimedOut("interrupted");
-    const bool counts = frame && (frame->type == FrameType(MessageType::kWeightsProgress) ||
-                                  frame->type == FrameType(MessageType::kConfigured));
-    if (!counts && turns.now() >= latest) break;
-    if (!frame) {
-      co_await turns.Next(NextLook(turns.now(), latest));
-      continue;
-    }
-    if (frame->type == FrameType(MessageType::kWeightsProgress)) {
-      const Result<WeightsProgress> loaded = Decode<WeightsProgress>(frame->payload);
-      if (!loaded.ok()) continue;
-      latest = turns.now() + patience;
-      if (means_.progress) {
-        means_.progress(fmt::format("{}: loaded {:.1f} of {:.1f} MB of weights", node.name(),
-                                    static_cast<double>(loaded->loaded_bytes) * 1e-6,
-                                    static_cast<double>(loaded->total_bytes) * 1e-6));
-      }
-    }
-    if (frame->type != FrameType(MessageType::kConfigured)) continue;
-    Result<Configured> answer = Decode<Configured>(frame->payload);
-    if (!answer.ok()) {
-      co_return Corrupt(node.name() +
-                        ": its answer cannot be parsed: " + answer.status().message());
-    }
-    node.configured = *std::move(answer);
-    co_return node.configured.status;
-  }
-  co_return TimedOut(fmt::format("{} at {} did not answer Configure within {:.0f} s", node.name(),
-                                 node.address(),
-                                 std::chrono::duration<double>(turns.now() - start).count()));
+LookForNodes LookAmong(const ClusterConfig& config, const ModelConfig& model,
+                       const ConnectMeans& means) {
+  return
+      [=](Turns& turns, std::map<NodeId, std::string> lost, TimePoint until, OnChange on_change) {
+        return NodeConnections::LookByTurns(turns, config, model, std::move(lost), until,
+                                            WithOnChange(means, std::move(on_change)));
+      };
 }
 
 }  // namespace lamina

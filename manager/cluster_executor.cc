@@ -1,4 +1,3 @@
-// What a cluster executor does with nodes that are connected: cluster_connect.cc does that.
 #include "manager/cluster_executor.h"
 
 #include <fmt/format.h>
@@ -13,13 +12,23 @@
 namespace lamina {
 namespace {
 
-// Between two questions for nodes' counters. People and scrapers look more seldom; ten answers a
-// second cost a node nothing.
+// Between two questions for nodes' counters while they work. People and scrapers look more seldom;
+// ten answers a second cost a node nothing.
 constexpr auto kStatsInterval = milliseconds(100);
+// While nothing is submitted, when counters stay as they are, but for those of late messages.
+constexpr auto kIdleStatsInterval = std::chrono::seconds(1);
 // But for what does not depend on the step's work.
 constexpr size_t kMaxOrderBytes = kMaxFrameBytes - 64;
 // For the last records, once no more steps are submitted.
 constexpr auto kTracePatience = std::chrono::seconds(5);
+
+ExecutorEvent LossEvent(const Member& node, const Status& status) {
+  const bool memory = node.role == NodeRole::kMemory;
+  return {memory ? ExecutorEvent::Kind::kNodeLost : ExecutorEvent::Kind::kComputeLost,
+          {},
+          node.id,
+          status};
+}
 
 }  // namespace
 
@@ -34,45 +43,36 @@ const DataPathStatus* WorstPath(std::span<const DataPathStatus> paths) {
   return worst == paths.end() ? nullptr : &*worst;
 }
 
-ClusterExecutor::~ClusterExecutor() {
-  if (trace_ != nullptr) trace_->Finish(Deadline::After(kTracePatience));
-  for (std::unique_ptr<Node>& node : nodes_) {
-    if (node->connection != nullptr)
-      node->connection->Close(Deadline::After(std::chrono::seconds(1)));
-  }
+ClusterExecutor::ClusterExecutor(std::unique_ptr<NodeConnections> connections)
+    : connections_(std::move(connections)) {
+  for (const std::unique_ptr<Node>& node : connections_->nodes()) heard_.try_emplace(node->id);
+  connections_->Start({
+      .on_frame = [this](Node& node, ControlFrame frame) { OnFrame(node, std::move(frame)); },
+      .on_lost = [this](const Node& node, const Status& status) { OnLost(node, status); },
+  });
 }
 
-std::vector<KvNode> ClusterExecutor::kv_nodes() const {
-  std::vector<KvNode> kv;
-  for (const std::unique_ptr<Node>& node : nodes_) {
-    if ((node->role == NodeRole::kMemory) == local() || node->left_out()) continue;
-    const int64_t capacity = node->configured.capacity_tokens;
-    if (node->group == node->id) {
-      kv.push_back({node->id, capacity});
-    } else {  // all hold the same tokens
-      kv.back().capacity_tokens = std::min(kv.back().capacity_tokens, capacity);
-    }
-  }
-  return kv;
+ClusterExecutor::~ClusterExecutor() {
+  if (trace_ != nullptr) trace_->Finish(Deadline::After(kTracePatience));
+  connections_->Close();  // their threads use this
 }
 
 void ClusterExecutor::Start(std::function<void(ExecutorEvent)> on_event) {
   MutexLock lock(mutex_);
   on_event_ = std::move(on_event);
-  for (const std::unique_ptr<Node>& node : nodes_) {  // one that died since it was configured
-    const Status& lost = heard_[node->id].lost;
+  // Those that died since they were configured. One whose connection is just about to say so is
+  // told of twice.
+  for (const std::unique_ptr<Node>& node : connections_->nodes()) {
+    const Status lost = connections_->LossOf(*node);
     if (lost.ok() || node->left_out()) continue;
-    const bool memory = node->role == NodeRole::kMemory;
-    on_event_({memory ? ExecutorEvent::Kind::kNodeLost : ExecutorEvent::Kind::kComputeLost,
-               {},
-               node->id,
-               lost});
+    on_event_(LossEvent(*node, lost));
   }
 }
 
 void ClusterExecutor::OnFrame(Node& node, ControlFrame frame) {
   if (frame.type == FrameType(MessageType::kStats)) {
-    if (const auto stats = Decode<MemoryStats>(frame.payload); stats.ok() && stats->epoch == epoch_)
+    if (const auto stats = Decode<MemoryStats>(frame.payload);
+        stats.ok() && stats->epoch == connections_->epoch())
       OnStats(node, *stats);
     return;
   }
@@ -82,13 +82,10 @@ void ClusterExecutor::OnFrame(Node& node, ControlFrame frame) {
     MutexLock lock(mutex_);
     on_event = on_event_;
   }
-  if (frame.type != FrameType(MessageType::kStepResult)) {
-    node.answers.Push(std::move(frame));
-    return means_.on_change();
-  }
+  if (frame.type != FrameType(MessageType::kStepResult)) return;
   ExecutorEvent event;
   Result<StepResult> result = Decode<StepResult>(frame.payload);
-  if (!result.ok() || result->epoch != epoch_) {
+  if (!result.ok() || result->epoch != connections_->epoch()) {
     LAMINA_LOG_ERROR("{}: dropped a step result that is malformed or of another epoch",
                      node.name());
     return;
@@ -104,7 +101,7 @@ void ClusterExecutor::OnFrame(Node& node, ControlFrame frame) {
   // Memory nodes first: they are to be left out when the others are connected anew.
   std::optional<ExecutorEvent> without_compute;
   for (const LostNode& peer : event.result.lost_nodes) {
-    const Node* const lost = Find(peer.node);
+    const Node* const lost = connections_->Find(peer.node);
     if (lost == nullptr) {
       LAMINA_LOG_ERROR("{}: lost a node {} that there is not", node.name(), peer.node.value);
       continue;
@@ -126,8 +123,7 @@ void ClusterExecutor::OnFrame(Node& node, ControlFrame frame) {
 // A node that lives, and without which nothing can be served: the way between it and another is
 // cut, or was.
 bool ClusterExecutor::IsIrreplaceable(const Node& node) {
-  MutexLock lock(mutex_);
-  return config_.shares_model() && heard_[node.id].lost.ok();
+  return connections_->config().shares_model() && connections_->LossOf(node).ok();
 }
 
 void ClusterExecutor::OnTrace(const Node& node, const ControlFrame& frame) {
@@ -148,13 +144,14 @@ void ClusterExecutor::AddTimes(Node& sender, const StepResult& result) {
 
 void ClusterExecutor::RecordTrace(TraceFile& file) {
   std::vector<TraceCollector::Node> nodes;
-  for (const std::unique_ptr<Node>& node : nodes_) {
+  for (const std::unique_ptr<Node>& node : connections_->nodes()) {
     if (!node->left_out())
       nodes.push_back({node->id, node->name(), node->role == NodeRole::kCompute});
   }
   trace_ = std::make_unique<TraceCollector>(
-      file, epoch_, nodes, [this](NodeId node, const TraceQuery& query) {
-        return Find(node)->connection->Send(FrameType(MessageType::kTraceQuery), Encode(query));
+      file, connections_->epoch(), nodes, [this](NodeId node, const TraceQuery& query) {
+        return connections_->Find(node)->connection->Send(FrameType(MessageType::kTraceQuery),
+                                                          Encode(query));
       });
   trace_->Start();
 }
@@ -178,9 +175,9 @@ void ClusterExecutor::OnStats(Node& node, const MemoryStats& stats) {
 std::vector<NodeSpeed> ClusterExecutor::Speeds() {
   std::vector<NodeSpeed> speeds;
   double fastest = 0;
-  for (const std::unique_ptr<Node>& node : nodes_) {
+  for (const std::unique_ptr<Node>& node : connections_->nodes()) {
     const Heard& heard = heard_[node->id];
-    if (node->role != NodeRole::kMemory || !heard.lost.ok()) continue;
+    if (node->role != NodeRole::kMemory || !connections_->LossOf(*node).ok()) continue;
     if (!heard.speed.value()) return {};
     const double speed = *heard.speed.value();
     if (speeds.empty() || speeds.back().node != node->group) speeds.push_back({node->group, speed});
@@ -192,50 +189,31 @@ std::vector<NodeSpeed> ClusterExecutor::Speeds() {
 }
 
 void ClusterExecutor::AskForStats() {
-  const std::string request = Encode(StatsRequest{epoch_});
-  for (const std::unique_ptr<Node>& node : nodes_) {
+  const std::string request = Encode(StatsRequest{connections_->epoch()});
+  for (const std::unique_ptr<Node>& node : connections_->nodes()) {
     if (node->role != NodeRole::kMemory) continue;
-    {
-      MutexLock lock(mutex_);
-      if (!heard_[node->id].lost.ok()) continue;
-    }
+    if (!connections_->LossOf(*node).ok()) continue;
     if (Status sent = node->connection->Send(FrameType(MessageType::kStatsRequest), request);
         !sent.ok())
       LAMINA_LOG_DEBUG("{}", sent.message());
   }
 }
 
-void ClusterExecutor::OnLost(Node& node, const Status& status) {
+void ClusterExecutor::OnLost(const Node& node, const Status& status) {
   std::function<void(ExecutorEvent)> on_event;
-  // Which names the node and its address.
-  const Status named(status.code(), "lost " + status.message());
   {
     MutexLock lock(mutex_);
-    heard_[node.id].lost = named;
     on_event = on_event_;
   }
-  means_.on_change();
-  const bool memory = node.role == NodeRole::kMemory;
-  if (on_event)
-    on_event({memory ? ExecutorEvent::Kind::kNodeLost : ExecutorEvent::Kind::kComputeLost,
-              {},
-              node.id,
-              named});
+  if (on_event) on_event(LossEvent(node, status));
 }
 
-void ClusterExecutor::Leave(NodeId node) {
-  Node& left = *Find(node);
-  {
-    MutexLock lock(mutex_);
-    if (Status& lost = heard_[node].lost; lost.ok())
-      lost = PeerLost(left.name() + " at " + left.address() + ": another node lost it");
-  }
-  if (left.connection != nullptr) left.connection->Close(Deadline::After(Clock::duration::zero()));
-}
+void ClusterExecutor::Leave(NodeId node) { connections_->Leave(*connections_->Find(node)); }
 
 // The scheduler bounds what starts in one step, so orders fit, unless a single sequence is too long
 // for any. The rest of its step goes on.
 void ClusterExecutor::Submit(const StepPlan& plan, std::vector<NewSequence> added) {
+  submitted_since_ = true;
   if (MaxOrderBytes(plan, added) <= kMaxOrderBytes) return SendOrders(plan, std::move(added));
   FittedStep fitted = FitOrders(
       plan, added, [this](const auto& some, const auto& news) { return OrdersFit(some, news); });
@@ -251,37 +229,40 @@ void ClusterExecutor::Submit(const StepPlan& plan, std::vector<NewSequence> adde
 }
 
 bool ClusterExecutor::OrdersFit(const StepPlan& plan, std::span<const NewSequence> added) const {
-  if (Encode(MakeComputeOrder(epoch_, plan, {added.begin(), added.end()}, local())).size() >
-      kMaxOrderBytes)
+  if (Encode(MakeComputeOrder(connections_->epoch(), plan, {added.begin(), added.end()},
+                              connections_->local()))
+          .size() > kMaxOrderBytes)
     return false;
-  return std::ranges::all_of(nodes_, [&](const std::unique_ptr<Node>& node) {
+  return std::ranges::all_of(connections_->nodes(), [&](const std::unique_ptr<Node>& node) {
     return node->role != NodeRole::kMemory ||
-           Encode(MakeMemoryOrder(epoch_, plan, node->group)).size() <= kMaxOrderBytes;
+           Encode(MakeMemoryOrder(connections_->epoch(), plan, node->group)).size() <=
+               kMaxOrderBytes;
   });
 }
 
 void ClusterExecutor::SendOrders(const StepPlan& plan, std::vector<NewSequence> added) {
-  ComputeOrder compute_order = MakeComputeOrder(epoch_, plan, std::move(added), local());
+  ComputeOrder compute_order =
+      MakeComputeOrder(connections_->epoch(), plan, std::move(added), connections_->local());
   compute_order.no_times = !time_steps_;
   const std::string bytes = Encode(compute_order);
   // The first slice runs while memory nodes are told; their messages wait for their order.
-  for (Node* node : compute_) SendOrder(*node, MessageType::kComputeOrder, bytes);
-  for (const std::unique_ptr<Node>& node : nodes_) {
+  for (Node* node : connections_->compute()) SendOrder(*node, MessageType::kComputeOrder, bytes);
+  for (const std::unique_ptr<Node>& node : connections_->nodes()) {
     if (node->role != NodeRole::kMemory || node->left_out()) continue;
-    const MemoryOrder order = MakeMemoryOrder(epoch_, plan, node->group);
+    const MemoryOrder order = MakeMemoryOrder(connections_->epoch(), plan, node->group);
     if (order.released.empty() && order.decode.empty() && order.prefill.empty()) continue;
     SendOrder(*node, MessageType::kMemoryOrder, Encode(order));
   }
   if (speed_rounds_.Next(speeds_known_)) AskForStats();
 }
 
-// A node that is lost says so through OnLost; the compute node finds out about a memory node by
-// itself. One that gets no order for another reason would be waited for until the step's deadline:
-// it is of no use any more.
+// A node that is lost says so through its connection; the compute node finds out about a memory
+// node by itself. One that gets no order for another reason would be waited for until the step's
+// deadline: it is of no use any more.
 void ClusterExecutor::SendOrder(Node& node, MessageType type, std::string order) {
   const Status sent = node.connection->Send(FrameType(type), std::move(order));
   if (sent.ok() || sent.code() == StatusCode::kPeerLost) return;
-  OnLost(node, sent);
+  connections_->Lose(node, sent);
 }
 
 void ClusterExecutor::AddLeftOut(StepResult& result) {
@@ -297,22 +278,26 @@ void ClusterExecutor::AddLeftOut(StepResult& result) {
 }
 
 TimePoint ClusterExecutor::Turn(TimePoint now) {
-  if (now >= next_stats_) {
-    next_stats_ = now + kStatsInterval;
+  const auto next_stats = [this] {
+    return asked_for_stats_ + (submitted_since_ ? kStatsInterval : kIdleStatsInterval);
+  };
+  if (now >= next_stats()) {
+    asked_for_stats_ = now;
+    submitted_since_ = false;
     AskForStats();
   }
-  return next_stats_;
+  return next_stats();
 }
 
 std::vector<NodeStatus> ClusterExecutor::nodes() {
   std::vector<NodeStatus> result;
-  for (const std::unique_ptr<Node>& node : nodes_) {
+  for (const std::unique_ptr<Node>& node : connections_->nodes()) {
     const bool memory = node->role == NodeRole::kMemory;
     MutexLock lock(mutex_);
     const Heard& heard = heard_[node->id];
     NodeStatus status;
     status.id = node->id;
-    if (config_.kv_head_parallel > 1 && memory)
+    if (connections_->config().kv_head_parallel > 1 && memory)
       status.kv_heads =
           fmt::format("{}..{}", node->first_kv_head, node->first_kv_head + node->num_kv_heads - 1);
     status.name = node->config.name;
@@ -320,9 +305,10 @@ std::vector<NodeStatus> ClusterExecutor::nodes() {
     status.weight_bytes = node->configured.weight_bytes;
     status.role = node->role;
     status.address = node->address();
-    status.state = heard.lost.ok() ? NodeState::kReady : NodeState::kLost;
-    status.detail = heard.lost.message();
-    for (const Node* compute : compute_) {
+    const Status lost = connections_->LossOf(*node);
+    status.state = lost.ok() ? NodeState::kReady : NodeState::kLost;
+    status.detail = lost.message();
+    for (const Node* compute : connections_->compute()) {
       for (const DataPath& path : compute->configured.paths) {
         if (path.node == node->id)
           status.paths.push_back({compute->config.name, path.fabric, path.through, path.refused});

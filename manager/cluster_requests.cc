@@ -1,9 +1,10 @@
-// What a cluster executor tells its nodes when it configures them: cluster_connect.cc sends it.
+// What nodes are told when they are configured: node_connections.cc sends it.
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "manager/cluster_executor.h"
+#include "manager/node_connections.h"
+#include "manager/resolve_config.h"
 #include "transport/ladder.h"
 
 namespace lamina {
@@ -17,7 +18,7 @@ AttentionSpec AttentionSpecOf(const ModelConfig& model, const ClusterConfig& con
 
 }  // namespace
 
-SessionLimits ClusterExecutor::limits() const {
+SessionLimits NodeConnections::limits() const {
   SessionLimits limits;
   limits.max_num_seqs = config_.max_num_seqs;
   limits.max_num_batched_tokens = config_.max_num_batched_tokens;
@@ -27,12 +28,12 @@ SessionLimits ClusterExecutor::limits() const {
   return limits;
 }
 
-std::optional<ModelledLink> ClusterExecutor::modelled_link() const {
+std::optional<ModelledLink> NodeConnections::modelled_link() const {
   if (!config_.models_network()) return std::nullopt;
   return ModelledLink{config_.modelled_latency, config_.modelled_gb_per_s * 1e9};
 }
 
-Status ClusterExecutor::FillRequest(const Node& node, ConfigureNode& request) const {
+Status NodeConnections::FillRequest(const Node& node, ConfigureNode& request) const {
   request.epoch = epoch_;
   request.node = node.id;
   request.node_name = node.config.name;
@@ -51,7 +52,7 @@ Status ClusterExecutor::FillRequest(const Node& node, ConfigureNode& request) co
   return OkStatus();
 }
 
-Result<ConfigureMemory> ClusterExecutor::MemoryRequest(const Node& node) const {
+Result<ConfigureMemory> NodeConnections::MemoryRequest(const Node& node) const {
   ConfigureMemory request;
   LAMINA_RETURN_IF_ERROR(FillRequest(node, request));
   request.attention.num_heads = node.num_kv_heads * (model_.num_heads / model_.num_kv_heads);
@@ -59,7 +60,7 @@ Result<ConfigureMemory> ClusterExecutor::MemoryRequest(const Node& node) const {
   return request;
 }
 
-Result<ConfigureCompute> ClusterExecutor::ComputeRequest(const Node& node) const {
+Result<ConfigureCompute> NodeConnections::ComputeRequest(const Node& node) const {
   ConfigureCompute request;
   LAMINA_RETURN_IF_ERROR(FillRequest(node, request));
   request.model = config_.model_path;
@@ -86,7 +87,7 @@ Result<ConfigureCompute> ClusterExecutor::ComputeRequest(const Node& node) const
   return request;
 }
 
-ConnectCompute ClusterExecutor::JoinRequest() const {
+ConnectCompute NodeConnections::JoinRequest() const {
   ConnectCompute request;
   request.epoch = epoch_;
   for (const Node* node : compute_)

@@ -113,16 +113,16 @@ class EngineObserver {
     int64_t prompt_tokens = 0, output_tokens = 0;
     double queue = 0, prefill = 0, decode = 0, e2e = 0;
   };
-  virtual void OnFirstToken(double /*time_to_first_token*/) {}
-  virtual void OnNextToken(double /*since_last*/) {}
-  virtual void OnFinished(const Finished&) {}
+  virtual void OnFirstToken(double time_to_first_token) = 0;
+  virtual void OnNextToken(double since_last) = 0;
+  virtual void OnFinished(const Finished& finished) = 0;
   struct Step {
     int64_t num_decode = 0;
     int64_t num_prefill_tokens = 0;
     double total = 0, attention_wait = 0;
     int64_t bytes_to_memory = 0, bytes_from_memory = 0;
   };
-  virtual void OnStep(const Step&) {}
+  virtual void OnStep(const Step& step) = 0;
 };
 
 // Thread: any. Sinks are called on the engine's thread, in order per continuation, and must not

@@ -28,25 +28,18 @@
 #include "manager/engine_options.h"
 #include "manager/node_outages.h"
 #include "manager/open_requests.h"
+#include "manager/reconnect.h"
 #include "manager/step_executor.h"
 #include "scheduler/batch_steps.h"
 
 namespace lamina {
 
-// Asks for an executor of the nodes that are left, see Reconnect.
-struct ReconnectTask {
-  // The executor of before, which goes first, as its sessions keep nodes busy; null if it is gone.
-  std::unique_ptr<StepExecutor> before;
-  std::map<NodeId, std::string> left_out;  // with the reasons
-  std::map<NodeId, std::string> doubtful;  // left out unless they are found to answer
-  TimePoint until;
-};
-
 // What a turn of the engine came to, besides steps that it has submitted to its executor.
 struct EngineDecisions {
   // To be made in this order.
   std::vector<Delivery> deliveries;
-  // The outcome is given to EngineCore::TakeReconnected; there is one task at a time.
+  // See ReconnectByTurns. The outcome is given to EngineCore::TakeReconnected; there is one task at
+  // a time.
   std::optional<ReconnectTask> reconnect;
   // Lost nodes to look for, with the reasons, see LookForNodes. The outcome is given to
   // EngineCore::TakeFound; there is one task at a time, and it has no end.

@@ -38,6 +38,7 @@ class PrefilledExecutor : public StepExecutor {
   NodeId KvNodeOf(NodeId node) const override { return nodes_->KvNodeOf(node); }
   void Start(std::function<void(ExecutorEvent)> on_event) override;
   void Submit(const StepPlan& plan, std::vector<NewSequence> added) override;
+  void Leave(NodeId node) override { nodes_->Leave(node); }
   TimePoint Turn(TimePoint now) override { return nodes_->Turn(now); }
   std::vector<NodeStatus> nodes() override { return nodes_->nodes(); }
 

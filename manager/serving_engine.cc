@@ -2,6 +2,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -21,6 +22,14 @@ ServingEngine::ServingEngine(const ServingEngineOptions& options,
                              std::unique_ptr<QueuePolicy> queue,
                              std::unique_ptr<PlacementPolicy> placement)
     : options_(Complete(options)),
+      means_{.reconnect = options.reconnect,
+             .look = options.look,
+             .after_weights = options.give_up_after,
+             .on_change =
+                 [this] {
+                   tasks_changed_ = true;
+                   wake_.Signal();
+                 }},
       core_(
           options_, std::move(executor),
           [this](EngineCore::Event event) { events_.Push(std::move(event)); }, std::move(queue),
@@ -34,10 +43,7 @@ ServingEngine::~ServingEngine() {
     stopping_ = true;
   }
   wake_.Signal();
-  options_.stop.request_stop();
   thread_.join();
-  if (reconnecting_.joinable()) reconnecting_.join();
-  if (looking_.joinable()) looking_.join();
 }
 
 Result<RequestId> ServingEngine::Submit(GenerateRequest request, Sink sink) {
@@ -71,65 +77,51 @@ Status ServingEngine::given_up() {
 
 void ServingEngine::Loop() {
   while (true) {
+    TurnTasks(Clock::now());
     EngineDecisions decisions;
     {
       MutexLock lock(mutex_);
       if (stopping_) return;
-      TakeWhatCame();
+      TakeEvents();
       decisions = core_.Turn(Clock::now());
     }
-    if (decisions.reconnect) BeginReconnecting(std::move(*decisions.reconnect));
-    if (decisions.look_for) BeginLooking(std::move(*decisions.look_for));
+    BeginTasks(decisions);
     for (const Delivery& delivery : decisions.deliveries) delivery.sink(delivery.event);
+    const TimePoint next = std::min({decisions.next_turn, reconnecting_.next(), looking_.next()});
     std::array<pollfd, 2> polls = {pollfd{events_.fd(), POLLIN, 0}, pollfd{wake_.fd(), POLLIN, 0}};
-    poll(polls.data(), polls.size(), Deadline(decisions.next_turn).RemainingMs());
+    poll(polls.data(), polls.size(), Deadline(next).RemainingMs());
     if ((polls[1].revents & POLLIN) != 0) wake_.Clear();
   }
 }
 
-void ServingEngine::TakeWhatCame() {
-  if (reconnected_) {
-    reconnecting_.join();
-    core_.TakeReconnected(*std::exchange(reconnected_, std::nullopt), Clock::now());
-  }
-  if (found_) {
-    looking_.join();
-    core_.TakeFound(*std::exchange(found_, std::nullopt), Clock::now());
-  }
+// Without the lock: a turn may read certificates, and say on a terminal how far it is.
+void ServingEngine::TurnTasks(TimePoint now) {
+  if (!tasks_changed_.exchange(false) && now < std::min(reconnecting_.next(), looking_.next()))
+    return;
+  std::optional<Reconnected> reconnected = reconnecting_.Turn(now);
+  std::optional<std::set<NodeId>> found = looking_.Turn(now);
+  MutexLock lock(mutex_);
+  if (reconnected) core_.TakeReconnected(*std::move(reconnected), Clock::now());
+  if (found) core_.TakeFound(*std::move(found), Clock::now());
+}
+
+void ServingEngine::TakeEvents() {
   while (std::optional<EngineCore::Event> event = events_.TryPop())
     core_.Handle(*event, Clock::now());
 }
 
-// Ends the executor of before, with its connections, and makes the next one on a thread of its own,
-// because both wait for nodes.
-void ServingEngine::BeginReconnecting(ReconnectTask task) {
-  reconnecting_ = std::thread([this, task = std::move(task)]() mutable {
-    task.before.reset();
-    std::set<NodeId> answer;
-    Deadline until(task.until);
-    if (options_.look != nullptr && !task.doubtful.empty())
-      answer = options_.look(task.doubtful, until, options_.stop.get_token());
-    for (const auto& [node, why] : task.doubtful) {
-      if (!answer.contains(node)) task.left_out.emplace(node, why);
-    }
-    // Only weights take that long to load, and now they are there.
-    if (!answer.empty() && until.Passed()) until = Deadline::After(options_.give_up_after);
-    Result<std::unique_ptr<StepExecutor>> after = options_.reconnect(task.left_out, until);
-    MutexLock lock(mutex_);
-    reconnected_ = std::move(after);
-    wake_.Signal();
-  });
-}
-
-// While others serve: nobody waits for a node that does not answer.
-void ServingEngine::BeginLooking(std::map<NodeId, std::string> lost) {
-  looking_ = std::thread([this, lost = std::move(lost)] {
-    std::set<NodeId> found =
-        options_.look(lost, Deadline(TimePoint::max()), options_.stop.get_token());
-    MutexLock lock(mutex_);
-    found_ = std::move(found);
-    wake_.Signal();
-  });
+void ServingEngine::BeginTasks(EngineDecisions& decisions) {
+  if (decisions.reconnect) {
+    reconnecting_.Start(Clock::now(), [&](Turns& turns) {
+      return ReconnectByTurns(turns, *std::move(decisions.reconnect), means_);
+    });
+  }
+  // While others serve: nobody waits for a node that does not answer.
+  if (decisions.look_for) {
+    looking_.Start(Clock::now(), [&](Turns& turns) {
+      return means_.look(turns, *std::move(decisions.look_for), TimePoint::max(), means_.on_change);
+    });
+  }
 }
 
 }  // namespace lamina

@@ -1,15 +1,17 @@
-// The engine on a thread: an EngineCore, the clock, and threads for what waits for nodes.
+// The engine on a thread: an EngineCore, the clock, and the procedures that wait for nodes.
 //
 // Everything that is decided is in engine_core.h. This thread gives it what has come in, makes the
-// calls of sinks that it asks for, and sleeps until its next turn.
+// calls of sinks that it asks for, gives a turn to connecting nodes anew and to looking for lost
+// ones (reconnect.h), and sleeps until the next turn. It waits for nodes nowhere else, so requests
+// are taken, aborted and told of while nodes are being connected.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <span>
-#include <stop_token>
 #include <string>
 #include <thread>
 
@@ -19,6 +21,7 @@
 #include "manager/engine.h"
 #include "manager/engine_core.h"
 #include "manager/engine_options.h"
+#include "manager/reconnect.h"
 #include "manager/step_executor.h"
 
 namespace lamina {
@@ -27,8 +30,6 @@ namespace lamina {
 struct ServingEngineOptions : EngineOptions {
   Reconnect reconnect = nullptr;
   LookForNodes look = nullptr;
-  // Of this engine; its destructor asks, and `reconnect` and `look` then wait for nobody any more.
-  std::stop_source stop = {};
 
   // REQUIRES: ResolveConfig accepted `config`.
   static ServingEngineOptions Of(const ClusterConfig& config, const ModelConfig& model) {
@@ -56,22 +57,22 @@ class ServingEngine : public Engine {
 
  private:
   void Loop();
-  void TakeWhatCame() REQUIRES(mutex_);
-  void BeginReconnecting(ReconnectTask task);
-  void BeginLooking(std::map<NodeId, std::string> lost);
+  void TurnTasks(TimePoint now);
+  void TakeEvents() REQUIRES(mutex_);
+  void BeginTasks(EngineDecisions& decisions);
 
   const ServingEngineOptions options_;
   WakeFd wake_;
+  std::atomic<bool> tasks_changed_ = false;  // a turn of the tasks is worth while
+  const ReconnectMeans means_;
   Inbox<EngineCore::Event> events_;
   Mutex mutex_;
   bool stopping_ GUARDED_BY(mutex_) = false;
-  std::optional<Result<std::unique_ptr<StepExecutor>>> reconnected_ GUARDED_BY(mutex_);
-  std::optional<std::set<NodeId>> found_ GUARDED_BY(mutex_);
   // Goes before events_, into which the threads of its executor push.
   EngineCore core_ GUARDED_BY(mutex_);
-  // The engine's thread, and the destructor. Both wait for nodes.
-  std::thread reconnecting_;  // makes the next executor
-  std::thread looking_;       // for nodes that are lost, while others serve
+  // The engine's thread, and the destructor.
+  Task<Reconnected> reconnecting_;  // makes the next executor
+  Task<std::set<NodeId>> looking_;  // for nodes that are lost, while others serve
   std::thread thread_;
 };
 

@@ -4,12 +4,8 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <memory>
-#include <set>
 #include <span>
-#include <stop_token>
-#include <string>
 #include <vector>
 
 #include "base/clock.h"
@@ -54,9 +50,10 @@ class StepExecutor {
   virtual std::vector<KvNode> kv_nodes() const = 0;
 
   // The one of kv_nodes() that `node` is part of.
-  virtual NodeId KvNodeOf(NodeId node) const { return node; }
+  virtual NodeId KvNodeOf(NodeId node) const = 0;
 
-  // Events go to `on_event` from here on, from any thread. REQUIRES: called once.
+  // Events go to `on_event` from here on, from any thread; a loss may be told twice. REQUIRES:
+  // called once.
   virtual void Start(std::function<void(ExecutorEvent)> on_event) = 0;
 
   // Sends a step's orders. One kStepDone or kComputeLost follows. Thread: the engine's.
@@ -64,7 +61,7 @@ class StepExecutor {
 
   // Ends the session of a memory node that others have lost, so that it is free to be taken again.
   // Thread: the engine's.
-  virtual void Leave(NodeId /*node*/) {}
+  virtual void Leave(NodeId node) = 0;
 
   // Does what is due by the time, such as asking nodes for their counters; waits for nobody.
   // Returns when it is to be called next. Thread: the engine's.
@@ -74,21 +71,6 @@ class StepExecutor {
   // nobody. Thread: any.
   virtual std::vector<NodeStatus> nodes() = 0;
 };
-
-// Makes an executor of the nodes that are left, which have forgotten everything: after a compute
-// node was lost, and the executor of before is gone. `lost`: nodes by id, with the reason; the new
-// executor numbers its nodes as the one before and tells more that it finds lost. kPeerLost if too
-// little is left. After `until` it waits for nobody but nodes that are loading weights. Thread:
-// any.
-using Reconnect = std::function<Result<std::unique_ptr<StepExecutor>>(
-    const std::map<NodeId, std::string>& lost, Deadline until)>;
-
-// Which of these nodes, given with the reasons why they are lost, could serve again: they answer
-// and have no session with anybody; a compute node has the weights by then, so this may take long.
-// Of memory nodes that hold the same tokens all or none. `until`: as Reconnect. Ends early when
-// asked to stop. Thread: any.
-using LookForNodes = std::function<std::set<NodeId>(const std::map<NodeId, std::string>& lost,
-                                                    Deadline until, std::stop_token stop)>;
 
 // The orders of one step. Work with slots and no tokens is for its memory nodes alone. `local`:
 // attention stays on the compute node, which needs the slots then. `node`: as routes name it.

@@ -41,6 +41,8 @@ class FifoQueue : public QueuePolicy {
 
 class LeastLoadedPlacement : public PlacementPolicy {
  public:
+  bool spreads() const override { return false; }
+
   std::vector<KvShare> Place(int64_t num_tokens, int64_t num_growth,
                              std::span<const NodeLoad> nodes) override {
     const NodeLoad* best = nullptr;
@@ -51,6 +53,11 @@ class LeastLoadedPlacement : public PlacementPolicy {
     }
     if (best == nullptr) return {};
     return {{best->id, num_tokens}};
+  }
+
+  // Where it is.
+  NodeId Grow(std::span<const KvShare> held, std::span<const NodeLoad>) override {
+    return held.back().node;
   }
 
  private:
@@ -163,10 +170,6 @@ class SpreadPlacement : public PlacementPolicy {
 }  // namespace
 
 std::unique_ptr<QueuePolicy> MakeFifoQueue() { return std::make_unique<FifoQueue>(); }
-
-NodeId PlacementPolicy::Grow(std::span<const KvShare> /*held*/, std::span<const NodeLoad> nodes) {
-  return nodes.front().id;
-}
 
 std::unique_ptr<PlacementPolicy> MakeLeastLoadedPlacement() {
   return std::make_unique<LeastLoadedPlacement>();

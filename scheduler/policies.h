@@ -76,12 +76,12 @@ class PlacementPolicy {
   // Whether one sequence's tokens may lie on several nodes, whose partial outputs are merged. A
   // sequence may then grow onto nodes that have none of its tokens yet, and it is accepted if it
   // fits all nodes together.
-  virtual bool spreads() const { return false; }
+  virtual bool spreads() const = 0;
 
   // Chooses where the next token of a running sequence goes, whose tokens lie as `held` says.
   // Called only if spreads(). `nodes` are those with a free slot, at least one; returns one of
   // them.
-  virtual NodeId Grow(std::span<const KvShare> held, std::span<const NodeLoad> nodes);
+  virtual NodeId Grow(std::span<const KvShare> held, std::span<const NodeLoad> nodes) = 0;
 };
 
 // First come, first served, with preempted sequences in front, oldest first. Every call takes

@@ -6,8 +6,22 @@
 namespace lamina {
 namespace {
 
+Status CheckIds(const TopologyOptions& options) {
+  NodeId before;  // 0
+  for (const TopologyOptions::Node& node : options.nodes) {
+    if (node.id <= before) {
+      return InvalidArgument("node id " + std::to_string(node.id.value) + " follows on " +
+                             std::to_string(before.value) +
+                             ": ids have to ascend, and 0 stands for no node");
+    }
+    before = node.id;
+  }
+  return OkStatus();
+}
+
 Status CheckGroups(const TopologyOptions& options) {
-  const auto num_memory = std::ranges::count(options.roles, NodeRole::kMemory);
+  const auto num_memory =
+      std::ranges::count(options.nodes, NodeRole::kMemory, &TopologyOptions::Node::role);
   if (num_memory % options.kv_head_parallel == 0 &&
       (num_memory == 0 || options.kv_head_parallel % options.num_ranks == 0))
     return OkStatus();
@@ -38,15 +52,15 @@ void GiveHeads(const TopologyOptions& options, int index, Member& node) {
 }  // namespace
 
 Result<View> View::Of(const TopologyOptions& options) {
+  LAMINA_RETURN_IF_ERROR(CheckIds(options));
   LAMINA_RETURN_IF_ERROR(CheckGroups(options));
   View view(options.num_stages, options.num_ranks);
   int num_compute = 0, num_memory = 0;
   NodeId group;
-  for (const NodeRole role : options.roles) {
+  for (const auto& [id, role] : options.nodes) {
     Member& node = view.members_.emplace_back();
-    node.id = NodeId{static_cast<uint32_t>(view.members_.size())};  // 0 stands for no node
+    node.id = node.group = id;
     node.role = role;
-    node.group = node.id;
     if (role == NodeRole::kCompute) {
       GiveShare(options, num_compute++, node);
       continue;

@@ -38,14 +38,18 @@ struct Member {
   MemberState state = MemberState::kServing;
 };
 
-// What a view is made of: the nodes of a cluster file, and how they share a model.
+// What a view is made of: the nodes of a cluster, and how they share a model.
 struct TopologyOptions {
-  // [nodes] in the file's order, in which the compute nodes stand stage by stage.
-  std::vector<NodeRole> roles;
+  struct Node {
+    NodeId id;  // not 0, which stands for no node
+    NodeRole role = NodeRole::kCompute;
+  };
+  // [nodes] ascending by id, in which the compute nodes stand stage by stage.
+  std::vector<Node> nodes;
   // Both 1 where each compute node holds the whole model. Else their product is the number of
   // compute nodes.
   int num_stages = 1, num_ranks = 1;
-  // Memory nodes in a group, which are neighbours in the file.
+  // Memory nodes in a group, which are neighbours among the memory nodes.
   int kv_head_parallel = 1;
   // Of the model. A multiple of num_ranks.
   int num_kv_heads = 1;
@@ -54,13 +58,14 @@ struct TopologyOptions {
 // All nodes of a cluster at one time. Value type.
 class View {
  public:
-  // The first view of a cluster: it gives the nodes their ids. A memory node works for one rank;
+  // The first view of a cluster. A memory node works for one rank;
   // the memory nodes of a group that work for one rank are neighbours, and the first of them have
   // one KV head more where the rank's heads cannot be shared evenly. kInvalidArgument if the memory
-  // nodes do not make up whole groups, or a group cannot be divided among the ranks.
+  // nodes do not make up whole groups, or a group cannot be divided among the ranks, or the ids do
+  // not ascend from above 0.
   static Result<View> Of(const TopologyOptions& options);
 
-  // Ascending by id. Those of the first view stand in the order of TopologyOptions::roles.
+  // Ascending by id.
   std::span<const Member> members() const { return members_; }
 
   // Null if there is no such node. Valid until the view is changed.

@@ -92,5 +92,29 @@ TEST(Turns, AProcedureThatIsDestroyedGivesBackWhatItHolds) {
   EXPECT_EQ(held.use_count(), 1);
 }
 
+TEST(Turns, ATaskHasTurnsOfItsOwnAndTellsOnceWhatCameOfIt) {
+  Task<Result<int>> task;
+  EXPECT_EQ(task.next(), TimePoint::max()) << "none runs";
+  EXPECT_FALSE(task.Turn(kStart).has_value());
+  Answer answer;
+  const auto begin = [&](Turns& turns) { return Await(turns, answer); };
+  task.Start(kStart, begin);
+  EXPECT_EQ(task.next(), kStart + seconds(5));
+  EXPECT_FALSE(task.Turn(kStart + seconds(1)).has_value());
+  answer.number = 3;
+  const std::optional<Result<int>> result = task.Turn(kStart + seconds(2));
+  ASSERT_TRUE(result.has_value() && result->ok());
+  EXPECT_EQ(**result, 3);
+  EXPECT_EQ(task.next(), TimePoint::max());
+
+  task.Start(kStart, begin);
+  EXPECT_EQ(task.next(), TimePoint::min()) << "it is over, and that is to be told";
+  EXPECT_TRUE(task.Turn(kStart).has_value());
+  answer.number = std::nullopt;
+  task.Start(kStart, begin);
+  task.Drop();
+  EXPECT_EQ(task.next(), TimePoint::max());
+}
+
 }  // namespace
 }  // namespace lamina

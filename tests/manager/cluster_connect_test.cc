@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
 
 #include "manager/cluster_executor.h"
@@ -101,6 +102,7 @@ class ClusterConnect : public ::testing::Test {
                               std::function<void()>) -> std::unique_ptr<ControlConnecting> {
               return std::make_unique<PlayedConnecting>(nodes_.at(address), now_, latest);
             },
+            .end = EndAtOnce,
             .on_change = [this] { changed_ = true; }};
   }
   void Begin() {
@@ -257,6 +259,78 @@ TEST_F(ClusterConnect, WithoutANodeThatIsLostMeanwhileTheOthersAreConnectedAnew)
   EXPECT_EQ((*connected)->nodes()[1].state, NodeState::kLost);
 }
 
+TEST_F(ClusterConnect, CountersAreAskedForOnceASecondAndMoreOftenWhileStepsAreSubmitted) {
+  Begin();
+  m0().SayConfigured();
+  for (int answers = 0; answers < 2; ++answers) {  // configured, then joined
+    Settle();
+    for (PlayedNode* compute : {&c0(), &c1()}) compute->SayConfigured();
+  }
+  Settle();
+  ASSERT_TRUE(done());
+  const ClusterExecutor::Connected connected = procedure_->TakeResult();
+  ASSERT_TRUE(connected.ok()) << connected.status();
+  ClusterExecutor& executor = **connected;
+  executor.Start([](const ExecutorEvent&) {});
+  TimePoint next = now_;
+  // Turns until `by` has passed, each when it is due; returns how often the node was asked.
+  const auto num_asked = [&](Clock::duration by) {
+    m0().told.clear();
+    const TimePoint end = now_ + by;
+    for (; next <= end; next = executor.Turn(now_)) now_ = std::max(now_, next);
+    now_ = end;
+    return std::ranges::count(m0().told, MessageType::kStatsRequest);
+  };
+  EXPECT_EQ(num_asked(Clock::duration::zero()), 1) << "at first";
+  for (int look = 0; look < 100; ++look) executor.nodes();
+  EXPECT_EQ(num_asked(seconds(60)), 60);
+  StepPlan plan;
+  plan.step = StepId{1};
+  executor.Submit(plan, {});
+  next = executor.Turn(now_);
+  EXPECT_EQ(next, now_ + milliseconds(100));
+  EXPECT_EQ(num_asked(milliseconds(100)), 1) << "soon after what may have changed them";
+  EXPECT_EQ(num_asked(seconds(1) - kMoment), 0) << "it is idle again";
+  EXPECT_EQ(num_asked(kMoment), 1);
+}
+
+TEST_F(ClusterConnect, IdsOfNodesMayHaveGaps) {
+  constexpr NodeId kC0{2}, kC1{7}, kM0{90};
+  config_.nodes[0].id = kC0;
+  config_.nodes[1].id = kC1;
+  config_.nodes[2].id = kM0;
+  BeginWithout({{kC0, "test"}}, TimePoint::max());
+  m0().SayConfigured();
+  Settle();
+  EXPECT_EQ(c0().num_connections, 0);
+  c1().SayConfigured();
+  Settle();
+  ASSERT_TRUE(done());
+  const ClusterExecutor::Connected connected = procedure_->TakeResult();
+  ASSERT_TRUE(connected.ok()) << connected.status();
+  ClusterExecutor& executor = **connected;
+  ASSERT_EQ(executor.kv_nodes().size(), 1u);
+  EXPECT_EQ(executor.kv_nodes()[0].id, kM0);
+  EXPECT_EQ(executor.KvNodeOf(kC1), kC1);
+  const std::vector<NodeStatus> nodes = executor.nodes();
+  ASSERT_EQ(nodes.size(), 3u);
+  EXPECT_EQ(nodes[0].id, kC0);
+  EXPECT_EQ(nodes[0].state, NodeState::kLost);
+  EXPECT_EQ(nodes[1].state, NodeState::kReady);
+  StepPlan plan;
+  plan.step = StepId{1};
+  plan.work.resize(1);
+  plan.work[0].route = {{kM0, 0, {0}}};
+  executor.Submit(plan, {});
+  EXPECT_EQ(c1().told.back(), MessageType::kComputeOrder);
+  EXPECT_EQ(m0().told.back(), MessageType::kMemoryOrder);
+  std::vector<ExecutorEvent> events;
+  executor.Start([&](ExecutorEvent event) { events.push_back(std::move(event)); });
+  m0().manager.on_lost(PeerLost("memory node m0: test"));
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].node, kM0);
+}
+
 TEST_F(ClusterConnect, OneThatIsGivenUpLeavesNothingBehind) {
   Begin();
   m0().SayConfigured();
@@ -270,7 +344,7 @@ TEST_F(ClusterConnect, LostNodesAreLookedForAllAtTheSameTime) {
   std::optional<Procedure<std::set<NodeId>>> look;
   const std::map<NodeId, std::string> lost = {{NodeId{1}, "test"}, {NodeId{3}, "test"}};
   look.emplace(
-      ClusterExecutor::LookByTurns(turns_, config_, model_, lost, TimePoint::max(), {}, Means()));
+      NodeConnections::LookByTurns(turns_, config_, model_, lost, TimePoint::max(), Means()));
   look->Start();
   EXPECT_THAT(c0().told, ElementsAre(MessageType::kConfigureCompute));
   EXPECT_THAT(c1().told, IsEmpty());

@@ -1,5 +1,5 @@
-// The engine's thread and those that wait for nodes. What is decided: engine_core_test.cc and
-// engine_outage_test.cc.
+// The engine's thread, and how it gives turns to what waits for nodes. What is decided:
+// engine_core_test.cc and engine_outage_test.cc.
 #include "manager/serving_engine.h"
 
 #include <gmock/gmock.h>
@@ -81,18 +81,30 @@ class ReconnectTest : public ServingEngineTest {
  protected:
   ReconnectTest() {
     shared_->answer_at_once = false;
-    options_.reconnect = [this](const std::map<NodeId, std::string>& lost,
-                                Deadline) -> Result<std::unique_ptr<StepExecutor>> {
-      std::unique_lock lock(mutex_);
-      lost_ = lost;
+    options_.reconnect = [this](Turns& turns, std::map<NodeId, std::string> lost, TimePoint,
+                                OnChange on_change) {
+      std::lock_guard lock(mutex_);
+      lost_ = std::move(lost);
+      on_change_ = std::move(on_change);
       changed_.notify_all();
-      changed_.wait(lock, [&] { return outcome_.has_value(); });
-      if (!outcome_->ok()) return *outcome_;
-      return std::unique_ptr<StepExecutor>(std::make_unique<FakeExecutor>(after_));
+      return Wait(turns);
     };
   }
 
   ~ReconnectTest() override { engine_.reset(); }  // it may try again until then
+
+  Procedure<Reconnected> Wait(Turns& turns) {
+    while (true) {
+      const std::optional<Status> outcome = Outcome();
+      if (outcome && !outcome->ok()) co_return *outcome;
+      if (outcome) co_return std::unique_ptr<StepExecutor>(std::make_unique<FakeExecutor>(after_));
+      co_await turns.Next(TimePoint::max());
+    }
+  }
+  std::optional<Status> Outcome() {
+    std::lock_guard lock(mutex_);
+    return outcome_;
+  }
 
   void LoseCompute() {
     shared_->on_event(
@@ -115,13 +127,14 @@ class ReconnectTest : public ServingEngineTest {
   void EndReconnecting(const Status& outcome) {
     std::lock_guard lock(mutex_);
     outcome_ = outcome;
-    changed_.notify_all();
+    on_change_();
   }
 
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<NodeId, std::string> lost_;
   std::optional<Status> outcome_;
+  OnChange on_change_;
   std::shared_ptr<FakeExecutor::Shared> after_ = std::make_shared<FakeExecutor::Shared>();
 };
 
@@ -161,8 +174,45 @@ TEST_F(ReconnectTest, EndsEverythingWithItsReasonIfItFails) {
 
 TEST_F(ReconnectTest, TheEngineMayEndMeanwhile) {
   const Collector collector = LoseComputeInTheMiddle();
-  EndReconnecting(OkStatus());
   engine_.reset();
+}
+
+// Its last words to a node that hangs take a moment.
+class SlowToEnd : public FakeExecutor {
+ public:
+  SlowToEnd(std::shared_ptr<Shared> shared, std::function<void()> wait)
+      : FakeExecutor(std::move(shared)), wait_(std::move(wait)) {}
+  ~SlowToEnd() override { wait_(); }
+
+ private:
+  const std::function<void()> wait_;
+};
+
+TEST_F(ReconnectTest, RequestsAreAnsweredWhileTheExecutorOfBeforeEnds) {
+  std::atomic<bool> ends = false, may_end = false;
+  options_.scheduler.max_model_len = 100;
+  options_.vocab_size = 2000;
+  engine_ = std::make_unique<ServingEngine>(options_, std::make_unique<SlowToEnd>(shared_, [&] {
+                                              ends = true;
+                                              AwaitTrue([&] { return may_end.load(); },
+                                                        Deadline::After(seconds(30)));
+                                            }));
+  shared_->on_event(FakeExecutor::Lost(ExecutorEvent::Kind::kComputeLost, kCompute));
+  ASSERT_TRUE(AwaitTrue([&] { return ends.load(); }, Deadline::After(seconds(10))));
+  const Collector aborted, served;
+  const Result<RequestId> unwanted = engine_->Submit(GreedyRequest({1}, 1), aborted.sink());
+  ASSERT_TRUE(unwanted.ok());
+  ASSERT_TRUE(engine_->Submit(GreedyRequest({1}, 1), served.sink()).ok());
+  engine_->Abort(*unwanted);
+  EXPECT_EQ(Await(aborted).reason, FinishReason::kAbort) << "told by the engine's thread";
+  EXPECT_FALSE(may_end);
+  {
+    std::lock_guard lock(mutex_);
+    EXPECT_TRUE(lost_.empty()) << "its sessions keep nodes busy";
+    outcome_ = OkStatus();
+  }
+  may_end = true;
+  EXPECT_EQ(Await(served).reason, FinishReason::kLength);
 }
 
 // Every node is there again when the test says so. Executors after the first are `after_`'s.
@@ -170,36 +220,51 @@ class ReturnTest : public ServingEngineTest {
  protected:
   ReturnTest() {
     options_.retry = {milliseconds(1), milliseconds(4), milliseconds(4), seconds(1)};
-    options_.look = [this](const std::map<NodeId, std::string>& lost, Deadline, std::stop_token) {
-      std::lock_guard lock(mutex_);
-      ++num_looks_;
-      changed_.notify_all();
-      std::set<NodeId> found;
-      for (const auto& [node, why] : lost) {
-        if (there_.contains(node)) found.insert(node);
-      }
-      return found;
+    options_.look = [this](Turns&, std::map<NodeId, std::string> lost, TimePoint, OnChange) {
+      return Look(std::move(lost));
     };
-    options_.reconnect = [this](const std::map<NodeId, std::string>& lost,
-                                Deadline) -> Result<std::unique_ptr<StepExecutor>> {
-      std::lock_guard lock(mutex_);
-      left_out_.push_back(lost);
-      changed_.notify_all();
-      if (lost.contains(kCompute)) return PeerLost("no compute node is left: test");
-      auto next = std::make_shared<FakeExecutor::Shared>();
-      for (const KvNode& node : shared_->kv_nodes) {
-        if (lost.contains(node.id)) next->lost.insert(*lost.find(node.id));
-      }
-      next->kv_nodes.clear();
-      for (const KvNode& node : shared_->kv_nodes) {
-        if (!lost.contains(node.id)) next->kv_nodes.push_back(node);
-      }
-      if (next->kv_nodes.empty()) return PeerLost("no memory node is left: test");
-      executors_.push_back(next);
-      return std::unique_ptr<StepExecutor>(std::make_unique<FakeExecutor>(next));
+    options_.reconnect = [this](Turns&, std::map<NodeId, std::string> lost, TimePoint, OnChange) {
+      return ConnectWithout(std::move(lost));
     };
   }
   ~ReturnTest() override { engine_.reset(); }
+
+  Procedure<std::set<NodeId>> Look(std::map<NodeId, std::string> lost) {
+    std::lock_guard lock(mutex_);
+    ++num_looks_;
+    changed_.notify_all();
+    std::set<NodeId> found;
+    for (const auto& [node, why] : lost) {
+      if (there_.contains(node)) found.insert(node);
+    }
+    co_return found;
+  }
+
+  Procedure<Reconnected> ConnectWithout(std::map<NodeId, std::string> lost) {
+    std::lock_guard lock(mutex_);
+    left_out_.push_back(lost);
+    changed_.notify_all();
+    if (lost.contains(kCompute)) co_return PeerLost("no compute node is left: test");
+    auto next = std::make_shared<FakeExecutor::Shared>();
+    next->kv_nodes.clear();
+    for (const KvNode& node : shared_->kv_nodes) {
+      if (lost.contains(node.id)) {
+        next->lost.insert(*lost.find(node.id));
+      } else {
+        next->kv_nodes.push_back(node);
+      }
+    }
+    if (next->kv_nodes.empty()) co_return PeerLost("no memory node is left: test");
+    executors_.push_back(next);
+    co_return std::unique_ptr<StepExecutor>(std::make_unique<FakeExecutor>(next));
+  }
+
+  Procedure<std::set<NodeId>> LookOnceOver(Turns& turns, std::map<NodeId, std::string> lost,
+                                           TimePoint until) {
+    while (turns.now() < until) co_await turns.Next(until);
+    const std::set<NodeId> found = co_await Look(std::move(lost));
+    co_return found;
+  }
 
   void BringBack(NodeId node) {
     std::lock_guard lock(mutex_);
@@ -236,14 +301,16 @@ class ReturnTest : public ServingEngineTest {
   std::vector<std::shared_ptr<FakeExecutor::Shared>> executors_;
 };
 
+// Until the test is over.
+Procedure<Reconnected> WaitForEver(Turns& turns) {
+  while (true) co_await turns.Next(TimePoint::max());
+}
+
 TEST_F(ReturnTest, NobodyWaitsForNodesOnceTheEngineStops) {
   std::atomic<bool> waits = false;
-  options_.reconnect = [&, stop = options_.stop.get_token()](
-                           const auto&, Deadline) -> Result<std::unique_ptr<StepExecutor>> {
+  options_.reconnect = [&](Turns& turns, const auto&, TimePoint, const OnChange&) {
     waits = true;
-    const bool stopped =
-        AwaitTrue([&] { return stop.stop_requested(); }, Deadline::After(seconds(30)));
-    return TimedOut(stopped ? "stopped" : "nobody asked to stop");
+    return WaitForEver(turns);
   };
   Create();
   shared_->on_event(FakeExecutor::Lost(ExecutorEvent::Kind::kComputeLost, kCompute));
@@ -303,17 +370,13 @@ TEST_F(ReturnTest, ServesAgainWhenAllWereLostAndAllAnswer) {
 // Loading may take longer than the wait for nodes that do not answer.
 TEST_F(ReturnTest, ANodeThatHasLoadedItsWeightsIsTakenHoweverLongThatTook) {
   options_.give_up_after = milliseconds(300);
-  const auto look = options_.look;
-  options_.look = [=](const std::map<NodeId, std::string>& lost, Deadline until,
-                      std::stop_token stop) {
-    AwaitTrue([&] { return until.Passed(); }, Deadline::After(seconds(30)));
-    return look(lost, until, std::move(stop));
-  };
+  options_.look = [this](Turns& turns, std::map<NodeId, std::string> lost, TimePoint until,
+                         OnChange) { return LookOnceOver(turns, std::move(lost), until); };
   std::atomic<bool> had_time = false;
-  const auto connect = options_.reconnect;
-  options_.reconnect = [&, connect](const std::map<NodeId, std::string>& lost, Deadline until) {
-    if (!lost.contains(kCompute)) had_time = !until.Passed();
-    return connect(lost, until);
+  options_.reconnect = [&](Turns& turns, std::map<NodeId, std::string> lost, TimePoint until,
+                           OnChange) {
+    if (!lost.contains(kCompute)) had_time = turns.now() < until;
+    return ConnectWithout(std::move(lost));
   };
   BringBack(kCompute);
   Create();

@@ -457,6 +457,19 @@ TEST_F(SimulateTest, RequestsOfALostMemoryNodeFailAndTheOthersGoOn) {
       0);
 }
 
+TEST_F(SimulateTest, IdsOfNodesMayHaveGaps) {
+  ClusterModel cluster = Cluster(2, 3, "40GB", "pipeline: {policy: rotational}\n");
+  SimulationOptions options;
+  options.changes = {*NodeChange::ParseFail("m1@300ms"), *NodeChange::ParseFail("c1@500ms")};
+  const RequestTrace workload = Mixed(30, 1, 0.01);
+  const std::string before = Lines(Run(cluster, workload, options));
+  const auto change = [](NodeId& id) { id = NodeId{id.value * id.value + 40}; };
+  for (ComputeNodeModel& node : cluster.compute) change(node.id);
+  for (MemoryNodeModel& node : cluster.memory) change(node.id);
+  for (KvNode& node : cluster.kv_nodes) change(node.id);
+  EXPECT_EQ(Lines(Run(cluster, workload, options)), before);
+}
+
 TEST_F(SimulateTest, WhenAComputeNodeIsLostRequestsOnlyWait) {
   const ClusterModel cluster = Cluster(2, 2, "40GB", "pipeline: {policy: rotational}\n");
   SimulationOptions options;

@@ -69,12 +69,16 @@ TEST(CustomPolicy, AnotherOrderKeepsEverythingElse) {
 class PlaceAt : public PlacementPolicy {
  public:
   explicit PlaceAt(std::optional<NodeId>& node) : node_(node) {}
+  bool spreads() const override { return false; }
   std::vector<KvShare> Place(int64_t num_tokens, int64_t num_growth,
                              std::span<const NodeLoad> nodes) override {
     last_num_tokens = num_tokens + num_growth;
     last_nodes.assign(nodes.begin(), nodes.end());
     if (!node_) return {};
     return {{*node_, num_tokens}};
+  }
+  NodeId Grow(std::span<const KvShare> held, std::span<const NodeLoad>) override {
+    return held.back().node;
   }
   int64_t last_num_tokens = 0;
   std::vector<NodeLoad> last_nodes;

@@ -13,12 +13,24 @@ using testing::HasSubstr;
 
 constexpr NodeRole kC = NodeRole::kCompute, kM = NodeRole::kMemory;
 
+// Nodes of these roles, in this order, with ids that have gaps.
+std::vector<TopologyOptions::Node> Nodes(const std::vector<NodeRole>& roles) {
+  std::vector<TopologyOptions::Node> nodes;
+  uint32_t id = 2;
+  for (const NodeRole role : roles) {
+    nodes.push_back({NodeId{id}, role});
+    id += 1 + id % 3;
+  }
+  return nodes;
+}
+
 // Compute nodes, then groups of memory nodes.
 TopologyOptions Shape(int num_stages, int num_ranks, int kv_head_parallel, int num_groups,
                       int num_kv_heads) {
   TopologyOptions options;
-  options.roles.assign(static_cast<size_t>(num_stages * num_ranks), kC);
-  options.roles.insert(options.roles.end(), static_cast<size_t>(kv_head_parallel * num_groups), kM);
+  std::vector<NodeRole> roles(static_cast<size_t>(num_stages * num_ranks), kC);
+  roles.insert(roles.end(), static_cast<size_t>(kv_head_parallel * num_groups), kM);
+  options.nodes = Nodes(roles);
   options.num_stages = num_stages;
   options.num_ranks = num_ranks;
   options.kv_head_parallel = kv_head_parallel;
@@ -47,7 +59,7 @@ std::vector<TopologyOptions> AllShapes() {
 std::string Describe(const TopologyOptions& options) {
   return std::to_string(options.num_stages) + " stages, " + std::to_string(options.num_ranks) +
          " ranks, kv_head_parallel " + std::to_string(options.kv_head_parallel) + ", " +
-         std::to_string(options.roles.size()) + " nodes, " + std::to_string(options.num_kv_heads) +
+         std::to_string(options.nodes.size()) + " nodes, " + std::to_string(options.num_kv_heads) +
          " KV heads";
 }
 
@@ -131,7 +143,7 @@ TEST(View, EveryPartOfTheModelIsOnExactlyOneComputeNode) {
 
 TEST(View, ComputeNodesThatHoldTheWholeModelAreAlike) {
   TopologyOptions options = Shape(1, 1, 1, 2, 4);
-  options.roles.insert(options.roles.begin(), 2, kC);
+  options.nodes = Nodes({kC, kC, kC, kM, kM});
   const View view = *View::Of(options);
   for (size_t i = 0; i < 3; ++i) {
     EXPECT_TRUE(view.ShareOf(view.members()[i]).whole());
@@ -143,7 +155,7 @@ TEST(View, ComputeNodesThatHoldTheWholeModelAreAlike) {
 
 TEST(View, RolesMayStandInAnyOrder) {
   TopologyOptions options = Shape(2, 1, 2, 2, 5);
-  options.roles = {kM, kC, kM, kM, kC, kM};
+  options.nodes = Nodes({kM, kC, kM, kM, kC, kM});
   const View view = *View::Of(options);
   const auto members = view.members();
   EXPECT_EQ(members[2].group, members[0].id);
@@ -153,6 +165,28 @@ TEST(View, RolesMayStandInAnyOrder) {
   EXPECT_EQ(members[2].num_kv_heads, 2);
   EXPECT_EQ(members[1].stage, 0);
   EXPECT_EQ(members[4].stage, 1);
+}
+
+TEST(View, NodesHaveTheIdsThatTheyAreGiven) {
+  TopologyOptions options = Shape(1, 1, 2, 1, 4);
+  options.nodes = {{NodeId{2}, kC}, {NodeId{7}, kM}, {NodeId{90}, kM}};
+  View view = *View::Of(options);
+  EXPECT_EQ(view.Find(NodeId{2})->role, kC);
+  EXPECT_EQ(view.Find(NodeId{90})->group, NodeId{7});
+  EXPECT_EQ(view.Find(NodeId{90})->first_kv_head, 2);
+  for (const uint32_t nobody : {0, 1, 3, 8, 91}) EXPECT_EQ(view.Find(NodeId{nobody}), nullptr);
+  view.Lose(NodeId{90});
+  EXPECT_EQ(view.Find(NodeId{7})->state, MemberState::kLost) << "of its group";
+  EXPECT_EQ(view.Find(NodeId{2})->state, MemberState::kServing);
+}
+
+TEST(View, RefusesIdsThatDoNotTellNodesApart) {
+  TopologyOptions options = Shape(1, 1, 1, 1, 4);
+  for (const auto& [first, second] : {std::pair(0, 1), {3, 3}, {4, 3}}) {
+    options.nodes[0].id = NodeId{static_cast<uint32_t>(first)};
+    options.nodes[1].id = NodeId{static_cast<uint32_t>(second)};
+    EXPECT_THAT(View::Of(options).status().message(), HasSubstr("ids have to ascend"));
+  }
 }
 
 TEST(View, FindsNodesByIdAndNobodyElse) {
@@ -193,7 +227,7 @@ TEST(View, LosingANodeThatIsNotThereChangesNothing) {
 
 TEST(View, RefusesMemoryNodesThatDoNotMakeUpWholeGroups) {
   TopologyOptions odd = Shape(1, 1, 2, 1, 4);
-  odd.roles.push_back(kM);
+  odd.nodes = Nodes({kC, kM, kM, kM});
   const Status status = View::Of(odd).status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(status.message(), HasSubstr("kv_head_parallel 2: 3 memory nodes"));

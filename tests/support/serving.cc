@@ -170,7 +170,7 @@ Result<std::unique_ptr<Serving>> Serving::Connect(ClusterConfig config,
   auto serving = std::make_unique<Serving>();
   LAMINA_ASSIGN_OR_RETURN(auto executor, ClusterExecutor::Connect(config, model, {}));
   ServingEngineOptions options = ServingEngineOptions::Of(config, model);
-  options.reconnect = ReconnectTo(config, model, {});
+  options.reconnect = ReconnectTo(config, model);
   options.look = LookAmong(config, model);
   serving->engine = std::make_unique<ServingEngine>(options, std::move(executor));
   return serving;

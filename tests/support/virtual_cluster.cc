@@ -35,27 +35,35 @@ Result<std::unique_ptr<VirtualCluster>> VirtualCluster::Create(const Deployment&
                            .threads = 1,
                            .memory_bytes = deployment.memory_bytes});
   }
+  uint32_t id = 2;  // with gaps: nobody may take ids for indices
+  for (NodeConfig& node : nodes.nodes) node.id = NodeId{std::exchange(id, 2 * id + 1)};
   LAMINA_ASSIGN_OR_RETURN(const ModelConfig model, ModelConfig::Load(deployment.model));
   LAMINA_ASSIGN_OR_RETURN(ClusterConfig config, ConfigOf(deployment, model, std::move(nodes)));
   std::unique_ptr<VirtualCluster> cluster(new VirtualCluster(std::move(config), model));
   for (const NodeConfig& node : cluster->config_.nodes)
     LAMINA_RETURN_IF_ERROR(cluster->Start(node.name));
-  cluster->connecting_ =
-      std::make_unique<Task<Connected>>(cluster->now(), [&cluster](Turns& turns) {
-        return ClusterExecutor::ConnectByTurns(turns, cluster->config_, cluster->model_,
-                                               cluster->Means());
-      });
+  cluster->connecting_.Start(cluster->now(), [&cluster](Turns& turns) {
+    return ClusterExecutor::ConnectByTurns(turns, cluster->config_, cluster->model_,
+                                           cluster->Means());
+  });
   return cluster;
 }
 
 VirtualCluster::VirtualCluster(ClusterConfig config, ModelConfig model)
-    : network_(kControlLatency), config_(std::move(config)), model_(std::move(model)) {}
+    : network_(kControlLatency),
+      config_(std::move(config)),
+      model_(std::move(model)),
+      reconnect_means_{.reconnect = ReconnectTo(config_, model_, Means()),
+                       .look = LookAmong(config_, model_, Means()),
+                       .end = EndAtOnce,
+                       .on_change = Means().on_change} {}
 
 // The manager goes first, as its connections use the network.
 VirtualCluster::~VirtualCluster() {
   core_.reset();
-  looking_.reset();
-  connecting_.reset();
+  looking_.Drop();
+  reconnecting_.Drop();
+  connecting_.Drop();
   daemons_.clear();
 }
 
@@ -87,7 +95,8 @@ Result<VirtualCluster::Daemon> VirtualCluster::Open(const NodeConfig& node) {
 }
 
 ConnectMeans VirtualCluster::Means() {
-  return {.connect = network_.connector(), .on_change = [this] { changed_ = true; }};
+  return {
+      .connect = network_.connector(), .end = EndAtOnce, .on_change = [this] { changed_ = true; }};
 }
 
 bool VirtualCluster::RunUntil(const std::function<bool()>& done, Clock::duration patience) {
@@ -117,59 +126,31 @@ TimePoint VirtualCluster::NextTurn() const {
   for (const auto& [name, daemon] : daemons_)
     next = std::min(next,
                     std::visit([this](const auto& node) { return node->wake_at(now()); }, daemon));
-  if (connecting_ != nullptr) next = std::min(next, connecting_->turns.next());
-  if (looking_ != nullptr) next = std::min(next, looking_->turns.next());
+  next = std::min({next, connecting_.next(), reconnecting_.next(), looking_.next()});
   return core_ == nullptr ? next : std::min(next, next_turn_);
 }
 
-// Gives the task a turn if one is due or may be worth while. Returns what came of it, once.
-template <typename T>
-std::optional<T> VirtualCluster::Turn(std::unique_ptr<Task<T>>& task) {
-  if (task == nullptr) return std::nullopt;
-  if (!task->procedure.done()) task->turns.Turn(now());
-  if (!task->procedure.done()) return std::nullopt;
-  T result = task->procedure.TakeResult();
-  task.reset();
-  return result;
-}
-
 bool VirtualCluster::TurnTasks() {
-  const auto is_due = [this](const auto& task) {
-    return task != nullptr && (task->procedure.done() || task->turns.next() <= now());
-  };
-  if (!std::exchange(changed_, false) && !is_due(connecting_) && !is_due(looking_)) return false;
-  if (std::optional<Connected> connected = Turn(connecting_)) TakeConnected(*std::move(connected));
-  if (std::optional<std::set<NodeId>> found = Turn(looking_))
+  const TimePoint next = std::min({connecting_.next(), reconnecting_.next(), looking_.next()});
+  if (!std::exchange(changed_, false) && now() < next) return false;
+  if (std::optional<Connected> connected = connecting_.Turn(now()))
+    TakeConnected(*std::move(connected));
+  if (std::optional<Reconnected> reconnected = reconnecting_.Turn(now()))
+    core_->TakeReconnected(*std::move(reconnected), now());
+  if (std::optional<std::set<NodeId>> found = looking_.Turn(now()))
     core_->TakeFound(*std::move(found), now());
   return true;
 }
 
 void VirtualCluster::TakeConnected(Connected outcome) {
-  Result<std::unique_ptr<StepExecutor>> executor = outcome.status();
-  if (outcome.ok()) executor = std::unique_ptr<StepExecutor>(*std::move(outcome));
-  if (core_ != nullptr) return core_->TakeReconnected(std::move(executor), now());
-  failure_ = executor.status();
-  if (!executor.ok()) return;
+  failure_ = outcome.status();
+  if (!outcome.ok()) return;
   EngineOptions options = EngineOptions::Of(config_, model_);
   options.reconnects = options.looks_for_nodes = true;
   core_ = std::make_unique<EngineCore>(
-      options, *std::move(executor),
+      options, *std::move(outcome),
       [this](EngineCore::Event event) { events_.push_back(std::move(event)); });
   next_turn_ = now();
-}
-
-Procedure<VirtualCluster::Connected> VirtualCluster::Reconnect(Turns& turns, ReconnectTask task) {
-  task.before.reset();
-  std::set<NodeId> answer;
-  if (!task.doubtful.empty()) {
-    answer = co_await ClusterExecutor::LookByTurns(turns, config_, model_, task.doubtful,
-                                                   task.until, {}, Means());
-  }
-  for (const auto& [node, why] : task.doubtful) {
-    if (!answer.contains(node)) task.left_out.emplace(node, why);
-  }
-  co_return co_await ClusterExecutor::ConnectWithoutByTurns(turns, config_, model_, task.left_out,
-                                                            task.until, Means());
 }
 
 bool VirtualCluster::TurnEngine() {
@@ -178,15 +159,15 @@ bool VirtualCluster::TurnEngine() {
   EngineDecisions decisions = core_->Turn(now());
   next_turn_ = decisions.next_turn;
   if (decisions.reconnect) {
-    connecting_ = std::make_unique<Task<Connected>>(
-        now(), [&](Turns& turns) { return Reconnect(turns, *std::move(decisions.reconnect)); });
+    reconnecting_.Start(now(), [&](Turns& turns) {
+      return ReconnectByTurns(turns, *std::move(decisions.reconnect), reconnect_means_);
+    });
     changed_ = true;
   }
   if (decisions.look_for) {
-    looked_for_ = *std::move(decisions.look_for);
-    looking_ = std::make_unique<Task<std::set<NodeId>>>(now(), [this](Turns& turns) {
-      return ClusterExecutor::LookByTurns(turns, config_, model_, looked_for_, TimePoint::max(), {},
-                                          Means());
+    looking_.Start(now(), [&](Turns& turns) {
+      return reconnect_means_.look(turns, *std::move(decisions.look_for), TimePoint::max(),
+                                   reconnect_means_.on_change);
     });
     changed_ = true;
   }

@@ -54,29 +54,14 @@ class VirtualCluster {
  private:
   using Daemon = std::variant<std::unique_ptr<ComputeNode>, std::unique_ptr<MemoryNode>>;
   using Connected = ClusterExecutor::Connected;
-  // What the manager does beside serving: in real time on a helper thread.
-  template <typename T>
-  struct Task {
-    template <typename Begin>
-    Task(TimePoint now, Begin begin) : turns(now), procedure(begin(turns)) {
-      procedure.Start();
-    }
-    Turns turns;
-    Procedure<T> procedure;
-  };
-
   VirtualCluster(ClusterConfig config, ModelConfig model);
 
   Result<Daemon> Open(const NodeConfig& node);
   ConnectMeans Means();
-  // Connects the nodes again as the engine asks for it.
-  Procedure<Connected> Reconnect(Turns& turns, ReconnectTask task);
   // A turn of everybody. Returns whether anybody did something.
   bool TurnAll();
   bool TurnTasks();
   bool TurnEngine();
-  template <typename T>
-  std::optional<T> Turn(std::unique_ptr<Task<T>>& task);
   void TakeConnected(Connected outcome);
   // When the next turn of somebody is due.
   TimePoint NextTurn() const;
@@ -85,11 +70,13 @@ class VirtualCluster {
   ControlNetwork network_;
   const ClusterConfig config_;
   const ModelConfig model_;
-  std::map<std::string, Daemon> daemons_;     // by name; those that run
-  bool changed_ = false;                      // something has come for the tasks
-  std::map<NodeId, std::string> looked_for_;  // looking_ refers to it
-  std::unique_ptr<Task<Connected>> connecting_;
-  std::unique_ptr<Task<std::set<NodeId>>> looking_;
+  std::map<std::string, Daemon> daemons_;  // by name; those that run
+  bool changed_ = false;                   // something has come for the tasks
+  // What the manager does beside serving.
+  const ReconnectMeans reconnect_means_;
+  Task<Connected> connecting_;
+  Task<Reconnected> reconnecting_;
+  Task<std::set<NodeId>> looking_;
   std::deque<EngineCore::Event> events_;
   TimePoint next_turn_{};  // of the engine
   Status failure_;

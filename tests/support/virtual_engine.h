@@ -1,5 +1,5 @@
 // An engine core and its loop on one thread in virtual time: what ServingEngine is in real time,
-// with a test in place of its helper threads.
+// with a test in place of its procedures.
 #pragma once
 
 #include <deque>

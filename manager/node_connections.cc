@@ -1,0 +1,536 @@
+// How nodes are reached and configured, at first and when some are lost.
+#include "manager/node_connections.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <list>
+#include <optional>
+#include <random>
+#include <utility>
+
+#include "base/descriptors.h"
+#include "base/log.h"
+#include "base/mutex.h"
+#include "manager/resolve_config.h"
+#include "transport/crypto.h"
+#include "transport/secret_file.h"
+#include "transport/tls_context.h"
+#include "wire/codec.h"
+#include "wire/wire_format.h"
+
+namespace lamina {
+namespace {
+
+// Between two signs of life while weights load; each tensor is one.
+constexpr auto kLoadPatience = std::chrono::seconds(120);
+
+uint64_t NewEpoch() {
+  std::random_device device;
+  return static_cast<uint64_t>(device()) << 32 | device();
+}
+
+constexpr auto kReachWait = std::chrono::seconds(5);  // for daemons that served just now
+
+// Its socket, and what wakes the connection's thread and who waits for answers.
+constexpr size_t kDescriptorsPerNode = 3;
+
+constexpr auto kQuietWait = std::chrono::seconds(2);  // for a daemon that is just starting
+
+// For a node that serves another manager, whose host may be gone: nodes notice that after
+// ControlOptions::peer_timeout.
+constexpr auto kTakeOverWait = std::chrono::seconds(12);
+
+// So many peer timeouts requests wait for the way between compute nodes, when nobody else has their
+// parts of the model. What takes longer is an outage.
+constexpr int kMendTimeouts = 2;
+
+// Until a node that serves another manager is asked again.
+constexpr auto kAskAgain = milliseconds(200);
+
+// For a daemon that may not be there; it is asked again later.
+constexpr auto kLookWait = std::chrono::seconds(1);
+
+bool IsTransient(const Status& status) {
+  return status.code() == StatusCode::kTryAgain || status.code() == StatusCode::kTimeout;
+}
+
+// Between two looks whether somebody interrupts.
+constexpr auto kInterruptionInterval = milliseconds(100);
+
+View Without(View view, const std::map<NodeId, std::string>& lost) {
+  for (const auto& [id, why] : lost) view.Lose(id);
+  return view;
+}
+
+}  // namespace
+
+Procedure<NodeConnections::Opened> NodeConnections::OpenByTurns(Turns& turns,
+                                                                const ClusterConfig& config,
+                                                                const ModelConfig& model,
+                                                                ConnectMeans means) {
+  LAMINA_CO_RETURN_IF_ERROR(CheckDescriptorsLeft(config.nodes.size() * kDescriptorsPerNode));
+  LAMINA_CO_ASSIGN_OR_RETURN(View view, ViewOf(config, model));
+  std::unique_ptr<NodeConnections> nodes(
+      new NodeConnections(config, model, std::move(view), {}, TimePoint::max(), std::move(means)));
+  const Status opened = co_await nodes->Open(turns, config.start_timeout, config.start_timeout);
+  LAMINA_CO_RETURN_IF_ERROR(opened);
+  co_return nodes;
+}
+
+Procedure<NodeConnections::Opened> NodeConnections::OpenWithoutByTurns(
+    Turns& turns, const ClusterConfig& config, const ModelConfig& model,
+    std::map<NodeId, std::string> lost, TimePoint until, ConnectMeans means) {
+  const TimePoint mended =
+      turns.now() +
+      std::min<Clock::duration>(config.start_timeout, kMendTimeouts * config.peer_timeout);
+  // A node that did not notice yet is busy with its session for at most the peer timeout.
+  const Clock::duration patience =
+      std::min(config.start_timeout, 2 * config.peer_timeout + kQuietWait);
+  LAMINA_CO_ASSIGN_OR_RETURN(const View all, ViewOf(config, model));
+  while (true) {
+    LAMINA_CO_RETURN_IF_ERROR(CheckDescriptorsLeft(config.nodes.size() * kDescriptorsPerNode));
+    std::unique_ptr<NodeConnections> nodes(
+        new NodeConnections(config, model, all, lost, until, means));
+    LAMINA_CO_RETURN_IF_ERROR(nodes->TooFewLeft(lost));
+    const Status opened =
+        co_await nodes->Open(turns, std::min<Clock::duration>(patience, kReachWait), patience);
+    if (opened.ok()) co_return nodes;
+    if (means.interrupted && means.interrupted()) co_return opened;
+    const std::map<NodeId, std::string> more = co_await nodes->NewlyLost(turns, opened);
+    const bool is_over = more.empty() || turns.now() >= nodes->until_;
+    const bool is_cut = nodes->HasCut() && turns.now() < mended;
+    // Nodes that are left are free for the next try then.
+    const Status ended = co_await means.end(turns, std::move(nodes), means.on_change);
+    LAMINA_CO_RETURN_IF_ERROR(ended);
+    if (is_over) co_return opened;
+    if (!is_cut) lost.insert(more.begin(), more.end());
+  }
+}
+
+Status NodeConnections::TooFewLeft(const std::map<NodeId, std::string>& lost) const {
+  const auto reasons = [&](NodeRole role) {
+    std::string text;
+    for (const auto& [id, why] : lost) {
+      if (view_.Find(id)->role == role) text += (text.empty() ? "" : "; ") + why;
+    }
+    return text;
+  };
+  if (compute_.empty()) return PeerLost("no compute node is left: " + reasons(NodeRole::kCompute));
+  if (config_.shares_model() &&
+      std::ssize(compute_) <
+          std::ranges::count(config_.nodes, NodeRole::kCompute, &NodeConfig::role))
+    return PeerLost("no other compute node holds that part of the model: " +
+                    reasons(NodeRole::kCompute));
+  if (kv_nodes().empty()) return PeerLost("no memory node is left: " + reasons(NodeRole::kMemory));
+  return OkStatus();
+}
+
+// Those that were lost while the nodes were connected. A node may tell of the loss of another
+// before that other's connection does. If no connection is lost, it was the node that failed.
+Procedure<std::map<NodeId, std::string>> NodeConnections::NewlyLost(Turns& turns, Status why) {
+  const TimePoint latest =
+      Within(turns.now(), std::min<Clock::duration>(config_.peer_timeout, kReachWait));
+  std::map<NodeId, std::string> lost;
+  while (true) {
+    for (const std::unique_ptr<Node>& node : nodes_) {
+      const Status loss = LossOf(*node);
+      if (!loss.ok() && !node->left_out()) lost.emplace(node->id, loss.message());
+    }
+    if (!lost.empty() || failed_ == nullptr) co_return lost;
+    if (turns.now() >= latest) break;
+    co_await turns.Next(latest);
+  }
+  lost.emplace(failed_->id, why.message());
+  co_return lost;
+}
+
+Status NodeConnections::LossOf(const Node& node) {
+  MutexLock lock(mutex_);
+  return lost_[node.id];
+}
+
+TimePoint NodeConnections::NextLook(TimePoint now, TimePoint latest) const {
+  return means_.interrupted == nullptr ? latest : std::min(latest, now + kInterruptionInterval);
+}
+
+// All nodes live, but compute nodes do not reach each other, and nobody else has their parts of the
+// model.
+bool NodeConnections::HasCut() {
+  const auto lives = [this](const std::unique_ptr<Node>& node) {
+    return node->left_out() || LossOf(*node).ok();
+  };
+  return config_.shares_model() && failed_ != nullptr && failed_->role == NodeRole::kCompute &&
+         std::ranges::all_of(nodes_, lives);
+}
+
+Procedure<std::set<NodeId>> NodeConnections::LookByTurns(Turns& turns, const ClusterConfig& config,
+                                                         const ModelConfig& model,
+                                                         std::map<NodeId, std::string> lost,
+                                                         TimePoint until, ConnectMeans means) {
+  std::set<NodeId> free;
+  Result<View> view = ViewOf(config, model);
+  if (!view.ok()) {
+    LAMINA_LOG_ERROR("cannot look for lost nodes: {}", view.status().message());
+    co_return free;
+  }
+  std::unique_ptr<NodeConnections> asking(
+      new NodeConnections(config, model, std::move(*view), {}, until, means));
+  const Result<ControlOptions> control = asking->control_options();
+  if (!control.ok()) {
+    LAMINA_LOG_ERROR("cannot look for lost nodes: {}", control.status().message());
+    co_return free;
+  }
+  // All at the same time: one that hangs must not hold up the others.
+  struct Asked {
+    Asked(NodeConnections& asking, Node& asked, const ControlOptions& options, TimePoint now)
+        : node(asked), turns(now), answer(asking.AskIfFree(turns, asked, options)) {}
+    Node& node;
+    Turns turns;
+    Procedure<Status> answer;
+  };
+  std::list<Asked> asked;
+  for (const auto& [id, why] : lost) {
+    asked.emplace_back(*asking, *asking->Find(id), *control, turns.now());
+    asked.back().answer.Start();
+  }
+  while (true) {
+    std::erase_if(asked, [&](Asked& one) {
+      if (!one.answer.done()) return false;
+      const Status answer = one.answer.TakeResult();
+      if (answer.ok()) {
+        free.insert(one.node.id);
+      } else {
+        LAMINA_LOG_DEBUG("{} is not back: {}", one.node.name(), answer.message());
+      }
+      return true;
+    });
+    if (asked.empty()) break;
+    TimePoint next = TimePoint::max();
+    for (const Asked& one : asked) next = std::min(next, one.turns.next());
+    co_await turns.Next(next);
+    for (Asked& one : asked) one.turns.Turn(turns.now());
+  }
+  for (const std::unique_ptr<Node>& node : asking->nodes_) {
+    if (!lost.contains(node->id) || free.contains(node->id)) continue;
+    std::erase_if(free, [&](NodeId other) { return asking->Find(other)->group == node->group; });
+  }
+  const Status ended = co_await means.end(turns, std::move(asking), means.on_change);
+  if (!ended.ok()) LAMINA_LOG_ERROR("{}", ended.message());
+  co_return free;
+}
+
+// Compute nodes load their weights, which takes no more time then when they are connected in
+// earnest.
+Procedure<Status> NodeConnections::AskIfFree(Turns& turns, Node& node,
+                                             const ControlOptions& options) {
+  const Status connected =
+      co_await ConnectNode(turns, node, options, Within(turns.now(), kLookWait));
+  LAMINA_CO_RETURN_IF_ERROR(connected);
+  const Clock::duration patience = std::max<Clock::duration>(config_.peer_timeout, kLookWait);
+  if (node.role == NodeRole::kMemory) {
+    ConfigureMemory request;
+    request.prepare_only = true;
+    LAMINA_CO_RETURN_IF_ERROR(
+        node.connection->Send(FrameType(MessageType::kConfigureMemory), Encode(request)));
+  } else {
+    LAMINA_CO_ASSIGN_OR_RETURN(ConfigureCompute request, ComputeRequest(node));
+    request.prepare_only = true;
+    LAMINA_CO_RETURN_IF_ERROR(
+        node.connection->Send(FrameType(MessageType::kConfigureCompute), Encode(request)));
+  }
+  const Status configured = co_await AwaitConfigured(turns, node, patience);
+  co_return configured;
+}
+
+Procedure<Status> NodeConnections::Open(Turns& turns, Clock::duration reach_patience,
+                                        Clock::duration patience) {
+  const TimePoint reached = Within(turns.now(), reach_patience);
+  const TimePoint latest = Within(turns.now(), patience);
+  LAMINA_CO_ASSIGN_OR_RETURN(session_token_, RandomBytes(kSessionTokenBytes));
+  LAMINA_CO_ASSIGN_OR_RETURN(const ControlOptions control, control_options());
+  for (const std::unique_ptr<Node>& node : nodes_) {
+    if (node->left_out()) continue;
+    const Status connected = co_await ConnectNode(turns, *node, control, reached);
+    if (connected.ok()) continue;
+    MutexLock lock(mutex_);
+    lost_[node->id] = connected;
+    co_return connected;
+  }
+  for (const std::unique_ptr<Node>& node : nodes_) {
+    if (node->role != NodeRole::kMemory || node->left_out()) continue;
+    failed_ = node.get();
+    const Status configured = co_await ConfigureMemoryNode(turns, *node, latest);
+    LAMINA_CO_RETURN_IF_ERROR(configured);
+  }
+  const Status configured = co_await ConfigureComputeNodes(turns);
+  LAMINA_CO_RETURN_IF_ERROR(configured);
+  // It was for weights.
+  if (turns.now() >= until_) until_ = turns.now() + config_.start_timeout;
+  const Status joined = co_await JoinComputeNodes(turns);
+  LAMINA_CO_RETURN_IF_ERROR(joined);
+  failed_ = nullptr;
+  co_return OkStatus();
+}
+
+NodeConnections::NodeConnections(const ClusterConfig& config, const ModelConfig& model, View view,
+                                 const std::map<NodeId, std::string>& lost, TimePoint until,
+                                 ConnectMeans means)
+    : config_(config),
+      model_(model),
+      view_(Without(std::move(view), lost)),
+      epoch_(NewEpoch()),
+      means_(std::move(means)),
+      until_(until) {
+  for (size_t i = 0; i < config.nodes.size(); ++i) {
+    nodes_.push_back(std::make_unique<Node>(view_.members()[i], config.nodes[i]));
+    Node& node = *nodes_.back();
+    if (node.role == NodeRole::kMemory) ++num_memory_nodes_;
+    if (node.role == NodeRole::kCompute && !node.left_out()) compute_.push_back(&node);
+  }
+  for (const auto& [id, why] : lost) {
+    for (const std::unique_ptr<Node>& node : nodes_) {
+      if (node->group == Find(id)->group) lost_[node->id] = PeerLost(why);
+    }
+  }
+}
+
+NodeConnections::Node* NodeConnections::Find(NodeId id) const {
+  const auto found = std::ranges::lower_bound(
+      nodes_, id, {}, [](const std::unique_ptr<Node>& node) { return node->id; });
+  return found != nodes_.end() && (*found)->id == id ? found->get() : nullptr;
+}
+
+Result<ControlOptions> NodeConnections::control_options() const {
+  ControlOptions options;
+  options.hello = "manager of cluster " + config_.name;
+  // The nodes beat at that rate too.
+  options.peer_timeout = std::max<Clock::duration>(config_.peer_timeout, 4 * options.heartbeat);
+  LAMINA_ASSIGN_OR_RETURN(options.secret, ReadSecretFile(config_.secret_file));
+  LAMINA_ASSIGN_OR_RETURN(options.tls, TlsContext::Load(config_.tls));
+  options.interrupted = means_.interrupted;
+  return options;
+}
+
+Procedure<Status> NodeConnections::ConnectNode(Turns& turns, Node& node,
+                                               const ControlOptions& options, TimePoint latest) {
+  const TimePoint quiet = std::min(latest, turns.now() + kQuietWait);
+  Result<std::unique_ptr<ControlConnection>> connection =
+      co_await Reach(turns, node, options, quiet);
+  if (!connection.ok() && turns.now() < latest && IsTransient(connection.status())) {
+    if (means_.progress) {
+      means_.progress(fmt::format(
+          "waiting up to {} s for {}: {}",
+          std::chrono::duration_cast<std::chrono::seconds>(latest - turns.now()).count(),
+          node.name(), connection.status().message()));
+    }
+    connection = co_await Reach(turns, node, options, latest);
+  }
+  if (!connection.ok()) {
+    const Status status = connection.status().WithContext(node.name());
+    if (!IsTransient(status)) co_return status;
+    co_return Status(
+        status.code(),
+        status.message() +
+            "; is its daemon running? `lamina cluster up` starts the daemons of a cluster");
+  }
+  node.connection = std::move(*connection);
+  node.connection->Start({
+      .on_frame = [this, &node](ControlFrame frame) { OnFrame(node, std::move(frame)); },
+      .on_lost = [this, &node](const Status& status) { Lose(node, status); },
+  });
+  co_return OkStatus();
+}
+
+Procedure<Result<std::unique_ptr<ControlConnection>>> NodeConnections::Reach(
+    Turns& turns, const Node& node, const ControlOptions& options, TimePoint latest) {
+  const std::unique_ptr<ControlConnecting> connecting =
+      means_.connect(node.address(), options, latest, means_.on_change);
+  while (true) {
+    std::optional<Result<std::unique_ptr<ControlConnection>>> outcome = connecting->Poll();
+    if (outcome) co_return std::move(*outcome);
+    // There is an outcome at `latest`, give or take what the thread needs that makes it.
+    co_await turns.Next(turns.now() < latest ? latest : TimePoint::max());
+  }
+}
+
+Procedure<Status> NodeConnections::ConfigureMemoryNode(Turns& turns, Node& node, TimePoint latest) {
+  LAMINA_CO_ASSIGN_OR_RETURN(const ConfigureMemory request, MemoryRequest(node));
+  const Clock::duration patience = std::max<Clock::duration>(latest - turns.now(), kQuietWait);
+  const Status configured = co_await ConfigureOnceFree(turns, node, MessageType::kConfigureMemory,
+                                                       Encode(request), patience);
+  co_return configured;
+}
+
+// A node that serves another manager says so at once. That one may be gone without the node having
+// noticed yet, so it is asked again for a while.
+Procedure<Status> NodeConnections::ConfigureOnceFree(Turns& turns, Node& node, MessageType type,
+                                                     std::string request,
+                                                     Clock::duration patience) {
+  const TimePoint latest =
+      Within(turns.now(), std::min<Clock::duration>(config_.start_timeout, kTakeOverWait));
+  bool told = false;
+  while (true) {
+    LAMINA_CO_RETURN_IF_ERROR(node.connection->Send(FrameType(type), request));
+    const Status status = co_await AwaitConfigured(turns, node, patience);
+    if (status.code() != StatusCode::kTryAgain) co_return status;
+    if (turns.now() >= latest) {
+      co_return Status(status.code(),
+                       status.message() + "; stop that manager first: a node serves one at a time");
+    }
+    if (means_.progress && !std::exchange(told, true)) {
+      means_.progress(fmt::format("waiting up to {:.0f} s, in case it is gone: {}",
+                                  std::chrono::duration<double>(latest - turns.now()).count(),
+                                  status.message()));
+    }
+    const TimePoint again = turns.now() + kAskAgain;
+    while (turns.now() < again) co_await turns.Next(again);
+  }
+}
+
+// All load at the same time.
+Procedure<Status> NodeConnections::ConfigureComputeNodes(Turns& turns) {
+  std::vector<std::string> requests;
+  for (Node* node : compute_) {
+    LAMINA_CO_ASSIGN_OR_RETURN(const ConfigureCompute request, ComputeRequest(*node));
+    requests.push_back(Encode(request));
+    LAMINA_CO_RETURN_IF_ERROR(
+        node->connection->Send(FrameType(MessageType::kConfigureCompute), requests.back()));
+  }
+  for (size_t i = 0; i < compute_.size(); ++i) {
+    failed_ = compute_[i];
+    Status status = co_await AwaitConfigured(turns, *compute_[i], kLoadPatience);
+    if (status.code() == StatusCode::kTryAgain) {
+      status = co_await ConfigureOnceFree(turns, *compute_[i], MessageType::kConfigureCompute,
+                                          requests[i], kLoadPatience);
+    }
+    LAMINA_CO_RETURN_IF_ERROR(status);
+  }
+  co_return OkStatus();
+}
+
+Procedure<Status> NodeConnections::JoinComputeNodes(Turns& turns) {
+  if (compute_.size() == 1) co_return OkStatus();
+  const ConnectCompute request = JoinRequest();
+  for (Node* node : compute_) {
+    LAMINA_CO_RETURN_IF_ERROR(
+        node->connection->Send(FrameType(MessageType::kConnectCompute), Encode(request)));
+  }
+  for (Node* node : compute_) {
+    failed_ = node;
+    const Configured before = node->configured;
+    const Status joined = co_await AwaitConfigured(turns, *node, config_.start_timeout);
+    LAMINA_CO_RETURN_IF_ERROR(joined);
+    std::vector<DataPath> paths = std::move(node->configured.paths);
+    node->configured = before;
+    node->configured.paths.insert(node->configured.paths.begin(), paths.begin(), paths.end());
+  }
+  co_return OkStatus();
+}
+
+// Waits for Configured; every progress message starts `patience` anew, also after until_.
+Procedure<Status> NodeConnections::AwaitConfigured(Turns& turns, Node& node,
+                                                   Clock::duration patience) {
+  const TimePoint start = turns.now();
+  TimePoint latest = Within(turns.now(), patience);
+  while (true) {
+    const std::optional<ControlFrame> frame = node.answers.TryPop();
+    LAMINA_CO_RETURN_IF_ERROR(LossOf(node));
+    // kTryAgain would be the node's answer.
+    if (means_.interrupted && means_.interrupted()) co_return TimedOut("interrupted");
+    const bool counts = frame && (frame->type == FrameType(MessageType::kWeightsProgress) ||
+                                  frame->type == FrameType(MessageType::kConfigured));
+    if (!counts && turns.now() >= latest) break;
+    if (!frame) {
+      co_await turns.Next(NextLook(turns.now(), latest));
+      continue;
+    }
+    if (frame->type == FrameType(MessageType::kWeightsProgress)) {
+      const Result<WeightsProgress> loaded = Decode<WeightsProgress>(frame->payload);
+      if (!loaded.ok()) continue;
+      latest = turns.now() + patience;
+      if (means_.progress) {
+        means_.progress(fmt::format("{}: loaded {:.1f} of {:.1f} MB of weights", node.name(),
+                                    static_cast<double>(loaded->loaded_bytes) * 1e-6,
+                                    static_cast<double>(loaded->total_bytes) * 1e-6));
+      }
+    }
+    if (frame->type != FrameType(MessageType::kConfigured)) continue;
+    Result<Configured> answer = Decode<Configured>(frame->payload);
+    if (!answer.ok()) {
+      co_return Corrupt(node.name() +
+                        ": its answer cannot be parsed: " + answer.status().message());
+    }
+    node.configured = *std::move(answer);
+    co_return node.configured.status;
+  }
+  co_return TimedOut(fmt::format("{} at {} did not answer Configure within {:.0f} s", node.name(),
+                                 node.address(),
+                                 std::chrono::duration<double>(turns.now() - start).count()));
+}
+
+std::vector<KvNode> NodeConnections::kv_nodes() const {
+  std::vector<KvNode> kv;
+  for (const std::unique_ptr<Node>& node : nodes_) {
+    if ((node->role == NodeRole::kMemory) == local() || node->left_out()) continue;
+    const int64_t capacity = node->configured.capacity_tokens;
+    if (node->group == node->id) {
+      kv.push_back({node->id, capacity});
+    } else {  // all hold the same tokens
+      kv.back().capacity_tokens = std::min(kv.back().capacity_tokens, capacity);
+    }
+  }
+  return kv;
+}
+
+NodeConnections::~NodeConnections() { Close(); }
+
+void NodeConnections::Close() {
+  for (std::unique_ptr<Node>& node : nodes_) {
+    if (node->connection != nullptr)
+      node->connection->Close(Deadline::After(std::chrono::seconds(1)));
+  }
+}
+
+void NodeConnections::Start(Callbacks callbacks) {
+  MutexLock lock(mutex_);
+  callbacks_ = std::move(callbacks);
+}
+
+void NodeConnections::OnFrame(Node& node, ControlFrame frame) {
+  if (frame.type == FrameType(MessageType::kConfigured) ||
+      frame.type == FrameType(MessageType::kWeightsProgress)) {
+    node.answers.Push(std::move(frame));
+    return means_.on_change();
+  }
+  std::function<void(Node&, ControlFrame)> on_frame;
+  {
+    MutexLock lock(mutex_);
+    on_frame = callbacks_.on_frame;
+  }
+  if (on_frame) on_frame(node, std::move(frame));
+}
+
+void NodeConnections::Lose(Node& node, const Status& status) {
+  // Which names the node and its address.
+  const Status named(status.code(), "lost " + status.message());
+  std::function<void(Node&, const Status&)> on_lost;
+  {
+    MutexLock lock(mutex_);
+    lost_[node.id] = named;
+    on_lost = callbacks_.on_lost;
+  }
+  means_.on_change();
+  if (on_lost) on_lost(node, named);
+}
+
+void NodeConnections::Leave(Node& node) {
+  {
+    MutexLock lock(mutex_);
+    if (Status& lost = lost_[node.id]; lost.ok())
+      lost = PeerLost(node.name() + " at " + node.address() + ": another node lost it");
+  }
+  if (node.connection != nullptr) node.connection->Close(Deadline::After(Clock::duration::zero()));
+}
+
+}  // namespace lamina
