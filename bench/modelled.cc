@@ -525,12 +525,7 @@ void RegisterModelled(CLI::App& app) {
   command->add_option("--gb-per-s", options->gb_per_s, "likewise its bandwidth, in 10^9 bytes")
       ->check(ModelledGbPerSecond());
   command->add_flag("--json", options->json, "a JSON line for each case instead of a table");
-  command->callback([options] {
-    if (Status status = MeasureModelled(*options); !status.ok()) {
-      std::cerr << "lamina bench modelled: " << status.message() << '\n';
-      SetExitStatus(kExitFailure);
-    }
-  });
+  OnRun(*command, "lamina bench modelled", [options] { return MeasureModelled(*options); });
 }
 
 }  // namespace lamina

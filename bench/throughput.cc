@@ -438,12 +438,7 @@ void RegisterThroughput(CLI::App& app) {
   command->add_option("--trace-out", options->trace_out,
                       "write what the cluster's nodes did to this file, for ui.perfetto.dev");
   command->add_flag("--json", options->json, "one JSON line instead of text");
-  command->callback([options] {
-    if (Status status = Measure(*options); !status.ok()) {
-      std::cerr << "lamina bench throughput: " << status.message() << '\n';
-      SetExitStatus(kExitFailure);
-    }
-  });
+  OnRun(*command, "lamina bench throughput", [options] { return Measure(*options); });
 }
 
 }  // namespace lamina
