@@ -444,12 +444,8 @@ Status MeasureModelled(const ModelledOptions& options) {
   if (!options.trace_out.empty()) {
     LAMINA_ASSIGN_OR_RETURN(trace, TraceFile::Create(options.trace_out));
   }
-  LocalClusterOptions local;
-  local.nodes = cluster.config.nodes;
-  local.transport = cluster.config.transport;
-  local.device_catalog = cluster.config.device_catalog;
-  LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<LocalCluster> daemons, LocalCluster::Create(local));
-  cluster.config.nodes = daemons->config().nodes;
+  LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<LocalCluster> daemons,
+                          LocalCluster::CreateFor(cluster.config));
   if (!options.json) {
     PrintHeader();
     std::cout << fmt::format("pipeline {}, {} compute nodes\n",
