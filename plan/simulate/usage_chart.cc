@@ -5,7 +5,6 @@
 #include <cmath>
 #include <functional>
 
-#include "plan/chart/svg_chart.h"
 #include "plan/simulate/simulation_report.h"
 
 namespace lamina {
@@ -18,6 +17,13 @@ struct Curve {
   std::string name, colour;
   std::vector<double> values;  // one for each piece of time
 };
+
+std::string Escaped(const std::string& text) {
+  std::string escaped;
+  for (const char c : text)
+    escaped += c == '<' ? "&lt;" : c == '&' ? "&amp;" : c == '>' ? "&gt;" : std::string(1, c);
+  return escaped;
+}
 
 // The least of 1, 2 and 5 times a power of ten that is at least `value`.
 double RoundUp(double value) {
@@ -40,7 +46,7 @@ std::string Panel(const std::string& title, const std::vector<Curve>& curves, do
   const double scale = share ? 1 : RoundUp(highest);
   const double width = kWidth - kLeft - kRight;
   std::string svg = fmt::format("<text x='{}' y='{:.0f}' font-weight='bold'>{}</text>\n", kLeft,
-                                top - 8, EscapeXml(title));
+                                top - 8, Escaped(title));
   for (const double part : {0.0, 0.5, 1.0}) {
     const double y = top + kPanel * (1 - part);
     svg += fmt::format("<line x1='{}' y1='{:.1f}' x2='{}' y2='{:.1f}' stroke='#ddd'/>", kLeft, y,
@@ -61,7 +67,7 @@ std::string Panel(const std::string& title, const std::vector<Curve>& curves, do
     }
     svg += "'/>\n";
     svg += fmt::format("<text x='{}' y='{:.0f}' fill='{}'>{}</text>\n", kLeft + width + 10, legend,
-                       curve.colour, EscapeXml(curve.name));
+                       curve.colour, Escaped(curve.name));
     legend += 16;
   }
   for (const double part : {0.0, 0.5, 1.0}) {
