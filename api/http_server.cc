@@ -100,6 +100,7 @@ class HttpServer::Loop {
   }
 
   size_t Stop(Clock::duration grace) {
+    MutexLock one_at_a_time(stop_mutex_);
     if (!started()) return 0;
     std::promise<void> idle;
     asio::post(io_, [&] { service_.Drain([&idle] { idle.set_value(); }); });
@@ -175,6 +176,7 @@ class HttpServer::Loop {
   asio::steady_timer accept_retry_{io_};
   asio::posix::stream_descriptor events_{io_};  // a second descriptor of the service's eventfd
   uint16_t port_ = 0;
+  Mutex stop_mutex_;     // held by the thread in Stop; taken before control_mutex_
   Mutex control_mutex_;  // SetEngine must not meet the thread's beginning or end
   std::thread thread_ GUARDED_BY(control_mutex_);
 };

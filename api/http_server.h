@@ -48,7 +48,7 @@ struct ServerOptions {
 // machine reaches.
 std::string OpenServerWarning(const std::string& address, bool has_api_key);
 
-// Thread: Create, Start, Stop and the destructor from one owner; SetEngine and port from any.
+// Thread: Create, Start and the destructor from one owner; SetEngine, Stop and port from any.
 class HttpServer {
  public:
   // Listens, but does not answer before Start. kInvalidArgument: the host is unknown, or the port
@@ -73,7 +73,8 @@ class HttpServer {
   // Refuses new requests with 503 and gives those under way up to `grace` to end. Then what is left
   // fails, and all connections close. The engine is not used afterwards. Returns how many requests
   // failed, of those that were under way at the call or ServiceOptions::drain_lookback before it; 0
-  // if the server does not run.
+  // if the server does not run. While one thread stops the server, others that call it wait for
+  // that and get 0. It must not be called from an engine's sink.
   size_t Stop(Clock::duration grace);
 
   uint16_t port() const;

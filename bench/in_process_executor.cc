@@ -12,6 +12,17 @@
 
 namespace lamina {
 
+InProcessOptions InProcessOptions::Of(const ClusterConfig& config, const ModelConfig& model) {
+  InProcessOptions options;
+  options.weights.model_dir = config.model_path;
+  options.weights.load_format = config.load_format;
+  options.limits.max_num_seqs = config.max_num_seqs;
+  options.limits.max_num_batched_tokens = config.max_num_batched_tokens;
+  options.limits.max_model_len = config.max_model_len;
+  options.kv_dtype = config.kv_dtype.value_or(model.dtype);
+  return options;
+}
+
 Result<std::unique_ptr<InProcessExecutor>> InProcessExecutor::Create(
     const InProcessOptions& options) {
   std::unique_ptr<InProcessExecutor> executor(new InProcessExecutor(options));

@@ -20,6 +20,10 @@ namespace lamina {
 
 // What a compute node with attention of its own needs.
 struct InProcessOptions {
+  // The weights, the limits and the type of K and V that `config`, which is resolved, gives a node
+  // of a cluster that serves `model`.
+  static InProcessOptions Of(const ClusterConfig& config, const ModelConfig& model);
+
   WeightOptions weights;
   SessionLimits limits;
   DType kv_dtype = DType::kBF16;

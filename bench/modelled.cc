@@ -14,22 +14,19 @@
 #include <thread>
 #include <utility>
 
-#include "base/units.h"
 #include "bench/ideal_schedule.h"
 #include "bench/report.h"
 #include "cli/commands.h"
 #include "cli/number_checks.h"
-#include "cost/device_catalog.h"
 #include "cost/network_cost.h"
 #include "cost/node_device.h"
 #include "manager/cluster_config.h"
 #include "manager/cluster_executor.h"
 #include "manager/local_cluster.h"
 #include "manager/prefilled_executor.h"
-#include "manager/resolve_config.h"
 #include "manager/serving_engine.h"
+#include "plan/simulate/cluster_model.h"
 #include "plan/statistics.h"
-#include "splitter/tensor_parallel.h"
 
 namespace lamina {
 namespace {
@@ -39,17 +36,11 @@ struct ModelledOptions {
   std::vector<int> batches = {16, 32, 64, 128, 256, 512};
   int context = 200;
   int steps = 40;
-  // 0: the cluster file's, or as many as the pipeline takes by default.
-  int num_batches = 0;
-  // So many copies of the cluster file's first compute node. 0: the file's compute nodes.
-  int compute_nodes = 0;
-  // nullopt: the cluster file's; if that is auto, none, or fixed if num_batches is given.
-  std::optional<PipelineMode> pipeline;
-  std::optional<TransportKind> transport;
+  // Where the file's pipeline is auto and none is given, it is fixed if there is a number of
+  // batches, and none otherwise.
+  ClusterChanges changes;
+  std::optional<TransportKind> transport;  // nullopt: the cluster file's
   std::string trace_out;
-  std::optional<Switch> overlap;  // nullopt: the cluster file's
-  std::string latency;            // "": the cluster file's
-  double gb_per_s = -1;           // below 0: the cluster file's
   bool json = false;
 };
 
@@ -61,77 +52,37 @@ constexpr int kAutoWarmUpSteps = 60;
 constexpr int kSpareTokens = 24;
 constexpr auto kCaseDeadline = std::chrono::minutes(5);
 
-// The devices of the cluster file, by node id as the executor numbers the nodes, and what the cost
-// model needs to know.
-struct ModelledCluster {
-  ClusterConfig config;
-  ModelConfig model;
-  SlicedModel sliced;
-  AttentionHeads heads;
-  std::map<NodeId, DeviceSpec> devices;
-  NodeId compute;
-  int num_compute = 0;
-};
-
-// Replaces the compute nodes by `count` copies of the first one. 0: leaves them.
-void UseComputeNodes(int count, std::vector<NodeConfig>& nodes) {
-  const auto first = std::ranges::find(nodes, NodeRole::kCompute, &NodeConfig::role);
-  if (count == 0 || first == nodes.end()) return;
-  const NodeConfig one = *first;
-  std::erase_if(nodes, [](const NodeConfig& node) { return node.role == NodeRole::kCompute; });
-  for (int i = 0; i < count; ++i) {
-    nodes.insert(nodes.begin() + i, one);
-    nodes[static_cast<size_t>(i)].name = "c" + std::to_string(i);
-  }
+int NumCompute(const ClusterConfig& config) {
+  return static_cast<int>(std::ranges::count(config.nodes, NodeRole::kCompute, &NodeConfig::role));
 }
 
-Result<ModelledCluster> LoadCluster(const ModelledOptions& options) {
-  ModelledCluster cluster;
-  LAMINA_ASSIGN_OR_RETURN(cluster.config, ClusterConfig::Load(options.cluster));
-  if (options.transport) cluster.config.transport = *options.transport;
-  if (options.overlap) cluster.config.overlap = *options.overlap;
-  if (options.gb_per_s >= 0) cluster.config.modelled_gb_per_s = options.gb_per_s;
-  if (!options.latency.empty()) {
-    const Result<Clock::duration> latency = ParseDuration(options.latency);
-    if (!latency.ok()) return latency.status().WithContext("--latency");
-    cluster.config.modelled_latency = *latency;
+// IdealSchedule knows one time for all compute nodes.
+Status CheckAlike(const ClusterConfig& config) {
+  std::string device;
+  for (const NodeConfig& node : config.nodes) {
+    if (node.role != NodeRole::kCompute) continue;
+    if (!device.empty() && node.device != device)
+      return InvalidArgument("node '" + node.name + "' is " + node.device +
+                             ": the ideal is that of compute nodes with one and the same device");
+    device = node.device;
   }
-  UseComputeNodes(options.compute_nodes, cluster.config.nodes);
-  if (options.num_batches > 0) cluster.config.num_batches = options.num_batches;
-  if (cluster.config.pipeline == PipelineMode::kAuto)
-    cluster.config.pipeline =
-        cluster.config.num_batches > 0 ? PipelineMode::kFixed : PipelineMode::kNone;
-  if (options.pipeline) cluster.config.pipeline = *options.pipeline;
-  LAMINA_ASSIGN_OR_RETURN(cluster.model, ModelConfig::Load(cluster.config.model_path));
-  LAMINA_RETURN_IF_ERROR(ResolveConfig(cluster.config, cluster.model));
-  LAMINA_ASSIGN_OR_RETURN(const Graph whole, TraceModel(cluster.model));
-  LAMINA_ASSIGN_OR_RETURN(Graph graph, GraphOfRank(whole, cluster.config.tensor_parallel_size, 0));
-  LAMINA_ASSIGN_OR_RETURN(cluster.sliced, SplitGraph(std::move(graph)));
-  const int ranks = cluster.config.tensor_parallel_size;
-  cluster.heads = {cluster.model.num_heads / ranks, cluster.model.num_kv_heads / ranks,
-                   cluster.model.head_dim, cluster.config.kv_dtype.value_or(cluster.model.dtype)};
-  std::string compute_device;
-  for (const NodeConfig& node : cluster.config.nodes) {
-    LAMINA_ASSIGN_OR_RETURN(std::optional<DeviceSpec> device,
-                            FindModelledDevice(node.device, cluster.config.device_catalog));
-    if (!device)
+  return OkStatus();
+}
+
+Result<ClusterModel> LoadCluster(const ModelledOptions& options) {
+  LAMINA_ASSIGN_OR_RETURN(ClusterConfig config, ClusterConfig::Load(options.cluster));
+  for (const NodeConfig& node : config.nodes) {
+    if (!IsModelledName(node.device))
       return InvalidArgument(options.cluster + ": node '" + node.name +
                              "' is no modelled device, and all have to be");
-    const NodeId id{static_cast<uint32_t>(cluster.devices.size() + 1)};
-    if (node.role == NodeRole::kCompute)
-      LAMINA_RETURN_IF_ERROR(FitProfile(*device, cluster.model, device->tensor_parallel));
-    cluster.devices.emplace(id, *device);
-    if (node.role != NodeRole::kCompute) continue;
-    // IdealSchedule knows one time for all compute nodes.
-    if (std::exchange(compute_device, node.device) != node.device && cluster.num_compute > 0) {
-      return InvalidArgument(options.cluster + ": node '" + node.name + "' is " + node.device +
-                             ": the ideal is that of compute nodes with one and the same device");
-    }
-    cluster.compute = id;
-    ++cluster.num_compute;
   }
-  if (cluster.config.nodes.back().role == NodeRole::kCompute && cluster.devices.size() < 2)
-    return InvalidArgument(options.cluster + ": there is no memory node");
+  ClusterChanges changes = options.changes;
+  if (options.transport) config.transport = *options.transport;
+  if (config.pipeline == PipelineMode::kAuto && !changes.pipeline)
+    changes.pipeline = std::max(config.num_batches, changes.num_batches) > 0 ? PipelineMode::kFixed
+                                                                             : PipelineMode::kNone;
+  LAMINA_ASSIGN_OR_RETURN(ClusterModel cluster, ClusterModel::Of(std::move(config), changes));
+  LAMINA_RETURN_IF_ERROR(CheckAlike(cluster.config).WithContext(options.cluster));
   return cluster;
 }
 
@@ -173,31 +124,32 @@ struct StepTimes {
 };
 
 // The ideal of the step's batch, while `num_batches` are in flight.
-double IdealSeconds(const ModelledCluster& cluster, const StepTimes& step, int num_batches) {
+double IdealSeconds(const ClusterModel& cluster, const StepTimes& step, int num_batches) {
   const bool stages = cluster.config.shares_model();
   const PipelineMode pipeline = cluster.config.pipeline;
   const IdealSchedule schedule = {
-      stages ? cluster.config.pipeline_parallel_size : cluster.num_compute, num_batches,
+      stages ? cluster.config.pipeline_parallel_size : NumCompute(cluster.config), num_batches,
       // The pipeline "auto" may rotate.
       stages || pipeline == PipelineMode::kRotational || pipeline == PipelineMode::kAuto,
       step.linear, step.attention, step.memory_busy};
   return IdealRounds(schedule)[static_cast<size_t>(std::min(step.batch, num_batches - 1))];
 }
 
-StepTimes TimesOf(const ModelledCluster& cluster, const PrefilledExecutor::Step& step,
-                  TimePoint next, int batch) {
+StepTimes TimesOf(const ClusterModel& cluster, const PrefilledExecutor::Step& step, TimePoint next,
+                  int batch) {
   StepTimes times;
   times.batch = step.batch;
   times.rows = step.num_rows;
   times.total = std::chrono::duration<double>(next - step.submitted).count();
-  times.linear = StepSeconds(cluster.devices.at(cluster.compute), cluster.sliced,
-                             cluster.model.dtype, step.num_rows, step.num_rows);
-  const auto num_memory = static_cast<double>(std::ssize(cluster.devices) - cluster.num_compute);
-  for (const auto& [node, load] : step.attention) {
+  times.linear = StepSeconds(*cluster.compute.front().device, cluster.sliced, cluster.model.dtype,
+                             step.num_rows, step.num_rows);
+  for (const MemoryNodeModel& node : cluster.memory) {
+    const auto load = step.attention.find(node.id);
+    if (load == step.attention.end()) continue;
     const double seconds =
-        cluster.model.num_layers * AttentionSeconds(cluster.devices.at(node), cluster.heads, load);
+        cluster.model.num_layers * AttentionSeconds(*node.device, cluster.heads, load->second);
     times.attention = std::max(times.attention, seconds);
-    times.memory_busy += seconds / num_memory;
+    times.memory_busy += seconds / static_cast<double>(cluster.memory.size());
   }
   times.attention_wait = std::chrono::duration<double>(step.attention_wait).count();
   times.compute_node = std::chrono::duration<double>(step.compute_node).count();
@@ -209,11 +161,10 @@ StepTimes TimesOf(const ModelledCluster& cluster, const PrefilledExecutor::Step&
 
 // What the modelled link would add to a step of `rows` if nothing else happened meanwhile: in each
 // layer q, k and v through the compute node's NIC to the memory nodes, and the outputs back.
-double NetworkSeconds(const ModelledCluster& cluster, int rows) {
+double NetworkSeconds(const ClusterModel& cluster, int rows) {
   const AttentionHeads& heads = cluster.heads;
-  const RowBytes bytes = AttentionRowBytes(
-      heads,
-      static_cast<double>(ElementSize(cluster.config.wire_dtype.value_or(cluster.model.dtype))));
+  const RowBytes bytes =
+      AttentionRowBytes(heads, static_cast<double>(ElementSize(cluster.wire_dtype)));
   const double latency = std::chrono::duration<double>(cluster.config.modelled_latency).count();
   const double per_byte =
       cluster.config.modelled_gb_per_s > 0 ? 1e-9 / cluster.config.modelled_gb_per_s : 0;
@@ -240,8 +191,8 @@ int64_t TokensOf(const ModelledOptions& options, const ClusterConfig& config) {
 // next. Each batch counts with its own rate, as compute nodes may have different numbers of
 // batches. With the pipeline "auto" batches come and go, and all sequences get a token in each
 // round.
-double TokensPerSecond(const ModelledCluster& cluster, const std::vector<StepTimes>& steps,
-                       int batch, const std::function<double(const StepTimes&)>& round) {
+double TokensPerSecond(const ClusterModel& cluster, const std::vector<StepTimes>& steps, int batch,
+                       const std::function<double(const StepTimes&)>& round) {
   if (cluster.config.pipeline == PipelineMode::kAuto) return batch / MedianOf(steps, round);
   double sum = 0;
   for (int number = 0; number < cluster.config.num_batches; ++number) {
@@ -276,14 +227,15 @@ Status SubmitAll(Engine& engine, const ModelledOptions& options, int batch, int6
   return OkStatus();
 }
 
-Result<CaseResult> RunCase(const ModelledOptions& options, ModelledCluster cluster,
+Result<CaseResult> RunCase(const ModelledOptions& options, const ClusterModel& cluster,
                            LocalCluster& daemons, int batch, TraceFile* trace) {
-  cluster.config.max_num_seqs = cluster.config.max_num_batched_tokens = batch;
+  ClusterConfig config = cluster.config;
+  config.max_num_seqs = config.max_num_batched_tokens = batch;
   // All prompts are the same, and would share their slots.
-  cluster.config.prefix_caching = false;
+  config.prefix_caching = false;
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ClusterExecutor> nodes,
-                          ClusterExecutor::Connect(cluster.config, cluster.model, {}));
-  const int64_t length = TokensOf(options, cluster.config);
+                          ClusterExecutor::Connect(config, cluster.model, {}));
+  const int64_t length = TokensOf(options, config);
   int64_t room = 0;  // sequences
   for (const KvNode& node : nodes->kv_nodes()) room += node.capacity_tokens / length;
   if (batch > room)
@@ -293,20 +245,20 @@ Result<CaseResult> RunCase(const ModelledOptions& options, ModelledCluster clust
   auto executor = std::make_unique<PrefilledExecutor>(std::move(nodes));
   PrefilledExecutor& recorder = *executor;
   std::atomic<bool> failed{false};
-  ServingEngineOptions engine_options = ServingEngineOptions::Of(cluster.config, cluster.model);
+  ServingEngineOptions engine_options = ServingEngineOptions::Of(config, cluster.model);
   // Prompts cost nothing, so all of them may appear in one step.
   engine_options.scheduler.max_num_batched_tokens = 1 << 20;
   engine_options.scheduler.max_queued = batch;
   engine_options.eos_tokens.clear();
   ServingEngine engine(engine_options, std::move(executor));
-  const int64_t max_new_tokens = cluster.config.max_model_len - options.context;
+  const int64_t max_new_tokens = config.max_model_len - options.context;
   LAMINA_RETURN_IF_ERROR(SubmitAll(engine, options, batch, max_new_tokens, failed));
 
   CaseResult result;
   std::map<std::string, double> cpu;
   TimePoint start;
-  const int num_batches = cluster.config.num_batches;
-  const bool is_auto = cluster.config.pipeline == PipelineMode::kAuto;
+  const int num_batches = config.num_batches;
+  const bool is_auto = config.pipeline == PipelineMode::kAuto;
   const int warm_up = num_batches * (is_auto ? kAutoWarmUpSteps : kWarmUpSteps);
   std::map<int, PrefilledExecutor::Step> previous;  // by batch
   int full_steps = 0;
@@ -341,7 +293,7 @@ Result<CaseResult> RunCase(const ModelledOptions& options, ModelledCluster clust
   return result;
 }
 
-Measurement Report(const ModelledOptions& options, const ModelledCluster& cluster,
+Measurement Report(const ModelledOptions& options, const ClusterModel& cluster,
                    const CaseResult& result, int batch) {
   const auto median = [&](const std::function<double(const StepTimes&)>& part) {
     return MedianOf(result.steps, part);
@@ -354,8 +306,8 @@ Measurement Report(const ModelledOptions& options, const ModelledCluster& cluste
   m.sizes = {{"cluster", cluster.config.name},
              {"batch", batch},
              {"pipeline", PipelineModeName(cluster.config.pipeline)},
-             {"num_compute_nodes", cluster.num_compute},
-             {"num_memory_nodes", std::ssize(cluster.devices) - cluster.num_compute},
+             {"num_compute_nodes", NumCompute(cluster.config)},
+             {"num_memory_nodes", cluster.memory.size()},
              {"num_batches", num_batches},
              {"context", options.context},
              {"transport", TransportKindName(cluster.config.transport)},
@@ -434,7 +386,7 @@ std::string Row(const Measurement& m) {
 }
 
 Status MeasureModelled(const ModelledOptions& options) {
-  LAMINA_ASSIGN_OR_RETURN(ModelledCluster cluster, LoadCluster(options));
+  LAMINA_ASSIGN_OR_RETURN(ClusterModel cluster, LoadCluster(options));
   if (TokensOf(options, cluster.config) > cluster.config.max_model_len) {
     return InvalidArgument(
         fmt::format("--context {} with --steps {} is too long for the model's {} positions",
@@ -444,16 +396,12 @@ Status MeasureModelled(const ModelledOptions& options) {
   if (!options.trace_out.empty()) {
     LAMINA_ASSIGN_OR_RETURN(trace, TraceFile::Create(options.trace_out));
   }
-  LocalClusterOptions local;
-  local.nodes = cluster.config.nodes;
-  local.transport = cluster.config.transport;
-  local.device_catalog = cluster.config.device_catalog;
-  LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<LocalCluster> daemons, LocalCluster::Create(local));
-  cluster.config.nodes = daemons->config().nodes;
+  LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<LocalCluster> daemons,
+                          LocalCluster::CreateFor(cluster.config));
   if (!options.json) {
     PrintHeader();
     std::cout << fmt::format("pipeline {}, {} compute nodes\n",
-                             PipelineModeName(cluster.config.pipeline), cluster.num_compute);
+                             PipelineModeName(cluster.config.pipeline), NumCompute(cluster.config));
   }
   int num_measured = 0;
   for (const int batch : options.batches) {
@@ -505,32 +453,28 @@ void RegisterModelled(CLI::App& app) {
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
   command
-      ->add_option("--num-batches", options->num_batches,
+      ->add_option("--num-batches", options->changes.num_batches,
                    "steps in flight that they are divided among; 0: the cluster file's")
       ->check(CLI::Range(0, 16));
   command
-      ->add_option("--compute-nodes", options->compute_nodes,
+      ->add_option("--compute-nodes", options->changes.num_compute_nodes,
                    "copies of the cluster file's first compute node; 0: those of the file")
       ->check(CLI::Range(0, 16));
-  AddSetting(*command, "--pipeline", kPipelineModesAutoLast, options->pipeline,
+  AddSetting(*command, "--pipeline", kPipelineModesAutoLast, options->changes.pipeline,
              kPipelineModesAutoLast.listed() + ", instead of the cluster file's");
   AddSetting(*command, "--transport", kTransportKinds, options->transport,
              kTransportKinds.listed() + ", instead of the cluster file's");
   command->add_option("--trace-out", options->trace_out,
                       "write what the nodes did to this file, for ui.perfetto.dev");
-  AddSetting(*command, "--overlap", kSwitches, options->overlap,
+  AddSetting(*command, "--overlap", kSwitches, options->changes.overlap,
              kSwitches.listed() + ", instead of the cluster file's");
-  command->add_option("--latency", options->latency,
+  command->add_option("--latency", options->changes.latency,
                       "of the modelled network, such as 33us, instead of the cluster file's");
-  command->add_option("--gb-per-s", options->gb_per_s, "likewise its bandwidth, in 10^9 bytes")
+  command
+      ->add_option("--gb-per-s", options->changes.gb_per_s, "likewise its bandwidth, in 10^9 bytes")
       ->check(ModelledGbPerSecond());
   command->add_flag("--json", options->json, "a JSON line for each case instead of a table");
-  command->callback([options] {
-    if (Status status = MeasureModelled(*options); !status.ok()) {
-      std::cerr << "lamina bench modelled: " << status.message() << '\n';
-      SetExitStatus(kExitFailure);
-    }
-  });
+  OnRun(*command, "lamina bench modelled", [options] { return MeasureModelled(*options); });
 }
 
 }  // namespace lamina

@@ -198,13 +198,7 @@ struct Contestants {
 
 Result<std::unique_ptr<Engine>> MakeOneProcess(const Options& options, const ClusterConfig& config,
                                                const ModelConfig& model) {
-  InProcessOptions in_process;
-  in_process.weights.model_dir = options.model;
-  in_process.weights.load_format = options.load_format;
-  in_process.limits.max_num_seqs = config.max_num_seqs;
-  in_process.limits.max_num_batched_tokens = config.max_num_batched_tokens;
-  in_process.limits.max_model_len = config.max_model_len;
-  in_process.kv_dtype = config.kv_dtype.value_or(model.dtype);
+  InProcessOptions in_process = InProcessOptions::Of(config, model);
   in_process.kv_tokens =
       int64_t{options.num_prompts} * (options.input_len + options.output_len + 1);
   in_process.num_threads = options.compute_threads;
@@ -438,12 +432,7 @@ void RegisterThroughput(CLI::App& app) {
   command->add_option("--trace-out", options->trace_out,
                       "write what the cluster's nodes did to this file, for ui.perfetto.dev");
   command->add_flag("--json", options->json, "one JSON line instead of text");
-  command->callback([options] {
-    if (Status status = Measure(*options); !status.ok()) {
-      std::cerr << "lamina bench throughput: " << status.message() << '\n';
-      SetExitStatus(kExitFailure);
-    }
-  });
+  OnRun(*command, "lamina bench throughput", [options] { return Measure(*options); });
 }
 
 }  // namespace lamina

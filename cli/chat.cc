@@ -63,9 +63,7 @@ void RegisterChat(CLI::App& app) {
   command->footer(
       "Example:\n  lamina chat --url http://127.0.0.1:8000 --temperature 0.7\n  echo \"What is a "
       "KV cache?\" | lamina chat");
-  command->callback([options] {
-    if (const Status status = Chat(*options); !status.ok()) Fail(status);
-  });
+  OnRun(*command, "lamina", [options] { return Chat(*options); });
 }
 
 }  // namespace lamina

@@ -63,10 +63,10 @@ Status Down(const ClusterCommandOptions& options) {
   return ClusterDown(config, ops, std::cout);
 }
 
-void ShowStatus(const ClusterCommandOptions& options) {
-  const Result<ClusterConfig> config = ClusterConfig::Load(options.config_path);
-  if (!config.ok()) return Fail(config.status());
-  if (!ClusterStatus(*config, options.json, std::cout)) SetExitStatus(kExitFailure);
+Status ShowStatus(const ClusterCommandOptions& options) {
+  LAMINA_ASSIGN_OR_RETURN(const ClusterConfig config, ClusterConfig::Load(options.config_path));
+  if (!ClusterStatus(config, options.json, std::cout)) SetExitStatus(kExitFailure);
+  return OkStatus();
 }
 
 }  // namespace
@@ -83,9 +83,7 @@ void RegisterCluster(CLI::App& app) {
   up->add_flag("--dry-run", options->dry_run, "Print the commands instead of running them");
   up->add_flag("--no-serve", options->no_serve,
                "Only the nodes, not the manager with its HTTP server");
-  up->callback([options] {
-    if (const Status status = Up(*options); !status.ok()) Fail(status);
-  });
+  OnRun(*up, "lamina", [options] { return Up(*options); });
 
   CLI::App* down =
       AddAction(*cluster, "down", "Stop what `up` started, and nothing else", *options);
@@ -93,14 +91,12 @@ void RegisterCluster(CLI::App& app) {
   down->add_flag("--forget-unreachable", options->forget_unreachable,
                  "What was started on hosts that do not answer counts as stopped: for hosts that "
                  "are gone for good");
-  down->callback([options] {
-    if (const Status status = Down(*options); !status.ok()) Fail(status);
-  });
+  OnRun(*down, "lamina", [options] { return Down(*options); });
 
   CLI::App* status = AddAction(
       *cluster, "status", "Show the nodes; exit status 0 only if the cluster serves", *options);
   status->add_flag("--json", options->json, "The manager's answer as JSON");
-  status->callback([options] { ShowStatus(*options); });
+  OnRun(*status, "lamina", [options] { return ShowStatus(*options); });
 }
 
 }  // namespace lamina

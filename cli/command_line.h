@@ -1,13 +1,15 @@
-// What was typed, for reports, and how a command ends that was interrupted.
+// What was typed, for reports, and the exit status of a command that was interrupted.
 #pragma once
 
 #include <string>
 
 namespace lamina {
 
-// Of this process, as a shell would take it. The values of --api-key are left out.
+// The command line of this process, quoted as a shell would take it. In place of an API key there
+// is the word KEY.
 std::string CommandLine();
 
-inline constexpr int kExitInterrupted = 130;  // as shells have it for SIGINT
+// The status that shells report for a command that SIGINT has ended.
+inline constexpr int kExitInterrupted = 130;
 
 }  // namespace lamina

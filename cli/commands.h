@@ -1,5 +1,5 @@
-// The subcommands of `lamina`, one file each. A Register function adds one subcommand whose
-// callback does the work and says with SetExitStatus how it went.
+// The subcommands of `lamina`, one file each. A Register function adds one subcommand, and OnRun
+// gives it its work.
 //
 // Exit statuses: 0 done, 1 failed (the reason is on stderr), 2 the command line is wrong.
 #pragma once
@@ -28,11 +28,13 @@ void RegisterDoctor(CLI::App& app);
 void RegisterPlan(CLI::App& app);
 void RegisterSimulate(CLI::App& app);
 
-// What the process returns after the callback; 0 unless set. Thread: main.
+// What the process returns; 0 unless set. For work that returns no error and yet does not end well.
+// Thread: main.
 void SetExitStatus(int status);
 
-// Prints "lamina: MESSAGE" to stderr and sets the exit status to kExitFailure.
-void Fail(const Status& status);
+// Makes `work` what the command does. Its error is printed to stderr as "WHO: MESSAGE" and makes the
+// process return kExitFailure.
+void OnRun(CLI::App& command, const std::string& who, std::function<Status()> work);
 
 // For a command whose figures should stand alone: only warnings are logged while it runs, and a
 // server that goes away is the error of a write, not a signal.

@@ -31,9 +31,7 @@ void RegisterComplete(CLI::App& app) {
   options->request.AddTo(*command);
   command->footer(
       "Example:\n  lamina complete \"Once upon a time\" --max-tokens 64 --temperature 0");
-  command->callback([options] {
-    if (const Status status = Complete(*options); !status.ok()) Fail(status);
-  });
+  OnRun(*command, "lamina", [options] { return Complete(*options); });
 }
 
 }  // namespace lamina

@@ -130,9 +130,7 @@ void RegisterDoctor(CLI::App& app) {
   command->footer(
       "Exit status: 0 if nothing failed, 1 if something did.\n\nExamples:\n  lamina doctor\n  "
       "lamina doctor configs/local.yaml");
-  command->callback([options] {
-    if (const Status status = Doctor(*options); !status.ok()) Fail(status);
-  });
+  OnRun(*command, "lamina", [options] { return Doctor(*options); });
 }
 
 }  // namespace lamina

@@ -122,12 +122,8 @@ Result<SimulationResult> Measure(const ClusterModel& cluster, const RequestTrace
   if (workload.block_tokens > 0)
     return InvalidArgument("prompts that begin alike can only be simulated");
   ClusterConfig config = cluster.config;
-  LocalClusterOptions local;
-  local.nodes = config.nodes;
-  local.transport = config.transport;
-  local.device_catalog = config.device_catalog;
-  LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<LocalCluster> daemons, LocalCluster::Create(local));
-  config.nodes = daemons->config().nodes;
+  LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<LocalCluster> daemons,
+                          LocalCluster::CreateFor(config));
   config.prefix_caching = false;
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ClusterExecutor> nodes,
                           ClusterExecutor::Connect(config, cluster.model, {}));

@@ -357,12 +357,7 @@ void RegisterPlan(CLI::App& app) {
                       "write a cluster YAML of the best disaggregated cluster, with modelled "
                       "devices, to this file");
   QuietWhileItRuns(*command);
-  command->callback([options] {
-    if (Status status = RunPlan(*options); !status.ok()) {
-      std::cerr << "lamina plan: " << status.message() << '\n';
-      SetExitStatus(kExitFailure);
-    }
-  });
+  OnRun(*command, "lamina plan", [options] { return RunPlan(*options); });
 }
 
 }  // namespace lamina

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <string_view>
+#include <utility>
 
 #include "base/log.h"
 #include "cli/commands.h"
@@ -51,10 +52,14 @@ void DropServiceLink(bool serves) {
 
 void SetExitStatus(int status) { exit_status = status; }
 
-void Fail(const Status& status) {
-  std::cout << std::flush;
-  std::cerr << "lamina: " << status.message() << std::endl;
-  SetExitStatus(kExitFailure);
+void OnRun(CLI::App& command, const std::string& who, std::function<Status()> work) {
+  command.callback([who, work = std::move(work)] {
+    const Status status = work();
+    if (status.ok()) return;
+    std::cout << std::flush;
+    std::cerr << who << ": " << status.message() << std::endl;
+    SetExitStatus(kExitFailure);
+  });
 }
 
 std::string EnvironmentName(const std::string& flag) {

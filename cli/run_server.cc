@@ -176,16 +176,13 @@ Result<std::vector<NodeConfig>> PlanLocalCluster(const ServeOptions& options) {
 
 // Starts the nodes of `config`, keeping the choices that it holds.
 Status StartLocalCluster(Manager& manager) {
-  LocalClusterOptions local;
-  local.nodes = manager.config.nodes;
-  local.transport = manager.config.transport;
-  local.interrupted = [] { return IsStopRequested(); };
-  LAMINA_ASSIGN_OR_RETURN(manager.local, LocalCluster::Create(local));
-  manager.config.nodes = manager.local->config().nodes;
-  const auto compute = std::ranges::count(local.nodes, NodeRole::kCompute, &NodeConfig::role);
+  LAMINA_ASSIGN_OR_RETURN(manager.local, LocalCluster::CreateFor(manager.config, [] {
+                            return IsStopRequested();
+                          }));
+  const std::vector<NodeConfig>& nodes = manager.config.nodes;
+  const auto compute = std::ranges::count(nodes, NodeRole::kCompute, &NodeConfig::role);
   Say(fmt::format("Started {} compute node{} and {} memory nodes; logs in {}", compute,
-                  compute == 1 ? "" : "s", std::ssize(local.nodes) - compute,
-                  manager.local->log_dir()));
+                  compute == 1 ? "" : "s", std::ssize(nodes) - compute, manager.local->log_dir()));
   return OkStatus();
 }
 

@@ -122,9 +122,7 @@ void RegisterServe(CLI::App& app) {
       "Examples:\n  lamina serve models/tiny-stories --memory-nodes 2\n  lamina serve "
       "models/tiny-stories --device cuda:0 --memory 8GiB\n"
       "  lamina serve --cluster configs/local.yaml");
-  command->callback([options] {
-    if (const Status status = Serve(*options); !status.ok()) Fail(status);
-  });
+  OnRun(*command, "lamina", [options] { return Serve(*options); });
 }
 
 }  // namespace lamina

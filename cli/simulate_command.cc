@@ -218,12 +218,7 @@ void RegisterSimulate(CLI::App& app) {
       "a JSON line instead of text, without the course over time that --json-out has");
   options->files.AddTo(*command, "how busy the pools were and how long the queue, over time");
   QuietWhileItRuns(*command);
-  command->callback([options] {
-    if (Status status = RunSimulation(*options); !status.ok()) {
-      std::cerr << "lamina simulate: " << status.message() << '\n';
-      SetExitStatus(kExitFailure);
-    }
-  });
+  OnRun(*command, "lamina simulate", [options] { return RunSimulation(*options); });
 }
 
 }  // namespace lamina

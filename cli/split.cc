@@ -28,9 +28,7 @@ void RegisterSplit(CLI::App& app) {
   command->add_option("MODEL", *model, "The model's folder; no weights are read")->required();
   command->add_flag("--json", *json, "As JSON");
   command->footer("Example:\n  lamina split models/tiny-stories");
-  command->callback([model, json] {
-    if (const Status status = Split(*model, *json); !status.ok()) Fail(status);
-  });
+  OnRun(*command, "lamina", [model, json] { return Split(*model, *json); });
 }
 
 }  // namespace lamina

@@ -51,9 +51,7 @@ void RegisterTokenize(CLI::App& app) {
                     "Without the tokens that are put around a prompt");
   command->add_flag("--json", arguments->json, "The ids only, as JSON");
   command->footer("Example:\n  lamina tokenize models/tiny-stories \"Once upon a time\"");
-  command->callback([arguments] {
-    if (const Status status = Tokenize(*arguments); !status.ok()) Fail(status);
-  });
+  OnRun(*command, "lamina", [arguments] { return Tokenize(*arguments); });
 }
 
 }  // namespace lamina

@@ -155,6 +155,18 @@ Result<std::unique_ptr<LocalCluster>> LocalCluster::Create(const LocalClusterOpt
   return status;
 }
 
+Result<std::unique_ptr<LocalCluster>> LocalCluster::CreateFor(ClusterConfig& config,
+                                                              std::function<bool()> interrupted) {
+  LocalClusterOptions options;
+  options.nodes = config.nodes;
+  options.transport = config.transport;
+  options.device_catalog = config.device_catalog;
+  options.interrupted = std::move(interrupted);
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LocalCluster> cluster, Create(options));
+  config.nodes = cluster->config().nodes;
+  return cluster;
+}
+
 Status LocalCluster::Start() {
   if (options_.bin_dir.empty()) options_.bin_dir = ProgramFolder();
   if (options_.log_dir.empty()) {

@@ -67,6 +67,11 @@ class LocalCluster {
   // interrupted; kNotFound if a program cannot be executed; kInternal for what the system refuses.
   static Result<std::unique_ptr<LocalCluster>> Create(const LocalClusterOptions& options);
 
+  // Starts the nodes of `config` on its transport and with its device catalog, and writes the hosts
+  // and ports that they got into `config`. For `interrupted` and errors see Create.
+  static Result<std::unique_ptr<LocalCluster>> CreateFor(
+      ClusterConfig& config, std::function<bool()> interrupted = nullptr);
+
   LocalCluster(const LocalCluster&) = delete;
   LocalCluster& operator=(const LocalCluster&) = delete;
   ~LocalCluster();

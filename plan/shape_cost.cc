@@ -16,6 +16,8 @@ constexpr double kHoursPerYear = 8766;  // 24 * 365.25
 constexpr double kAboutEqual = 0.995;
 // The fourth root of 2: the ratio of two numbers of rows that are tried in turn.
 constexpr double kStepOfRows = 1.189207;
+// Share of a device's memory for weights where there is no KV cache; the rest is for activations.
+constexpr double kWeightUtilization = 0.95;
 constexpr int kMaxBatches = 16;  // that a cluster file may have in flight
 
 double Nic(const DeviceSpec& device, const PlanOptions& options, const Scale& scale) {
@@ -125,7 +127,7 @@ Result<ComputeSide> ComputeSide::Create(const DeviceSpec& device, const RankMode
   const auto memory = static_cast<double>(device.memory_bytes),
              weights = static_cast<double>(model.weight_bytes);
   side.free_bytes_ = std::max(0.0, options.memory_utilization * memory - weights);
-  if (weights > options.weight_utilization * memory)
+  if (weights > kWeightUtilization * memory)
     return OutOfSpace(device.name + ": the weights do not fit");
   return side;
 }

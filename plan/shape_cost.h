@@ -49,8 +49,6 @@ struct PlanOptions {
   double default_nic_gb_per_s = 25;
   // Share of a device's memory for the KV cache, together with the weights if both are on it.
   double memory_utilization = 0.9;
-  // Share of a device's memory for weights where there is no KV cache; the rest is for activations.
-  double weight_utilization = 0.95;
   // Compute nodes compute the prompts. false: KV caches of prompts come from elsewhere.
   bool prefill = true;
   double tpot_seconds = 0;        // at most; 0: any

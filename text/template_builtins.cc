@@ -1,12 +1,12 @@
 #include "text/template_builtins.h"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <unordered_map>
 
 #include "text/template_operators.h"
 #include "text/template_selection.h"
+#include "text/unicode.h"
 #include "text/utf8.h"
 
 namespace lamina::chat {
@@ -17,19 +17,6 @@ using Test = bool (*)(const Value&, const Arguments&);
 
 constexpr size_t kCharactersPerStep = 4;  // that are looked at one by one
 constexpr size_t kMaxNameBytes = 200;     // that a message repeats
-
-// Python's str.isspace() characters.
-bool IsSpace(std::string_view character) {
-  static constexpr std::string_view kWide[] = {
-      "\xC2\x85",     "\xC2\xA0",     "\xE1\x9A\x80", "\xE2\x80\x80", "\xE2\x80\x81",
-      "\xE2\x80\x82", "\xE2\x80\x83", "\xE2\x80\x84", "\xE2\x80\x85", "\xE2\x80\x86",
-      "\xE2\x80\x87", "\xE2\x80\x88", "\xE2\x80\x89", "\xE2\x80\x8A", "\xE2\x80\xA8",
-      "\xE2\x80\xA9", "\xE2\x80\xAF", "\xE2\x81\x9F", "\xE3\x80\x80"};
-  if (character.size() == 1)
-    return character[0] == ' ' || (character[0] >= '\t' && character[0] <= '\r') ||
-           (character[0] >= 0x1C && character[0] <= 0x1F);
-  return std::find(std::begin(kWide), std::end(kWide), character) != std::end(kWide);
-}
 
 // The last character of a text that is not empty.
 std::string_view LastCharacter(std::string_view text) {
@@ -58,7 +45,8 @@ Result<Value> Strip(std::string_view text, const std::string* chars, Sides sides
     status = meter.Steps((chars == nullptr ? 0 : chars->size() / Meter::kBytesPerStep) +
                          (++num_asked % kCharactersPerStep == 0 ? 1 : 0));
     if (!status.ok()) return false;
-    return chars == nullptr ? IsSpace(character) : chars->find(character) != std::string::npos;
+    return chars == nullptr ? StartsWithPythonSpace(character)
+                            : chars->find(character) != std::string::npos;
   };
   while (sides.left && !text.empty() && strips(FirstCharacter(text)))
     text.remove_prefix(FirstCharacter(text).size());
@@ -132,7 +120,7 @@ Result<Value> Split(std::string_view text, const std::string* separator, size_t 
   std::string part;
   for (; !text.empty(); text.remove_prefix(FirstCharacter(text).size())) {
     const std::string_view character = FirstCharacter(text);
-    if (!IsSpace(character)) {
+    if (!StartsWithPythonSpace(character)) {
       part += character;
     } else if (!part.empty()) {
       LAMINA_RETURN_IF_ERROR(meter.Steps(1));

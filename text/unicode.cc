@@ -4,6 +4,7 @@
 #include <unicode/normalizer2.h>
 #include <unicode/uchar.h>
 #include <unicode/unistr.h>
+#include <unicode/utf8.h>
 
 #include <algorithm>
 #include <limits>
@@ -151,6 +152,14 @@ size_t TrailingSpaceBytes(std::string_view text) {
     if (!u_isUWhiteSpace(LastCharacter(text.substr(0, text.size() - bytes), &length))) break;
   }
   return bytes;
+}
+
+bool StartsWithPythonSpace(std::string_view text) {
+  int32_t at = 0;
+  const auto size = static_cast<int32_t>(std::min<size_t>(text.size(), U8_MAX_LENGTH));
+  UChar32 c = U_SENTINEL;  // also what ICU makes of ill-formed bytes
+  if (size > 0) U8_NEXT(text.data(), at, size, c);
+  return c >= 0 && u_isspace(c);
 }
 
 bool StartsWithWord(std::string_view text) {

@@ -10,7 +10,7 @@ namespace lamina {
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 
-// REQUIRES of all: `text` is valid UTF-8.
+// REQUIRES of all that do not say otherwise: `text` is valid UTF-8.
 
 // kOutOfSpace if ICU has no memory for it.
 Result<std::string> Normalized(std::string_view text, NormalForm form);
@@ -22,6 +22,10 @@ std::string Lowercase(std::string_view text);
 // White_Space).
 size_t LeadingSpaceBytes(std::string_view text);
 size_t TrailingSpaceBytes(std::string_view text);
+
+// Whether the first character is one for which Python's str.isspace() is true: white space, and the
+// separators U+001C to U+001F. Any bytes may follow it or stand in its place.
+bool StartsWithPythonSpace(std::string_view text);
 
 // Whether the first or last character is a word character: \w as Unicode's annex on regular
 // expressions (UTS 18, annex C) defines it.

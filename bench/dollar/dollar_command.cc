@@ -179,14 +179,13 @@ void MeasureAll(const std::vector<SweepPoint>& points, GrowingPage page, DollarR
   }
 }
 
-// Returns the exit status.
-Result<int> BenchDollar(const DollarOptions& options) {
+Status BenchDollar(const DollarOptions& options) {
   DollarReport report;
   LAMINA_ASSIGN_OR_RETURN(report.sweep, Sweep::Load(options.sweep));
   const std::vector<SweepPoint> points = PointsOf(report.sweep);
   if (options.dry_run) {
     PrintPlan(report.sweep, points);
-    return 0;
+    return OkStatus();
   }
   LAMINA_RETURN_IF_ERROR(CheckWritable({options.html, options.svg}));
   AllowManyOpenFiles();
@@ -197,9 +196,10 @@ Result<int> BenchDollar(const DollarOptions& options) {
   report.command = CommandLine();
   AwaitInterrupt();
   MeasureAll(points, GrowingPage(options.html), report);
+  if (report.num_not_measured > 0) SetExitStatus(kExitInterrupted);
   if (report.points.empty()) {
     std::cerr << "no point was measured, and no report written\n";
-    return kExitInterrupted;
+    return OkStatus();
   }
   // Before the files: a disk may be full by now.
   std::cout << (options.json ? ToJson(report).dump(-1, ' ', false,
@@ -212,10 +212,8 @@ Result<int> BenchDollar(const DollarOptions& options) {
   std::cerr << "The report is in " << options.html << '\n';
   const bool any = std::any_of(report.points.begin(), report.points.end(),
                                [](const PointResult& point) { return point.ok(); });
-  if (report.num_not_measured > 0) return kExitInterrupted;
-  if (!any)
-    return PeerLost("no point could be measured; the first: " + report.points.front().error);
-  return 0;
+  if (any || report.num_not_measured > 0) return OkStatus();
+  return PeerLost("no point could be measured; the first: " + report.points.front().error);
 }
 
 }  // namespace
@@ -236,11 +234,7 @@ void RegisterBenchDollar(CLI::App& app) {
       "Examples:\n"
       "  lamina bench dollar configs/dollar-local.yaml --html report.html\n"
       "  lamina bench dollar configs/dollar-local.yaml --dry-run");
-  command->callback([options] {
-    const Result<int> status = BenchDollar(*options);
-    SetExitStatus(status.ok() ? *status : kExitFailure);
-    if (!status.ok()) std::cerr << "lamina bench dollar: " << status.status().message() << '\n';
-  });
+  OnRun(*command, "lamina bench dollar", [options] { return BenchDollar(*options); });
 }
 
 }  // namespace lamina

@@ -94,13 +94,7 @@ class LocalPoint : public ServedPoint {
 
   Result<std::unique_ptr<StepExecutor>> StartInProcess() {
     const NodeConfig& node = config_.nodes.front();
-    InProcessOptions options;
-    options.weights.model_dir = config_.model_path;
-    options.weights.load_format = config_.load_format;
-    options.limits.max_num_seqs = config_.max_num_seqs;
-    options.limits.max_num_batched_tokens = config_.max_num_batched_tokens;
-    options.limits.max_model_len = config_.max_model_len;
-    options.kv_dtype = config_.kv_dtype.value_or(model_.dtype);
+    InProcessOptions options = InProcessOptions::Of(config_, model_);
     options.kv_tokens = node.memory_bytes > 0
                             ? node.memory_bytes / KvBytesPerToken(model_, config_.kv_dtype)
                             : point_.batch * LengthInSlots();
@@ -111,12 +105,7 @@ class LocalPoint : public ServedPoint {
   }
 
   Result<std::unique_ptr<StepExecutor>> StartCluster() {
-    LocalClusterOptions local;
-    local.nodes = config_.nodes;
-    local.transport = config_.transport;
-    local.device_catalog = config_.device_catalog;
-    LAMINA_ASSIGN_OR_RETURN(daemons_, LocalCluster::Create(local));
-    config_.nodes = daemons_->config().nodes;
+    LAMINA_ASSIGN_OR_RETURN(daemons_, LocalCluster::CreateFor(config_));
     LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ClusterExecutor> executor,
                             ClusterExecutor::Connect(config_, model_, {}));
     return std::unique_ptr<StepExecutor>(std::move(executor));

@@ -288,12 +288,7 @@ void RegisterKernels(CLI::App& app) {
       "--quick", options->quick,
       "one small case of each kind, for a test of the program: its ratios say nothing");
   command->add_flag("--json", options->json, "one JSON line per case instead of a table");
-  command->callback([options] {
-    const Status status = Measure(*options);
-    if (status.ok()) return;
-    std::cerr << "lamina bench kernels: " << status.message() << '\n';
-    SetExitStatus(kExitFailure);
-  });
+  OnRun(*command, "lamina bench kernels", [options] { return Measure(*options); });
 }
 
 }  // namespace lamina

@@ -64,12 +64,7 @@ void RegisterPaperTables(CLI::App& app) {
   command->add_option(
       "--out", *files,
       "files to write, .html with pictures or .md; Markdown on the terminal otherwise");
-  command->callback([options, files] {
-    if (Status status = MakeReport(*options, *files); !status.ok()) {
-      std::cerr << "lamina bench paper-tables: " << status.message() << '\n';
-      SetExitStatus(kExitFailure);
-    }
-  });
+  OnRun(*command, "lamina bench paper-tables", [options, files] { return MakeReport(*options, *files); });
 }
 
 }  // namespace lamina

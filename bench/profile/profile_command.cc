@@ -176,12 +176,7 @@ void RegisterProfile(CLI::App& app) {
   command->add_option("--threads", options->threads, "0: all cores")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
-  command->callback([options] {
-    if (Status status = Profile(*options); !status.ok()) {
-      std::cerr << "lamina bench profile: " << status.message() << '\n';
-      SetExitStatus(kExitFailure);
-    }
-  });
+  OnRun(*command, "lamina bench profile", [options] { return Profile(*options); });
 }
 
 }  // namespace lamina

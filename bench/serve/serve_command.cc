@@ -193,8 +193,7 @@ Result<ServeReport> MeasureServing(const ServeBenchOptions& options) {
   return report;
 }
 
-// The exit status.
-Result<int> BenchServe(const ServeBenchOptions& options) {
+Status BenchServe(const ServeBenchOptions& options) {
   LAMINA_RETURN_IF_ERROR(
       CheckWritable({options.files.json, options.files.requests, options.files.svg}));
   AllowManyOpenFiles();
@@ -204,9 +203,11 @@ Result<int> BenchServe(const ServeBenchOptions& options) {
   LAMINA_RETURN_IF_ERROR(WriteOutputs({{options.files.json, JsonText(ToJson(report), 2) + "\n"},
                                        {options.files.requests, RequestLines(report.load)},
                                        {options.files.svg, DrawServe(report)}}));
-  if (report.load.ended_early) return kExitInterrupted;
-  if (report.figures.completed == 0) return PeerLost("no request was answered");
-  return 0;
+  if (report.load.ended_early) {
+    SetExitStatus(kExitInterrupted);
+    return OkStatus();
+  }
+  return report.figures.completed > 0 ? OkStatus() : PeerLost("no request was answered");
 }
 
 void AddEndpointOptions(CLI::App& command, ServeBenchOptions& options) {
@@ -284,11 +285,7 @@ void RegisterBenchServe(CLI::App& app) {
       "--num-prompts 500 --ignore-eos \\\n"
       "      --goodput ttft:500 tpot:50 --device H100=1 --device H20=2 --json-out run.json --svg "
       "run.svg");
-  command->callback([options] {
-    const Result<int> status = BenchServe(*options);
-    SetExitStatus(status.ok() ? *status : kExitFailure);
-    if (!status.ok()) std::cerr << "lamina bench serve: " << status.status().message() << '\n';
-  });
+  OnRun(*command, "lamina bench serve", [options] { return BenchServe(*options); });
 }
 
 }  // namespace lamina

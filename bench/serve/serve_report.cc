@@ -152,8 +152,7 @@ Chart OverTime(const char* title, TimePoints points, const std::optional<double>
                  "seconds since the start, when sent",
                  "ms",
                  {{"", Thinned(points, 4000), true}},
-                 {},
-                 true};
+                 {}};
   if (limit_ms) chart.marks.push_back({*limit_ms, false, fmt::format("limit {:g} ms", *limit_ms)});
   return chart;
 }
@@ -168,8 +167,11 @@ Chart Distribution(const char* title, const TimePoints& points, const TimeFigure
   for (size_t i = 0; i < values.size(); ++i)
     steps.emplace_back(values[i],
                        100 * static_cast<double>(i + 1) / static_cast<double>(values.size()));
-  Chart chart = {std::string(title) + ", share of requests", "ms", "% that took no longer",
-                 {{"", Thinned(steps, 1000), false}},        {},   true};
+  Chart chart = {std::string(title) + ", share of requests",
+                 "ms",
+                 "% that took no longer",
+                 {{"", Thinned(steps, 1000), false}},
+                 {}};
   chart.marks.push_back({figures.median, true, fmt::format("median {:.4g}", figures.median)});
   for (const auto& [percent, value] : figures.percentiles) {
     if (percent > 50)

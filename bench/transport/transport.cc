@@ -20,6 +20,8 @@ namespace lamina {
 namespace {
 
 constexpr uint64_t kMaxLatencyBytes = uint64_t{64} << 10;
+// Both ends of a measurement print their errors to the same terminal, and under the same name.
+constexpr char kName[] = "lamina bench transport";
 constexpr char kSocket[] = "socket";
 constexpr char kSocketReference[] = "plain non-blocking socket, TCP_NODELAY, polled";
 
@@ -166,12 +168,6 @@ Status Serve(const PeerOptions& options) {
                                    : ServeOverFabric(test, options.address);
 }
 
-void Report(const Status& status) {
-  if (status.ok()) return;
-  std::cerr << "lamina bench transport: " << status.message() << '\n';
-  SetExitStatus(kExitFailure);
-}
-
 }  // namespace
 
 void RegisterTransport(CLI::App& app) {
@@ -214,7 +210,8 @@ void RegisterTransport(CLI::App& app) {
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
   command->add_flag("--json", options->json, "one JSON line per case instead of a table");
-  command->callback([options, fabric] { Report(Measure(*options, fabric->count() == 0)); });
+  OnRun(*command, kName,
+        [options, fabric] { return Measure(*options, /*all_that_exist=*/fabric->count() == 0); });
 
   auto peer = std::make_shared<PeerOptions>();
   CLI::App* serve =
@@ -223,7 +220,7 @@ void RegisterTransport(CLI::App& app) {
   serve->add_option("address", peer->address)->required();
   serve->add_option("measure", peer->measure)->required();
   serve->add_option("bytes", peer->bytes)->required();
-  serve->callback([peer] { Report(Serve(*peer)); });
+  OnRun(*serve, kName, [peer] { return Serve(*peer); });
 }
 
 }  // namespace lamina

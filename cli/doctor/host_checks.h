@@ -14,46 +14,67 @@ namespace lamina {
 
 // What the cluster wants of this machine.
 struct HostNeeds {
-  std::string address;  // its IP address or name in the cluster; "": none in particular
+  // The machine's IP address or name in the cluster. "": it has none in particular.
+  std::string address;
+  // The data path that is wanted, and whether another one will do.
   TransportKind transport = TransportKind::kAuto;
   bool fallback = false;
-  // Memory that RDMA will lock in one process; without a cluster that of a small model.
+  // The memory that RDMA will lock in one process. The default is enough for a small model.
   int64_t registered_bytes = int64_t{64} << 20;
-  std::vector<int> ports;   // that its daemons will listen at
-  std::string secret_file;  // "": none
-  // Not "": the secret's finding has a value for comparing hosts.
+  // The ports at which daemons will listen here.
+  std::vector<int> ports;
+  // The file of the cluster's secret. "": there is none.
+  std::string secret_file;
+  // If it is not "", the finding about the secret has a value by which hosts can be compared.
   std::string secret_nonce;
-  TlsFiles tls;             // empty: no TLS
-  bool is_manager = false;  // the manager runs here
+  // The files of TLS. Empty: the cluster does without TLS.
+  TlsFiles tls;
+  // Whether the manager runs here.
+  bool is_manager = false;
 
   bool needs_rdma() const { return transport == TransportKind::kVerbs && !fallback; }
 };
 
-// From files alone: RDMA ports and GIDs, locked memory, GPUs and NICs on the PCI bus, modules,
-// sockets.
+// The first checks read files of the machine and touch nothing else, so that they can be tested
+// with the files of another machine.
+
+// RDMA ports: their state, their GIDs, and whether one of them has the machine's address.
 std::vector<Finding> CheckRdma(const HostView& host, const HostNeeds& needs);
+// Whether processes may lock as much memory as RDMA will.
 std::vector<Finding> CheckLockedMemory(const HostView& host, const HostNeeds& needs);
+// Whether GPUs and NICs use all their PCIe lanes, and whether each GPU has a NIC on its NUMA node.
 std::vector<Finding> CheckPci(const HostView& host);
+// Whether NICs can read and write the memory of GPUs, by DMA-BUF or the module nvidia_peermem.
+// Without a GPU there is nothing to find.
 std::vector<Finding> CheckGpuDirect(const HostView& host);
-// What lamina's processes have open to others.
+// Where lamina's processes listen. A node that listens at another address than the machine's in the
+// cluster is a warning.
 std::vector<Finding> CheckListeners(const HostView& host, const HostNeeds& needs);
+// The state, the MTU and the speed of `interface`, which has the machine's address; "": none has
+// it. Without an address there is nothing to find.
 std::vector<Finding> CheckInterface(const HostView& host, const HostNeeds& needs,
                                     const std::string& interface);
 
-// By trying: opens every fabric, binds the ports, asks UCX what it has.
+// The next checks try what they check.
+
+// Opens every fabric.
 std::vector<Finding> CheckFabrics(const HostNeeds& needs);
+// Binds the ports that daemons will listen at, and releases them again.
 std::vector<Finding> CheckPorts(const HostNeeds& needs);
+// Asks UCX which transports and devices it has.
 std::vector<Finding> CheckUcx(const HostNeeds& needs);
 
-// What a peer would say to the files of TLS, and for how long they will do. Nothing without TLS.
+// What a peer would say to the files of TLS, and for how long they will do. Without TLS there is
+// nothing to find.
 std::vector<Finding> CheckTls(const HostNeeds& needs);
 
-// Whether the secret can be read; and, off the loopback, whether there is one, or TLS: without,
-// daemons do not start. With a nonce the value is made of both, 32 bits: equal for equal secrets,
-// and of no use to who does not know the nonce.
+// Whether the secret can be read. If the machine's address is no loopback address, also whether
+// there is a secret or TLS, as daemons do not start without either. With a nonce the finding has a
+// value of 32 bits that is made of both. It is equal for equal secrets, and of no use to anybody
+// who does not know the nonce.
 std::vector<Finding> CheckSecret(const HostNeeds& needs);
 
-// All of the above.
+// Does all the checks above.
 std::vector<Finding> CheckHost(const HostView& host, const HostNeeds& needs);
 
 }  // namespace lamina

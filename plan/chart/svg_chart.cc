@@ -191,7 +191,7 @@ Legend DrawLegend(const Chart& chart) {
 
 std::string DrawChart(const Chart& chart) {
   ValueRange xs, ys;
-  if (chart.y_from_zero) ys.Cover(0);
+  ys.Cover(0);
   for (const ChartSeries& series : chart.series) {
     for (const auto& point : series.points) {
       if (!IsDrawn(point)) continue;

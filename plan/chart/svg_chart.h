@@ -1,5 +1,6 @@
 // Draws charts with two axes as SVG text without scripts or style sheets: lines, dots, marked
-// values, axes with round numbers.
+// values, axes with round numbers. The y axis begins at 0, or at a value below it, so that heights
+// can be compared.
 #pragma once
 
 #include <string>
@@ -34,7 +35,6 @@ struct Chart {
   std::string title, x_label, y_label;
   std::vector<ChartSeries> series;  // drawn in this order, in the palette's colours
   std::vector<ChartMark> marks;
-  bool y_from_zero = true;
   // The x axis is logarithmic, with ticks at powers of two. REQUIRES: its values are above 0.
   bool x_in_powers_of_two = false;
 };

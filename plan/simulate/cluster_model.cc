@@ -141,7 +141,7 @@ Status AddNodes(const ClusterChanges& changes, ClusterModel& cluster) {
     }
   }
   if (cluster.memory.empty())
-    return InvalidArgument("there is no memory node, and the simulator needs one");
+    return InvalidArgument("there is no memory node, and at least one is needed");
   return OkStatus();
 }
 
@@ -175,9 +175,16 @@ Placement ClusterModel::PlacementAmong(int num_left) const {
 }
 
 Result<ClusterModel> ClusterModel::Load(const std::string& path, const ClusterChanges& changes) {
+  LAMINA_ASSIGN_OR_RETURN(ClusterConfig config, ClusterConfig::Load(path));
+  Result<ClusterModel> cluster = Of(std::move(config), changes);
+  if (!cluster.ok()) return cluster.status().WithContext(path);
+  return cluster;
+}
+
+Result<ClusterModel> ClusterModel::Of(ClusterConfig config, const ClusterChanges& changes) {
   ClusterModel cluster;
-  LAMINA_ASSIGN_OR_RETURN(cluster.config, ClusterConfig::Load(path));
-  if (Status filled = Fill(changes, cluster); !filled.ok()) return filled.WithContext(path);
+  cluster.config = std::move(config);
+  LAMINA_RETURN_IF_ERROR(Fill(changes, cluster));
   return cluster;
 }
 

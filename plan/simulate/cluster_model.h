@@ -90,6 +90,9 @@ struct ClusterModel {
   // it. kOutOfSpace if a memory node has no room for one token. kUnimplemented for a model that
   // lamina does not know.
   static Result<ClusterModel> Load(const std::string& path, const ClusterChanges& changes);
+
+  // The same of a config that was read before. Errors do not name its file.
+  static Result<ClusterModel> Of(ClusterConfig config, const ClusterChanges& changes);
 };
 
 }  // namespace lamina

@@ -158,7 +158,6 @@ class VirtualNodes {
   };
 
   void CollectRows(const StepPlan& plan, Batch& batch);
-  void AddAsked(size_t memory, const std::vector<Row>& rows, Batch& batch);
   void AddPrefill(const StepPlan& plan, Batch& batch);
   AttentionTimes TimesOf(const MemoryNodeModel& memory, const std::vector<Row>& rows,
                          int64_t window) const;

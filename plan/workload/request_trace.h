@@ -47,17 +47,4 @@ struct RequestTrace {
   std::vector<TraceRequest> requests;  // arrivals never descend
 };
 
-// Figures of a trace, for people.
-struct TraceSummary {
-  double mean_input_tokens = 0;
-  double mean_output_tokens = 0;
-  // Between the first and the last arrival; 0 without arrivals.
-  double requests_per_second = 0;
-  // The standard deviation over the mean of the gaps between arrivals: 1 for Poisson arrivals, more
-  // for bursts.
-  double gap_cv = 0;
-};
-
-TraceSummary Summarize(const RequestTrace& trace);
-
 }  // namespace lamina

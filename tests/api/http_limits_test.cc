@@ -7,6 +7,7 @@
 
 #include "api/body_memory.h"
 #include "api/client_patience.h"
+#include "api/http_client.h"
 #include "api/http_wire.h"
 #include "tests/support/http_fixture.h"
 
@@ -639,6 +640,26 @@ TEST_F(HttpLimits, StopEndsWhatDoesNotEndByItself) {
   EXPECT_TRUE(stream.ReceivedEnd());
   EXPECT_TRUE(engine_->WaitForAborts(1, Soon()));
   server_->Stop(Clock::duration::zero());  // once more is fine
+}
+
+// By another thread than the owner as well, as by a signal's.
+TEST_F(HttpLimits, ThreadsThatStopTheServerAtTheSameTimeStopItOnce) {
+  StartServer(AlwaysAnswer({488, 489, 2}));
+  engine_->PauseAfter(1);
+  ClientConnection stream(port());
+  stream.SendRequest("POST", "/v1/completions", R"({"prompt": "x", "stream": true})");
+  ASSERT_TRUE(stream.ReceiveUntil("Once"));
+  std::atomic<size_t> failed = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&] {
+      failed += server_->Stop(Clock::duration::zero());
+      EXPECT_FALSE(CanConnect("127.0.0.1", port(), seconds(5))) << "whoever returns, it is stopped";
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(failed, 1u);
+  EXPECT_TRUE(stream.ReceiveUntil("shutting down"));
 }
 
 // A node may be killed shortly before its manager is asked to stop.

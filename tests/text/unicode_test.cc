@@ -5,12 +5,14 @@
 #include <unicode/normalizer2.h>
 #include <unicode/uclean.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
+#include "text/utf8.h"
 
 namespace lamina {
 namespace {
@@ -116,6 +118,26 @@ TEST(Unicode, WordCharacters) {
               EndsWithWord("x\u0301") && EndsWithWord("\u4e00"));
   EXPECT_FALSE(StartsWithWord("") || StartsWithWord("-a") || EndsWithWord("a.") ||
                EndsWithWord("\u00b2"));
+}
+
+// [c for c in map(chr, range(0x110000)) if c.isspace()] of Python 3.
+TEST(Unicode, PythonSpacesAreThoseOfPython) {
+  std::vector<uint32_t> expected = {0x20,   0x85,   0xa0,   0x1680, 0x2028,
+                                    0x2029, 0x202f, 0x205f, 0x3000};
+  for (uint32_t c = 0x9; c <= 0xd; ++c) expected.push_back(c);
+  for (uint32_t c = 0x1c; c <= 0x1f; ++c) expected.push_back(c);
+  for (uint32_t c = 0x2000; c <= 0x200a; ++c) expected.push_back(c);
+  std::ranges::sort(expected);
+  std::vector<uint32_t> found;
+  for (uint32_t c = 0; c <= 0x10ffff; ++c) {
+    if (c >= 0xd800 && c <= 0xdfff) continue;  // surrogates are not encoded
+    std::string text;
+    AppendCodePoint(c, text);
+    if (StartsWithPythonSpace(text + "x")) found.push_back(c);
+  }
+  EXPECT_EQ(found, expected);
+  for (const char* none : {"", "\xa0", "\x85", "\xe3\x80", "x "})
+    EXPECT_FALSE(StartsWithPythonSpace(none)) << none;
 }
 
 }  // namespace
