@@ -111,7 +111,7 @@ Bottleneck FindBottleneck(const Context& context, const Prediction& prediction,
     Result<ComputeSide> side =
         ComputeSide::Create(compute, context.models.at(shape.num_ranks), context.options, scale);
     if (!side.ok()) continue;
-    const ShapeCost cost(shape, *side, memory, context.load, context.options, scale);
+    const ShapeCost cost(shape, *side, memory, context.load, context.options);
     const Schedule best = cost.Best();
     const double gained = best.rows > 0 ? cost.TokensPerSecond(best) : 0;
     if (gained > most * 1.0001) {  // more than rounding
@@ -165,20 +165,23 @@ Result<std::vector<DeviceSpec>> Choose(const DeviceCatalog& catalog, std::vector
   return devices;
 }
 
-void TryMemory(const Context& context, const ShapeLimits& limits, const DeviceSpec& memory,
-               ComputeSide& compute, Plan& plan, BestOf& best) {
+// Returns how many shapes there are.
+int64_t TryMemory(const Context& context, const ShapeLimits& limits, const DeviceSpec& memory,
+                  ComputeSide& compute, BestOf& best) {
+  int64_t num_shapes = 0;
   const int ranks = compute.model().num_ranks;
   // Replicas of a model that ranks share are not among the shapes.
   for (int replicas = 1; replicas <= (ranks > 1 ? 1 : limits.max_replicas); ++replicas) {
     for (const int count : kMemoryCounts) {
       // Each memory node belongs to one rank.
       if (count > limits.max_memory_nodes || count % ranks != 0) continue;
-      ++plan.num_shapes;
+      ++num_shapes;
       KeepBetter(best,
                  Predict(context, {compute.device().name, replicas, ranks, memory.name, count},
                          compute, &memory));
     }
   }
+  return num_shapes;
 }
 
 std::vector<Prediction> Ranked(const BestOf& best, size_t keep) {
@@ -277,7 +280,7 @@ Result<Plan> MakePlan(const ModelConfig& model, const PlanLoad& load, const Devi
       KeepBetter(homogeneous, Predict(context, {device.name, 1, ranks, "", 0}, *compute, nullptr));
       if (!IsAmong(computes, device.name)) continue;
       for (const DeviceSpec& memory : memories)
-        TryMemory(context, limits, memory, *compute, plan, disaggregated);
+        plan.num_shapes += TryMemory(context, limits, memory, *compute, disaggregated);
     }
   }
   // Nothing serves this. If something would without the rate, the rate is what is wrong.

@@ -114,7 +114,7 @@ double StepAttentionSeconds(const DeviceSpec& device, const AttentionHeads& head
 
 Result<ComputeSide> ComputeSide::Create(const DeviceSpec& device, const RankModel& model,
                                         const PlanOptions& options, const Scale& scale) {
-  ComputeSide side(device, model);
+  ComputeSide side(device, model, scale);
   LAMINA_RETURN_IF_ERROR(FitProfile(side.device_, model.config, model.num_ranks));
   side.device_.bf16_tflops *= scale.compute;
   side.device_.fp32_tflops *= scale.compute;
@@ -180,13 +180,13 @@ double ComputeSide::PrefillSeconds(const PlanLoad& load) {
 }
 
 ShapeCost::ShapeCost(const ClusterShape& shape, ComputeSide& compute, const DeviceSpec* memory,
-                     const PlanLoad& load, const PlanOptions& options, const Scale& scale)
+                     const PlanLoad& load, const PlanOptions& options)
     : shape_(shape),
       compute_(compute),
       attention_(memory != nullptr ? *memory : compute.device()),
       load_(load),
-      options_(options),
-      scale_(scale) {
+      options_(options) {
+  const Scale& scale = compute.scale();
   const ModelConfig& config = compute.model().config;
   const double element = static_cast<double>(ElementSize(config.dtype));
   const AttentionHeads heads = HeadsOf(config, 1);
@@ -246,8 +246,9 @@ ShapeCost::Parts ShapeCost::PartsOf(const Schedule& schedule) const {
   parts.attention = StepAttentionSeconds(attention_, heads, model.windows, rows / shape_.num_memory,
                                          load_.context);
   const double slower_way = 1 / std::min(compute_nic_, memory_nics_);
-  parts.network = 2 * model.config.num_layers * options_.latency_us * 1e-6 / scale_.network +
-                  rows * row_bytes_.both() * slower_way;
+  parts.network =
+      2 * model.config.num_layers * options_.latency_us * 1e-6 / compute_.scale().network +
+      rows * row_bytes_.both() * slower_way;
   // Seconds of each compute node's NIC for copies, in a round.
   double copies = 0;
   if (!rings_) {
@@ -290,9 +291,10 @@ std::vector<Schedule> ShapeCost::Pipelines() const {
 
 bool ShapeCost::Keeps(const Schedule& schedule) const {
   const Parts parts = PartsOf(schedule);
-  if (options_.tpot_seconds > 0 && parts.round > options_.tpot_seconds * scale_.slo) return false;
-  return options_.ttft_seconds <= 0 ||
-         prompt_seconds_ + prompt_copy_seconds_ + parts.round <= options_.ttft_seconds * scale_.slo;
+  if (options_.tpot_seconds > 0 && parts.round > options_.tpot_seconds * compute_.scale().slo)
+    return false;
+  return options_.ttft_seconds <= 0 || prompt_seconds_ + prompt_copy_seconds_ + parts.round <=
+                                           options_.ttft_seconds * compute_.scale().slo;
 }
 
 // For each pipeline, ascending numbers of rows up to what memory holds or to the last that keeps

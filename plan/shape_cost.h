@@ -132,11 +132,13 @@ class ComputeSide {
 
   const DeviceSpec& device() const { return device_; }
   const RankModel& model() const { return *model_; }
+  const Scale& scale() const { return scale_; }
   // Memory of one rank that the KV cache can have beside the weights.
   double free_bytes() const { return free_bytes_; }
 
  private:
-  ComputeSide(const DeviceSpec& device, const RankModel& model) : device_(device), model_(&model) {}
+  ComputeSide(const DeviceSpec& device, const RankModel& model, const Scale& scale)
+      : device_(device), model_(&model), scale_(scale) {}
   // Steps that one prompt takes.
   static double StepsOf(const PlanLoad& load) {
     return load.input_tokens / static_cast<double>(kPrefillRows);
@@ -144,6 +146,7 @@ class ComputeSide {
 
   DeviceSpec device_;
   const RankModel* model_;
+  Scale scale_;
   // What times of the device's profile are divided by. A measured time is not told apart into
   // operations and bytes, so that either resource's factor shortens it as a whole.
   double measured_scale_ = 1;
@@ -155,9 +158,10 @@ class ComputeSide {
 // One shape with its devices, for one workload. Thread: one.
 class ShapeCost {
  public:
-  // `memory` is null for a homogeneous shape. Borrows the compute side, the load and the options.
+  // `memory` is null for a homogeneous shape. Everything is scaled as the compute side is. Borrows
+  // the compute side, the load and the options.
   ShapeCost(const ClusterShape& shape, ComputeSide& compute, const DeviceSpec* memory,
-            const PlanLoad& load, const PlanOptions& options, const Scale& scale = {});
+            const PlanLoad& load, const PlanOptions& options);
 
   // Sequences that the KV cache holds and the options allow. 0: not even the longest request fits.
   int64_t max_sequences() const { return max_sequences_; }
@@ -196,7 +200,6 @@ class ShapeCost {
   DeviceSpec attention_;
   const PlanLoad& load_;
   const PlanOptions& options_;
-  const Scale scale_;
   // K and V of one token in all layers.
   double kv_bytes_ = 0;
   // What one row sends and gets in all layers.

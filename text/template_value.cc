@@ -30,29 +30,30 @@ std::string QuotedForJson(const std::string& text) {
 }
 
 // Writes [a, b] or {"k": v} with json.dumps' separators; `write(i)` gives the text of item i.
+// `brackets`: "[]" or "{}".
 template <typename Write>
-std::string Bracketed(char open, char close, size_t count, int indent, int depth, Write write) {
-  if (count == 0) return std::string{open, close};
+std::string Bracketed(std::string_view brackets, size_t count, int indent, int depth, Write write) {
+  if (count == 0) return std::string(brackets);
   const auto line_break = [&](int level) {
     return "\n" + std::string(static_cast<size_t>(indent) * static_cast<size_t>(level), ' ');
   };
-  std::string text(1, open);
+  std::string text(1, brackets.front());
   for (size_t i = 0; i < count; ++i) {
     if (i > 0) text += indent < 0 ? ", " : ",";
     if (indent >= 0) text += line_break(depth + 1);
     text += write(i);
   }
   if (indent >= 0) text += line_break(depth);
-  return text + close;
+  return text + brackets.back();
 }
 
 std::string JsonText(const Value& value, int indent, int depth) {
   if (const auto* items = value.list()) {
-    return Bracketed('[', ']', items->size(), indent, depth,
+    return Bracketed("[]", items->size(), indent, depth,
                      [&](size_t i) { return JsonText((*items)[i], indent, depth + 1); });
   }
   if (const auto* dict = value.dict()) {
-    return Bracketed('{', '}', dict->items().size(), indent, depth, [&](size_t i) {
+    return Bracketed("{}", dict->items().size(), indent, depth, [&](size_t i) {
       const auto& [key, item] = dict->items()[i];
       return QuotedForJson(key) + ": " + JsonText(item, indent, depth + 1);
     });
@@ -205,10 +206,10 @@ std::string Value::Repr() const {
   if (integer() != nullptr) return std::to_string(*integer());
   if (real() != nullptr) return RealText(*real());
   if (const auto* items = list()) {
-    return Bracketed('[', ']', items->size(), -1, 0, [&](size_t i) { return (*items)[i].Repr(); });
+    return Bracketed("[]", items->size(), -1, 0, [&](size_t i) { return (*items)[i].Repr(); });
   }
   if (const auto* entries = dict()) {
-    return Bracketed('{', '}', entries->items().size(), -1, 0, [&](size_t i) {
+    return Bracketed("{}", entries->items().size(), -1, 0, [&](size_t i) {
       const auto& [key, item] = entries->items()[i];
       return QuotedForPython(key) + ": " + item.Repr();
     });

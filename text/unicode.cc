@@ -4,7 +4,6 @@
 #include <unicode/normalizer2.h>
 #include <unicode/uchar.h>
 #include <unicode/unistr.h>
-#include <unicode/utf8.h>
 
 #include <algorithm>
 #include <limits>
@@ -155,11 +154,9 @@ size_t TrailingSpaceBytes(std::string_view text) {
 }
 
 bool StartsWithPythonSpace(std::string_view text) {
-  int32_t at = 0;
-  const auto size = static_cast<int32_t>(std::min<size_t>(text.size(), U8_MAX_LENGTH));
-  UChar32 c = U_SENTINEL;  // also what ICU makes of ill-formed bytes
-  if (size > 0) U8_NEXT(text.data(), at, size, c);
-  return c >= 0 && u_isspace(c);
+  size_t length = 0;
+  return !text.empty() && ClassifyUtf8(text, &length) == Utf8Prefix::kComplete &&
+         u_isspace(FirstCharacter(text, &length));
 }
 
 bool StartsWithWord(std::string_view text) {

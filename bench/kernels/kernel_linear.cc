@@ -71,8 +71,8 @@ double LinearBench::Run(int64_t rows, size_t calls, WorkerTeam& team) {
 double LinearBench::RunPeer(int64_t rows, size_t calls) {
   const TimePoint start = Clock::now();
   for (size_t i = 0; i < calls; ++i, ++next_peer_) {
-    blas_->Linear(peer_copies_[next_peer_ % peer_copies_.size()].data(), out_features_,
-                  in_features_, x_.data(), rows, peer_y_.data());
+    blas_->Linear({rows, out_features_, in_features_},
+                  peer_copies_[next_peer_ % peer_copies_.size()].data(), x_.data(), peer_y_.data());
   }
   return Operations(rows, calls) / SecondsSince(start) / 1e9;
 }

@@ -44,11 +44,11 @@ Result<std::unique_ptr<OpenBlas>> OpenBlas::Load() {
   return blas;
 }
 
-void OpenBlas::Linear(const float* weights, int64_t out_features, int64_t in_features,
-                      const float* x, int64_t rows, float* y) const {
-  const auto n = static_cast<int>(out_features), k = static_cast<int>(in_features),
-             m = static_cast<int>(rows);
-  if (rows == 1) {
+void OpenBlas::Linear(const LinearSizes& sizes, const float* weights, const float* x,
+                      float* y) const {
+  const auto n = static_cast<int>(sizes.out_features), k = static_cast<int>(sizes.in_features),
+             m = static_cast<int>(sizes.rows);
+  if (m == 1) {
     gemv_(kRowMajor, kNoTrans, n, k, 1, weights, k, x, 1, 0, y, 1);
   } else {
     gemm_(kRowMajor, kNoTrans, kTrans, m, n, k, 1, x, k, weights, k, 0, y, n);

@@ -10,6 +10,11 @@
 
 namespace lamina {
 
+// Sizes of y = x W^T.
+struct LinearSizes {
+  int64_t rows, out_features, in_features;
+};
+
 // Thread: owner, for OpenBLAS as a whole.
 class OpenBlas {
  public:
@@ -23,8 +28,7 @@ class OpenBlas {
 
   // y = x W^T, by sgemv for one row, else by sgemm. x: [rows, in_features], weights: [out_features,
   // in_features], y: [rows, out_features].
-  void Linear(const float* weights, int64_t out_features, int64_t in_features, const float* x,
-              int64_t rows, float* y) const;
+  void Linear(const LinearSizes& sizes, const float* weights, const float* x, float* y) const;
 
   void SetNumThreads(int num_threads) const { set_num_threads_(num_threads); }
 
