@@ -23,7 +23,7 @@ void CudaLink::Lane::Post(uint64_t about, std::span<const PackedParts> packed) {
   size_t bytes = 0;
   for (const PackedParts& part : packed)
     bytes += static_cast<size_t>(part.parts.num_elements()) * ElementSize(part.dtype);
-  window.Raise(batch_, offset, bytes, {++number_, about}, *ahead_, link_.stream());
+  window.Raise({batch_, offset, bytes}, {++number_, about}, *ahead_, link_.stream());
 }
 
 void CudaLink::Lane::Await(bool ahead) {

@@ -148,7 +148,7 @@ void CudaAheadAttention::Await(Lane& lane) {
 }
 
 void CudaAheadAttention::Raise(Lane& lane, size_t payload_bytes, const cuda::Flag& becomes) {
-  peer_window_->Raise(lane.batch, wire_.reply_offset(lane.batch), payload_bytes, becomes,
+  peer_window_->Raise({lane.batch, wire_.reply_offset(lane.batch), payload_bytes}, becomes,
                       *lane.waits, *lane.stream);
 }
 

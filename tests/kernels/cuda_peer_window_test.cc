@@ -56,7 +56,7 @@ class CudaPeerWindow : public CudaTest {
     const size_t offset = static_cast<size_t>(lane) * kArea;
     FillOnDevice(window_->at(offset) + sizeof(Flag), static_cast<unsigned char>(number), bytes,
                  stream());
-    window_->Raise(lane, offset, bytes, {number, 5, 6, 7}, *waits_[static_cast<size_t>(lane)],
+    window_->Raise({lane, offset, bytes}, {number, 5, 6, 7}, *waits_[static_cast<size_t>(lane)],
                    stream());
   }
   // Until so many were posted.

@@ -52,12 +52,12 @@ Result<std::unique_ptr<KvCache>> KvCache::Create(const KvShape& shape, int64_t c
         "; use fewer tokens, more host memory, or another GPU");
   }
   LAMINA_RETURN_IF_ERROR(CheckHostMemory(bytes - device_bytes, "the KV cache's last layers"));
-  LAMINA_ASSIGN_OR_RETURN(DeviceBuffer slab,
-                          DeviceBuffer::Create(static_cast<size_t>(device_bytes)));
-  LAMINA_ASSIGN_OR_RETURN(PinnedBuffer host_slab,
+  Slabs slabs;
+  LAMINA_ASSIGN_OR_RETURN(slabs.device, DeviceBuffer::Create(static_cast<size_t>(device_bytes)));
+  LAMINA_ASSIGN_OR_RETURN(slabs.host,
                           PinnedBuffer::Create(static_cast<size_t>(bytes - device_bytes)));
-  std::unique_ptr<KvCache> cache(new KvCache(shape, capacity_tokens, std::move(slab),
-                                             std::move(host_slab), host_layers, stream));
+  slabs.host_layers = host_layers;
+  std::unique_ptr<KvCache> cache(new KvCache(shape, capacity_tokens, std::move(slabs), stream));
   // Of the shape only head_dim and alignment are checked here: the number of query heads is not
   // known yet.
   LAMINA_RETURN_IF_ERROR(CheckAttention(
@@ -68,9 +68,9 @@ Result<std::unique_ptr<KvCache>> KvCache::Create(const KvShape& shape, int64_t c
 KvPlace KvCache::Place(int layer) const {
   const int64_t half = int64_t{shape_.num_kv_heads} * capacity_tokens() * shape_.head_dim *
                        static_cast<int64_t>(ElementSize(shape_.dtype));
-  const int64_t host_layer = layer - (shape_.num_layers - host_layers_);
-  std::byte* const k = host_layer < 0 ? slab_.as<std::byte>() + 2 * layer * half
-                                      : host_slab_.as<std::byte>() + 2 * host_layer * half;
+  const int64_t host_layer = layer - (shape_.num_layers - slabs_.host_layers);
+  std::byte* const k = host_layer < 0 ? slabs_.device.as<std::byte>() + 2 * layer * half
+                                      : slabs_.host.as<std::byte>() + 2 * host_layer * half;
   return {k, k + half, capacity_tokens() * shape_.head_dim, shape_.head_dim, shape_.dtype};
 }
 
@@ -165,15 +165,14 @@ void KvCache::WriteCollected(int layer) {
 
 void KvCache::Write(int layer, const void* k, const void* v, DType dtype,
                     std::span<const TokenSlot> slots) {
-  if (!slots.empty()) WriteThrough(layer, k, v, dtype, slots, stream_);
+  if (!slots.empty()) WriteThrough(layer, {k, v, dtype, slots}, stream_);
 }
 
-void KvCache::WriteThrough(int layer, const void* k, const void* v, DType dtype,
-                           std::span<const TokenSlot> slots, StagedStream& stream) {
-  GrowTo(slots.size_bytes(), stream, write_slots_);
-  stream.Copy(slots.data(), slots.size_bytes(), write_slots_.data());
-  WriteKv(k, v, dtype, write_slots_.as<TokenSlot>(), std::ssize(slots), shape_.num_kv_heads,
-          shape_.head_dim, Place(layer), stream.stream());
+void KvCache::WriteThrough(int layer, const NewRows& rows, StagedStream& stream) {
+  GrowTo(rows.slots.size_bytes(), stream, write_slots_);
+  stream.Copy(rows.slots.data(), rows.slots.size_bytes(), write_slots_.data());
+  WriteKv(rows.k, rows.v, rows.dtype, write_slots_.as<TokenSlot>(), std::ssize(rows.slots),
+          shape_.num_kv_heads, shape_.head_dim, Place(layer), stream.stream());
 }
 
 void KvCache::WriteFromHost(int layer, const std::byte* k, const std::byte* v,
@@ -185,7 +184,7 @@ void KvCache::WriteFromHost(int layer, const std::byte* k, const std::byte* v,
   GrowTo(bytes, *writes_, write_v_);
   writes_->Copy(k, bytes, write_k_.data());
   writes_->Copy(v, bytes, write_v_.data());
-  WriteThrough(layer, write_k_.data(), write_v_.data(), shape_.dtype, slots, *writes_);
+  WriteThrough(layer, {write_k_.data(), write_v_.data(), shape_.dtype, slots}, *writes_);
 }
 
 const UploadedTables& KvCache::Upload(std::span<const std::span<const TokenSlot>> rows) {

@@ -44,8 +44,8 @@ class KvCache final : public lamina::KvCache {
 
   const KvShape& shape() const { return shape_; }
   // The part of the cache that lies in the host's memory.
-  int64_t host_layers() const { return host_layers_; }
-  int64_t host_bytes() const { return static_cast<int64_t>(host_slab_.size_bytes()); }
+  int64_t host_layers() const { return slabs_.host_layers; }
+  int64_t host_bytes() const { return static_cast<int64_t>(slabs_.host.size_bytes()); }
 
   int64_t capacity_tokens() const override { return tables_.capacity_tokens(); }
   int64_t used_tokens() const override { return tables_.used_tokens(); }
@@ -118,15 +118,27 @@ class KvCache final : public lamina::KvCache {
     UploadedTables tables;
   };
 
-  KvCache(const KvShape& shape, int64_t capacity_tokens, DeviceBuffer slab, PinnedBuffer host_slab,
-          int64_t host_layers, StagedStream& stream)
+  // The memory for K and V: [layers of this slab, 2 (K, V), num_kv_heads, capacity_tokens,
+  // head_dim] of the cache's dtype. The last `host_layers` layers lie in `host`.
+  struct Slabs {
+    DeviceBuffer device;
+    PinnedBuffer host;
+    int64_t host_layers = 0;
+  };
+  // Rows to store. k, v: [slots.size(), num_kv_heads, head_dim] of `dtype`, device memory.
+  struct NewRows {
+    const void* k = nullptr;
+    const void* v = nullptr;
+    DType dtype = DType::kF32;
+    std::span<const TokenSlot> slots;
+  };
+
+  KvCache(const KvShape& shape, int64_t capacity_tokens, Slabs slabs, StagedStream& stream)
       : shape_(shape),
         stream_(stream),
         writes_(&stream),
         tables_(shape.num_layers, capacity_tokens),
-        slab_(std::move(slab)),
-        host_slab_(std::move(host_slab)),
-        host_layers_(host_layers),
+        slabs_(std::move(slabs)),
         collected_(static_cast<size_t>(shape.num_layers)) {}
   void WriteCollected(int layer);
   // Stores rows of K and V from the host's memory, which is free again when it returns. k, v:
@@ -134,8 +146,7 @@ class KvCache final : public lamina::KvCache {
   void WriteFromHost(int layer, const std::byte* k, const std::byte* v,
                      std::span<const TokenSlot> slots);
   // Uploads the slots and runs WriteKv, both on `stream`.
-  void WriteThrough(int layer, const void* k, const void* v, DType dtype,
-                    std::span<const TokenSlot> slots, StagedStream& stream);
+  void WriteThrough(int layer, const NewRows& rows, StagedStream& stream);
   // Uploads the slots of these rows, unless they are on the device already.
   const UploadedTables& Upload(std::span<const std::span<const TokenSlot>> rows);
 
@@ -144,10 +155,7 @@ class KvCache final : public lamina::KvCache {
   StagedStream* writes_;  // what WriteFromHost works on
   KvTables tables_;
   uint64_t version_ = 1;  // of the tables: grows with each change
-  // [layers of this slab, 2 (K, V), num_kv_heads, capacity_tokens, head_dim] of the cache's dtype.
-  const DeviceBuffer slab_;
-  const PinnedBuffer host_slab_;
-  const int64_t host_layers_;
+  const Slabs slabs_;
   // Several, because batches in flight take turns, and so do layers with and without a window.
   std::array<Uploaded, 8> uploads_;
   size_t oldest_upload_ = 0;

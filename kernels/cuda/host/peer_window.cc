@@ -21,14 +21,13 @@ Result<std::unique_ptr<PeerWindow>> PeerWindow::ByPosts(std::byte* outbox, int n
   return window;
 }
 
-void PeerWindow::Raise(int lane, size_t offset, size_t payload_bytes, const Flag& becomes,
-                       Waits& waits, Stream& stream) {
-  auto* const flag = reinterpret_cast<Flag*>(at(offset));
+void PeerWindow::Raise(const Place& place, const Flag& becomes, Waits& waits, Stream& stream) {
+  auto* const flag = reinterpret_cast<Flag*>(at(place.offset));
   if (mapped_ != nullptr) return waits.Raise(flag, becomes, stream);
   // By posts: the flag is raised in the outbox, behind which `told_` says that it may leave.
-  raised_[static_cast<size_t>(lane)].push_back(
-      {becomes.number, offset, sizeof(Flag) + payload_bytes, &waits});
-  waits.Raise(flag, becomes, stream, told_.as<uint64_t>() + lane);
+  raised_[static_cast<size_t>(place.lane)].push_back(
+      {becomes.number, place.offset, sizeof(Flag) + place.payload_bytes, &waits});
+  waits.Raise(flag, becomes, stream, told_.as<uint64_t>() + place.lane);
 }
 
 Result<bool> PeerWindow::Carry(const Post& post) {

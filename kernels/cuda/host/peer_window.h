@@ -34,11 +34,16 @@ class PeerWindow {
   // Where kernels write the message that belongs at an offset of the window.
   std::byte* at(size_t offset) const { return data_ + offset; }
 
-  // Raises the flag of the message at `offset` for the peer, behind all that `stream` has been
-  // given so far. `waits` are those of the stream; they must outlive the message's leaving.
-  // REQUIRES: the numbers of a lane's messages only grow.
-  void Raise(int lane, size_t offset, size_t payload_bytes, const Flag& becomes, Waits& waits,
-             Stream& stream);
+  // Where a message is in the window, and how large.
+  struct Place {
+    int lane = 0;
+    size_t offset = 0;  // of its flag
+    size_t payload_bytes = 0;
+  };
+  // Raises the flag of the message at `place` for the peer, behind all that `stream` has been given
+  // so far. `waits` are those of the stream; they must outlive the message's leaving. REQUIRES: the
+  // numbers of a lane's messages only grow.
+  void Raise(const Place& place, const Flag& becomes, Waits& waits, Stream& stream);
 
   // Posts a message to an offset of the peer's window. kTryAgain if the queue is full.
   using Post = std::function<Status(std::span<const std::byte> message, size_t offset)>;

@@ -55,12 +55,11 @@ SampledToken TokenOf(const SampleOutput& output, const SamplingParams& params, i
 Result<std::unique_ptr<Sampler>> Sampler::Create(int64_t max_rows, int64_t vocab,
                                                  StagedStream& stream, WorkerTeam& team) {
   const auto num_rows = static_cast<size_t>(max_rows);
-  LAMINA_ASSIGN_OR_RETURN(DeviceBuffer rows, DeviceBuffer::Create(num_rows * sizeof(SampleRow)));
-  LAMINA_ASSIGN_OR_RETURN(DeviceBuffer edits, DeviceBuffer::Create(kMaxEdits * sizeof(LogitEdit)));
-  LAMINA_ASSIGN_OR_RETURN(DeviceBuffer outputs,
-                          DeviceBuffer::Create(num_rows * sizeof(SampleOutput)));
-  return std::unique_ptr<Sampler>(new Sampler(max_rows, vocab, stream, team, std::move(rows),
-                                              std::move(edits), std::move(outputs)));
+  Buffers buffers;
+  LAMINA_ASSIGN_OR_RETURN(buffers.rows, DeviceBuffer::Create(num_rows * sizeof(SampleRow)));
+  LAMINA_ASSIGN_OR_RETURN(buffers.edits, DeviceBuffer::Create(kMaxEdits * sizeof(LogitEdit)));
+  LAMINA_ASSIGN_OR_RETURN(buffers.outputs, DeviceBuffer::Create(num_rows * sizeof(SampleOutput)));
+  return std::unique_ptr<Sampler>(new Sampler(max_rows, vocab, std::move(buffers), stream, team));
 }
 
 bool Sampler::TakesRow(const SamplingParams& params) const {
@@ -92,7 +91,7 @@ int64_t Sampler::UploadRows(std::span<const SampleWork> work) {
     row.num_penalties = static_cast<int32_t>(edits_of_[i].penalties.size());
     num_edits += NumEdits(edits_of_[i]);
   }
-  stream_.Copy(rows.data(), rows.size() * sizeof(SampleRow), rows_.data());
+  stream_.Copy(rows.data(), rows.size() * sizeof(SampleRow), buffers_.rows.data());
   if (num_edits == 0) return std::ssize(rows);
   const size_t bytes = static_cast<size_t>(num_edits) * sizeof(LogitEdit);
   // Put together in pinned memory, so that all edits are one copy.
@@ -105,7 +104,7 @@ int64_t Sampler::UploadRows(std::span<const SampleWork> work) {
       at += edits->size() * sizeof(LogitEdit);
     }
   }
-  stream_.Upload(taken, bytes, edits_.data());
+  stream_.Upload(taken, bytes, buffers_.edits.data());
   return std::ssize(rows);
 }
 
@@ -115,10 +114,11 @@ void Sampler::Sample(float* logits, std::span<const SampleWork> work,
   const auto vocab = static_cast<size_t>(vocab_);
   CollectAll(work);
   const int64_t num_rows = UploadRows(work);
-  SampleTokens(logits, vocab_, rows_.as<SampleRow>(), num_rows, edits_.as<LogitEdit>(),
-               outputs_.as<SampleOutput>(), stream_.stream());
+  SampleTokens(logits, vocab_, buffers_.rows.as<SampleRow>(), num_rows,
+               buffers_.edits.as<LogitEdit>(), buffers_.outputs.as<SampleOutput>(),
+               stream_.stream());
   const std::byte* const outputs =
-      stream_.Fetch(outputs_.data(), static_cast<size_t>(num_rows) * sizeof(SampleOutput));
+      stream_.Fetch(buffers_.outputs.data(), static_cast<size_t>(num_rows) * sizeof(SampleOutput));
   // The logits of rows that are sampled on the host; null for the others.
   std::vector<float*> fetched(work.size(), nullptr);
   for (size_t i = 0; i < work.size(); ++i) {

@@ -38,14 +38,17 @@ class Sampler {
   void Sample(float* logits, std::span<const SampleWork> work, std::span<SampledToken> tokens);
 
  private:
-  Sampler(int64_t max_rows, int64_t vocab, StagedStream& stream, WorkerTeam& team,
-          DeviceBuffer rows, DeviceBuffer edits, DeviceBuffer outputs)
+  struct Buffers {
+    DeviceBuffer rows;     // [max_rows] SampleRow
+    DeviceBuffer edits;    // [2^20] LogitEdit
+    DeviceBuffer outputs;  // [max_rows] SampleOutput
+  };
+
+  Sampler(int64_t max_rows, int64_t vocab, Buffers buffers, StagedStream& stream, WorkerTeam& team)
       : vocab_(vocab),
         stream_(stream),
         team_(team),
-        rows_(std::move(rows)),
-        edits_(std::move(edits)),
-        outputs_(std::move(outputs)),
+        buffers_(std::move(buffers)),
         edits_of_(static_cast<size_t>(max_rows)) {}
   // Whether the device can sample a row with these parameters.
   bool TakesRow(const SamplingParams& params) const;
@@ -57,11 +60,9 @@ class Sampler {
   const int64_t vocab_;
   StagedStream& stream_;
   WorkerTeam& team_;
-  const DeviceBuffer rows_;           // [max_rows] SampleRow
-  const DeviceBuffer edits_;          // [2^20] LogitEdit
-  const DeviceBuffer outputs_;        // [max_rows] SampleOutput
+  const Buffers buffers_;
   std::vector<LogitEdits> edits_of_;  // [max_rows], for the step's work
-  std::vector<int64_t> place_;        // [work], its place in rows_; -1: it is sampled on the host
+  std::vector<int64_t> place_;  // [work], its place in buffers_.rows; -1: it is sampled on the host
 };
 
 }  // namespace lamina::cuda
