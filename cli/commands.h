@@ -32,8 +32,8 @@ void RegisterSimulate(CLI::App& app);
 // Thread: main.
 void SetExitStatus(int status);
 
-// Makes `work` what the command does. Its error is printed to stderr as "WHO: MESSAGE" and makes the
-// process return kExitFailure.
+// Makes `work` what the command does. Its error is printed to stderr as "WHO: MESSAGE" and makes
+// the process return kExitFailure.
 void OnRun(CLI::App& command, const std::string& who, std::function<Status()> work);
 
 // For a command whose figures should stand alone: only warnings are logged while it runs, and a

@@ -64,7 +64,8 @@ void RegisterPaperTables(CLI::App& app) {
   command->add_option(
       "--out", *files,
       "files to write, .html with pictures or .md; Markdown on the terminal otherwise");
-  OnRun(*command, "lamina bench paper-tables", [options, files] { return MakeReport(*options, *files); });
+  OnRun(*command, "lamina bench paper-tables",
+        [options, files] { return MakeReport(*options, *files); });
 }
 
 }  // namespace lamina
