@@ -41,7 +41,10 @@ TEST_F(PrefilledExecutorTest, APromptIsFollowedByATokenThatNobodyComputed) {
   plan.work.resize(1);
   plan.work[0].sequence = SequenceId{1};
   plan.work[0].prefill = plan.work[0].sample = true;
-  executor_.Submit(plan, {{.sequence = SequenceId{1}, .tokens = {1, 2}}});
+  NewSequence announced;
+  announced.sequence = SequenceId{1};
+  announced.tokens = {1, 2};
+  executor_.Submit(plan, {announced});
   ASSERT_EQ(nodes_->submitted.size(), 1u);
   EXPECT_FALSE(nodes_->submitted[0].work[0].sample);
   EXPECT_TRUE(nodes_->announced.empty()) << "it is told of with its first decode";
