@@ -27,14 +27,20 @@ void AwaitEndOfStdin() {
 
 }  // namespace
 
-bool Departure::Ask() {
+void Departure::AskNow() {
+  wish_.store(Wish::kNow);
+  asked_.store(true);
+  wake_.Signal();
+}
+
+void Departure::Ask() {
   Wish none = Wish::kStay;
   asked_.store(true);
   // Does not weaken an earlier AskNow.
-  return wish_.compare_exchange_strong(none, Wish::kWhenUnused);
+  if (wish_.compare_exchange_strong(none, Wish::kWhenUnused)) wake_.Signal();
 }
 
-bool Departure::IsDue(bool in_use, WakeFd& wake) {
+bool Departure::IsDue(bool in_use) {
   const Wish wish = wish_.load();
   if (wish == Wish::kStay) return false;
   if (wish == Wish::kNow || !in_use) return true;
@@ -43,7 +49,8 @@ bool Departure::IsDue(bool in_use, WakeFd& wake) {
         "asked to leave: goes on until the manager's session is over, for at most {:.0f} s",
         std::chrono::duration<double>(patience_).count());
     latest_ = Deadline::After(patience_);
-    wake.Clear();
+    // The owner stays for a while, and could not sleep if this stayed readable.
+    wake_.Clear();
     // Looks again: the signal that was just cleared may have been that of an AskNow.
     return wish_.load() == Wish::kNow;
   }

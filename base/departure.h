@@ -16,26 +16,24 @@ namespace lamina {
 inline constexpr auto kNodeDrainTimeout = std::chrono::seconds(12);
 
 // Decides when a daemon that was asked to leave does so. The daemon's loop is the owner: it asks
-// IsDue in each round.
+// IsDue in each round, and sleeps on fd().
 class Departure {
  public:
   // `patience` is how long those who use the daemon may go on after Ask.
   explicit Departure(Clock::duration patience) : patience_(patience) {}
 
-  // AskNow: leave at once. Ask: leave as soon as nobody uses the daemon; returns false if it was
-  // asked to leave before. The caller of AskNow, and of Ask if that returns true, must then signal
-  // the owner's WakeFd. Thread: any, also in a signal handler.
-  void AskNow() {
-    wish_.store(Wish::kNow);
-    asked_.store(true);
-  }
-  bool Ask();
+  // AskNow: leave at once. Ask: leave as soon as nobody uses the daemon; does nothing if it was
+  // asked to leave before. Thread: any, also in a signal handler.
+  void AskNow();
+  void Ask();
   // Whether there was a call of either. Thread: any.
   const std::atomic<bool>& asked() const { return asked_; }
 
-  // Whether the owner has to leave now. `in_use` says whether anybody uses the daemon. If the owner
-  // may stay for a while, clears `wake`, which has woken it up. Thread: owner.
-  bool IsDue(bool in_use, WakeFd& wake);
+  // Whether the owner has to leave now. `in_use` says whether anybody uses the daemon. Thread:
+  // owner.
+  bool IsDue(bool in_use);
+  // Readable when there is a call of either that IsDue has not yet answered. Thread: owner.
+  int fd() const { return wake_.fd(); }
 
  private:
   enum class Wish { kStay, kWhenUnused, kNow };
@@ -43,6 +41,7 @@ class Departure {
   const Clock::duration patience_;
   std::atomic<Wish> wish_{Wish::kStay};
   std::atomic<bool> asked_{false};
+  WakeFd wake_;
   std::optional<Deadline> latest_;  // for leaving; set when the owner notices the wish
 };
 

@@ -155,19 +155,14 @@ ComputeNode::ComputeNode(const NodeOptions& options)
       team_(std::holds_alternative<DeviceSpec>(options.device) ? 1 : options.num_threads,
             options.pin_threads) {}
 
-void ComputeNode::Stop() {
-  departure_.AskNow();
-  stop_wake_.Signal();
-}
+void ComputeNode::Stop() { departure_.AskNow(); }
 
-void ComputeNode::Leave() {
-  if (departure_.Ask()) stop_wake_.Signal();
-}
+void ComputeNode::Leave() { departure_.Ask(); }
 
 bool ComputeNode::Run() {
   team_.PinOwner();
   Backoff backoff(PollingPatience(options_.device));
-  while (!departure_.IsDue(session_ != nullptr, stop_wake_)) {
+  while (!departure_.IsDue(session_ != nullptr)) {
     const TimePoint now = Clock::now();
     if (Turn(now))
       backoff.Reset();
@@ -223,7 +218,7 @@ TimePoint ComputeNode::wake_at(TimePoint now) const {
 }
 
 void ComputeNode::Sleep(TimePoint now) {
-  const std::array<int, 2> fds = {control_->fd(), stop_wake_.fd()};
+  const std::array<int, 2> fds = {control_->fd(), departure_.fd()};
   const Deadline latest(wake_at(now));
   if (opening_ != nullptr) return opening_->session->ladder->Sleep(fds, latest);
   if (session_ != nullptr && session_->joining) return session_->ladder->Sleep(fds, latest);

@@ -117,7 +117,6 @@ class ComputeNode {
   std::unique_ptr<Opening> opening_;  // null: no session begins
   TimePoint last_under_way_{};        // when a step was under way last
   RareLines connected_lines_, dropped_lines_, refused_lines_, unsent_lines_;
-  WakeFd stop_wake_;
   Departure departure_{options_.drain_timeout};
 };
 
