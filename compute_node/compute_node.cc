@@ -285,7 +285,8 @@ void ComputeNode::HandleFrame(uint64_t connection, const ControlFrame& frame) {
   if (const auto rest = dropped_lines_.Admit())
     LAMINA_LOG_WARN("dropped a control message of type {} from {}: malformed or not expected now{}",
                     frame.type, control_->PeerName(connection), *rest);
-  if (!current) control_->Close(connection);  // it would only fill the log
+  const bool opening = opening_ != nullptr && opening_->session->connection == connection;
+  if (!current && !opening) control_->Close(connection);  // it would only fill the log
 }
 
 void ComputeNode::TellRecords(uint64_t connection, const TraceQuery& query) {

@@ -86,6 +86,23 @@ class ComputeNodeTest : public testing::Test {
     return request;
   }
 
+  // Of a session with a memory node, which is to connect to the node here at `memory_node`.
+  static ConfigureCompute WithMemoryNode(const std::string& memory_node) {
+    ConfigureCompute request = TinyStories();
+    request.limits.max_num_seqs = 1;
+    request.limits.max_num_batched_tokens = 8;
+    request.limits.peer_timeout = milliseconds(60'000);
+    request.session_token = std::string(16, 't');
+    request.fabrics.push_back(TransportKind::kTcp);
+    MemoryNodeAddress& memory = request.memory_nodes.emplace_back();
+    memory.node = NodeId{1};
+    memory.group = NodeId{1};
+    memory.name = "silent";
+    memory.num_kv_heads = 4;
+    memory.offers = "tcp=" + memory_node;
+    return request;
+  }
+
   template <typename T>
   static std::optional<T> Next(Inbox<T>& inbox) {
     pollfd entry{inbox.fd(), POLLIN, 0};
@@ -137,18 +154,7 @@ TEST_F(ComputeNodeTest, AStopWaitsForNoMemoryNodeThatDoesNotAnswer) {
   // It takes connections and says nothing.
   boost::asio::io_context context;
   Tcp::acceptor silent = *ListenTcp(context, "127.0.0.1:0");
-  ConfigureCompute request = TinyStories();
-  request.limits.max_num_seqs = 1;
-  request.limits.max_num_batched_tokens = 8;
-  request.limits.peer_timeout = milliseconds(60'000);
-  request.session_token = std::string(16, 't');
-  request.fabrics.push_back(TransportKind::kTcp);
-  MemoryNodeAddress& memory = request.memory_nodes.emplace_back();
-  memory.node = NodeId{1};
-  memory.group = NodeId{1};
-  memory.name = "silent";
-  memory.num_kv_heads = 4;
-  memory.offers = "tcp=" + BoundAddress(silent, "127.0.0.1:0");
+  const ConfigureCompute request = WithMemoryNode(BoundAddress(silent, "127.0.0.1:0"));
   const auto manager = Connect("manager");
   ASSERT_TRUE(
       manager->connection->Send(FrameType(MessageType::kConfigureCompute), Encode(request)).ok());
@@ -159,6 +165,26 @@ TEST_F(ComputeNodeTest, AStopWaitsForNoMemoryNodeThatDoesNotAnswer) {
   node_->Leave();
   thread_.join();
   EXPECT_LT(SecondsSince(start), 10) << "it would have waited for 20 s";
+}
+
+TEST_F(ComputeNodeTest, AManagerWhoseSessionOpensKeepsItsConnectionWhateverItSays) {
+  boost::asio::io_context context;
+  Tcp::acceptor silent = *ListenTcp(context, "127.0.0.1:0");
+  const std::string request = Encode(WithMemoryNode(BoundAddress(silent, "127.0.0.1:0")));
+  const auto manager = Connect("manager");
+  ASSERT_TRUE(manager->connection->Send(FrameType(MessageType::kConfigureCompute), request).ok());
+  pollfd entry{silent.native_handle(), POLLIN, 0};
+  ASSERT_EQ(poll(&entry, 1, Deadline::After(kPatience).RemainingMs()), 1) << "it connects";
+
+  ASSERT_TRUE(
+      manager->connection->Send(FrameType(MessageType::kComputeOrder), "not an order").ok());
+  ASSERT_TRUE(manager->connection->Send(FrameType(MessageType::kConfigureCompute), request).ok());
+  std::optional<ControlFrame> frame = Next(manager->frames);
+  while (frame && frame->type == FrameType(MessageType::kWeightsProgress))
+    frame = Next(manager->frames);
+  ASSERT_TRUE(frame) << "the node served a connection that it had closed";
+  EXPECT_THAT(Decode<Configured>(frame->payload).value().status.message(), HasSubstr("it serves"));
+  EXPECT_FALSE(manager->lost.TryPop());
 }
 
 TEST_F(ComputeNodeTest, WhatCannotBeParsedOrDoneMakesNobodyServed) {
