@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "base/mutex.h"
-#include "compute_node/compute_node.h"
+#include "compute_node/compute_session.h"
 #include "compute_node/make_compute_device.h"
 
 namespace lamina {
