@@ -151,10 +151,10 @@ class Task {
     running_.emplace(now, std::move(begin));
   }
 
-  // When its next turn is due: at once if it is over. The end of time: none runs.
+  // When its next turn is due: it was already if the procedure is over. The end of time: none runs.
   TimePoint next() const {
     if (!running_) return TimePoint::max();
-    return running_->procedure.done() ? TimePoint::min() : running_->turns.next();
+    return running_->procedure.done() ? running_->turns.now() : running_->turns.next();
   }
 
   // Gives it a turn, which may come before it is due. Returns what came of it when it is over; then

@@ -176,9 +176,8 @@ Result<std::vector<NodeConfig>> PlanLocalCluster(const ServeOptions& options) {
 
 // Starts the nodes of `config`, keeping the choices that it holds.
 Status StartLocalCluster(Manager& manager) {
-  LAMINA_ASSIGN_OR_RETURN(manager.local, LocalCluster::CreateFor(manager.config, [] {
-                            return IsStopRequested();
-                          }));
+  LAMINA_ASSIGN_OR_RETURN(
+      manager.local, LocalCluster::CreateFor(manager.config, [] { return IsStopRequested(); }));
   const std::vector<NodeConfig>& nodes = manager.config.nodes;
   const auto compute = std::ranges::count(nodes, NodeRole::kCompute, &NodeConfig::role);
   Say(fmt::format("Started {} compute node{} and {} memory nodes; logs in {}", compute,

@@ -101,7 +101,7 @@ class ClusterExecutor : public StepExecutor {
 
   // Of the engine's thread. When nodes were asked for their counters by the clock, and whether a
   // step was submitted since.
-  TimePoint asked_for_stats_ = TimePoint::min();
+  TimePoint asked_for_stats_{};
   bool submitted_since_ = false;
   SpeedRounds speed_rounds_;
   std::atomic<bool> speeds_known_ = false;

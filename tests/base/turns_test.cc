@@ -108,7 +108,7 @@ TEST(Turns, ATaskHasTurnsOfItsOwnAndTellsOnceWhatCameOfIt) {
   EXPECT_EQ(task.next(), TimePoint::max());
 
   task.Start(kStart, begin);
-  EXPECT_EQ(task.next(), TimePoint::min()) << "it is over, and that is to be told";
+  EXPECT_EQ(task.next(), kStart) << "it is over, and that is to be told";
   EXPECT_TRUE(task.Turn(kStart).has_value());
   answer.number = std::nullopt;
   task.Start(kStart, begin);

@@ -236,17 +236,13 @@ TEST_F(OneThread, AGoldenContinuation) {
   Generate(5);
 }
 
-// Of five milliseconds there is room in one.
+// Of five attempts to send something one finds room.
 TEST_F(OneThread, AGoldenContinuationOverPathsThatAreFullMostOfTheTime) {
-  int num_refused = 0;
+  int num_attempts = 0;
   Open();
-  full_ = [&] {
-    const bool full = Clock::now().time_since_epoch() / milliseconds(1) % 5 != 0;
-    num_refused += full ? 1 : 0;
-    return full;
-  };
+  full_ = [&] { return ++num_attempts % 5 != 0; };
   Generate(3);
-  EXPECT_GT(num_refused, 1000);
+  EXPECT_GT(num_attempts, 500);
 }
 
 TEST_F(OneThread, AnOrderThatIsRefusedIsAnswered) {
