@@ -11,6 +11,8 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "base/status.h"
 #include "transport/poll_set.h"
@@ -75,6 +77,9 @@ class UcxContext {
   Result<UcxNumberedEndpoint> MakeEndpoint(const std::string& address, bool is_local,
                                            uint64_t number);
 
+  // Keeps memory that UCX refers to although its owner goes, for as long as the context.
+  void Keep(std::shared_ptr<void> memory) { kept_.push_back(std::move(memory)); }
+
   // The lanes by which UCX reaches the peer of `endpoint`, in UCX's words: "lane[0]: 1:tcp/eth0.0
   // ...; lane[1]: ...".
   static std::string Lanes(ucp_ep_h endpoint);
@@ -116,6 +121,7 @@ class UcxContext {
   std::string worker_address_;
   std::unordered_map<std::string, Peer> peers_;  // by the address of the peer's worker
   UcxHost host_{};
+  std::vector<std::shared_ptr<void>> kept_;
   bool logged_ = false;  // LogOnce was called
 };
 

@@ -204,11 +204,13 @@ void UcxEndpoint::Close() {
   key_ = nullptr;
 }
 
-// UCX still refers to the messages in flight, so they are leaked, and the posts continue in copies.
+// UCX still refers to the messages in flight, so its context keeps them, and the posts continue in
+// copies.
 void UcxEndpoint::LeaveRequests() {
-  LAMINA_LOG_ERROR("ucx {}: UCX does not give {} requests back; their memory is left to it",
+  LAMINA_LOG_ERROR("ucx {}: UCX does not give {} requests back; their memory stays until its end",
                    last_error_, NumPending());
-  BoundedQueue<Posted>& left = *posts_.release();
+  BoundedQueue<Posted>& left = *posts_;
+  context_.Keep(std::move(posts_));
   posts_ = std::make_unique<BoundedQueue<Posted>>(kUcxLimits.max_outstanding);
   for (size_t i = 0; i < left.size(); ++i) {
     Posted& post = posts_->PushSlot();
@@ -216,9 +218,9 @@ void UcxEndpoint::LeaveRequests() {
     post.message.status =
         left[i].message.num_pending > 0 ? UCS_ERR_CANCELED : left[i].message.status;
   }
-  (void)credits_.release();
+  context_.Keep(std::move(credits_));
   credits_ = std::make_unique<Message>();
-  (void)wake_.release();
+  context_.Keep(std::move(wake_));
   wake_ = std::make_unique<Message>();
 }
 
