@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "compute_node/local_attention.h"
 #include "compute_node/step_context.h"
+#include "node/wire_shape.h"
 #include "transport/posix.h"
 #include "wire/codec.h"
 
@@ -42,8 +43,6 @@ Status CheckLimits(const SessionLimits& limits) {
 
 // What messages hold is laid out by the manager's words, what fills them by the model.
 Status CheckAttention(const AttentionSpec& spec, const LoadedModel& model) {
-  if (spec.wire_dtype == DType::kF8)
-    return InvalidArgument("queries and outputs cannot travel in fp8: only the KV cache has it");
   const bool has_windows = !spec.windows.empty();
   for (const Op& attention : model.sliced.attentions) {
     if ((!has_windows || std::ssize(spec.windows) == spec.num_layers) &&
@@ -77,26 +76,19 @@ Result<ConnectingAttention> StartRemoteAttention(const ConfigureCompute& request
                                                  std::shared_ptr<Ladder> ladder,
                                                  SliceRange slices) {
   const AttentionSpec& spec = request.attention;
-  const int num_batches = std::max(request.limits.num_batches, 1);
-  if (request.session_token.size() != kSessionTokenBytes) {
-    return InvalidArgument("session token of " + std::to_string(request.session_token.size()) +
-                           " bytes, expected " + std::to_string(kSessionTokenBytes));
-  }
   RemoteAttentionOptions options;
+  LAMINA_ASSIGN_OR_RETURN(options.wire, WireShapeOf(request));
   options.epoch = request.epoch;
   options.session_token = request.session_token;
   options.payload_checksum = request.payload_checksum;
   options.polling = request.polling;
   options.self = request.node;
   options.attention = ShapeOf(spec);
-  options.wire = {
-      spec.num_heads, spec.num_kv_heads, spec.head_dim,  spec.kv_dtype, request.limits.max_num_seqs,
-      num_batches,    spec.wire_dtype,   request.overlap};
   options.num_layers = spec.num_layers;
   options.windows = spec.windows;
   options.own_layers = {slices.first, std::min(slices.end, spec.num_layers)};
-  options.prefill_cache_tokens =
-      num_batches * (request.limits.max_model_len + request.limits.max_num_batched_tokens);
+  options.prefill_cache_tokens = options.wire.num_batches * (request.limits.max_model_len +
+                                                             request.limits.max_num_batched_tokens);
   options.peer_timeout = request.limits.peer_timeout;
   for (const MemoryNodeAddress& peer : request.memory_nodes) {
     if (peer.first_kv_head < 0 || peer.num_kv_heads < 1 ||

@@ -9,6 +9,7 @@
 #include "base/host_memory.h"
 #include "base/log.h"
 #include "memory_node/make_kv_device.h"
+#include "node/wire_shape.h"
 #include "transport/crypto.h"
 #include "wire/codec.h"
 
@@ -27,8 +28,6 @@ constexpr auto kDeviceInterval = std::chrono::microseconds(100);
 constexpr auto kAcceptInterval = std::chrono::milliseconds(1);
 
 Status CheckShape(const AttentionSpec& spec, const SessionLimits& limits) {
-  if (spec.wire_dtype == DType::kF8)
-    return InvalidArgument("queries and outputs cannot travel in fp8: only the KV cache has it");
   const bool ok = spec.num_layers > 0 && spec.num_layers <= 1024 && spec.num_kv_heads > 0 &&
                   spec.num_heads > 0 && spec.num_heads <= 1024 &&
                   spec.num_heads % spec.num_kv_heads == 0 && spec.head_dim > 0 &&
@@ -57,6 +56,7 @@ Result<std::unique_ptr<MemorySession>> MemorySession::Open(const ConfigureMemory
                                                            WorkerTeam& team) {
   const AttentionSpec& spec = request.attention;
   LAMINA_RETURN_IF_ERROR(CheckShape(spec, request.limits));
+  LAMINA_ASSIGN_OR_RETURN(const WireShape wire, WireShapeOf(request));
   const KvShape shape{spec.num_layers, spec.num_kv_heads, spec.head_dim, spec.kv_dtype};
   const int64_t capacity = options.memory_bytes / shape.bytes_per_token();
   if (capacity < 1) {
@@ -64,29 +64,18 @@ Result<std::unique_ptr<MemorySession>> MemorySession::Open(const ConfigureMemory
                       " bytes is less than one token's KV (" +
                       std::to_string(shape.bytes_per_token()) + " bytes)");
   }
-  if (request.session_token.size() != kSessionTokenBytes) {
-    return InvalidArgument("session token of " + std::to_string(request.session_token.size()) +
-                           " bytes, expected " + std::to_string(kSessionTokenBytes));
-  }
   auto session = std::unique_ptr<MemorySession>(new MemorySession(manager, request));
   session->capacity_tokens_ = capacity;
-  session->wire_ = {spec.num_heads,
-                    spec.num_kv_heads,
-                    spec.head_dim,
-                    shape.dtype,
-                    request.limits.max_num_seqs,
-                    std::max(request.limits.num_batches, 1),
-                    spec.wire_dtype,
-                    request.overlap};
-  const auto window_bytes = static_cast<int64_t>(session->wire_.memory_window_bytes());
+  session->wire_ = wire;
+  const auto window_bytes = static_cast<int64_t>(wire.memory_window_bytes());
   LAMINA_RETURN_IF_ERROR(CheckHostMemory(
       window_bytes, fmt::format("a compute node's messages of {} sequences in {} batches",
-                                session->wire_.max_rows, session->wire_.num_batches)));
+                                wire.max_rows, wire.num_batches)));
   LAMINA_ASSIGN_OR_RETURN(
       std::unique_ptr<KvDevice> device,
       MakeKvDevice(options.device, shape, capacity, options.host_memory_bytes, team));
-  session->service_ = std::make_unique<AttentionService>(session->wire_, RulesOf(spec),
-                                                         request.epoch, std::move(device));
+  session->service_ =
+      std::make_unique<AttentionService>(wire, RulesOf(spec), request.epoch, std::move(device));
   session->opens_to_nics_ = request.polling == PollingMode::kDevice;
   if (request.polling != PollingMode::kHost) {
     Result<std::unique_ptr<AheadAttention>> ahead = session->service_->MakeAheadAttention();

@@ -29,7 +29,7 @@ namespace lamina {
 // Thread: owner.
 class MemorySession {
  public:
-  // Opens what the order of `manager` asks for, of which the caller tells it. Borrows the team.
+  // Opens what the order of `manager` asks for; the caller answers the order. Borrows the team.
   // kInvalidArgument for an order that cannot be; kOutOfSpace if there is no memory for its KV
   // cache or its messages; other errors are those of the device and of the ladder.
   static Result<std::unique_ptr<MemorySession>> Open(const ConfigureMemory& request,

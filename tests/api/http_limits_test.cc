@@ -1,4 +1,4 @@
-// Connections: keep-alive, limits, strange clients, starting and stopping.
+// Connections: keep-alive, limits, strange clients.
 #include <atomic>
 #include <chrono>
 #include <future>
@@ -9,6 +9,7 @@
 #include "api/client_patience.h"
 #include "api/http_client.h"
 #include "api/http_wire.h"
+#include "tests/support/gated_tokenizer.h"
 #include "tests/support/http_fixture.h"
 
 namespace lamina::testing {
@@ -197,40 +198,6 @@ TEST_F(HttpLimits, LongTextsAreReadBesideTheConnections) {
   EXPECT_GT(tokens.chunks.size(), 10u) << "others wait while it is sent";
   EXPECT_GT(num_healthy, 50);
 }
-
-// Keeps whoever encodes a long text until it is told to let go, and counts them.
-class GatedTokenizer final : public Tokenizer {
- public:
-  static constexpr size_t kLongBytes = 300'000;
-  explicit GatedTokenizer(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
-
-  std::atomic<int> num_inside = 0, most_inside = 0;
-  std::atomic<bool> open = false;
-
-  Result<std::vector<TokenId>> Encode(std::string_view text,
-                                      bool add_special_tokens) const override {
-    if (text.size() < kLongBytes) return tokenizer_.Encode(text, add_special_tokens);
-    auto& self = const_cast<GatedTokenizer&>(*this);
-    const int inside = ++self.num_inside;
-    if (inside > most_inside) self.most_inside = inside;
-    const Deadline deadline = Soon();
-    while (!open && !deadline.Passed()) std::this_thread::yield();
-    --self.num_inside;
-    return std::vector<TokenId>{1};
-  }
-  int64_t MinTokens(std::string_view text) const override { return tokenizer_.MinTokens(text); }
-  void Append(DecodeState& state, TokenId id, bool skip_special, std::string& text) const override {
-    tokenizer_.Append(state, id, skip_special, text);
-  }
-  std::string TokenBytes(TokenId id) const override { return tokenizer_.TokenBytes(id); }
-  std::string IdToPiece(TokenId id) const override { return tokenizer_.IdToPiece(id); }
-  int64_t vocab_size() const override { return tokenizer_.vocab_size(); }
-  std::optional<TokenId> bos() const override { return tokenizer_.bos(); }
-  std::optional<TokenId> eos() const override { return tokenizer_.eos(); }
-
- private:
-  const Tokenizer& tokenizer_;
-};
 
 TEST_F(HttpLimits, LongTextsAreTokenisedOneAtATimeAndShortOnesBesideThem) {
   max_model_len_ = 10'000'000;
@@ -605,139 +572,6 @@ TEST_F(HttpLimits, APortInUseIsToldClearly) {
   options.host = "no.such.host.invalid";
   EXPECT_THAT(HttpServer::Create(options, model, metrics).status().message(),
               HasSubstr("no.such.host.invalid"));
-}
-
-TEST_F(HttpLimits, StopLetsRequestsEnd) {
-  StartServer(AlwaysAnswer({488, 489, 2}));
-  engine_->PauseAfter(1);
-  ClientConnection connection(port());
-  connection.SendRequest("POST", "/v1/completions", R"({"prompt": "x", "stream": true})");
-  ASSERT_TRUE(connection.ReceiveUntil("Once"));
-  ClientConnection idle(port());
-  idle.SendRequest("GET", "/health");
-  EXPECT_EQ(idle.Receive().status, 200);
-  std::thread stopper([&] { server_->Stop(std::chrono::seconds(30)); });
-  const Deadline deadline = Soon();
-  int health = 200;
-  while (health == 200 && !deadline.Passed()) health = Get("/health").status;
-  EXPECT_EQ(health, 503);  // draining, but still there
-  EXPECT_EQ(Post("/v1/completions", {{"prompt", "x"}}).status, 503);
-  engine_->Resume();
-  EXPECT_TRUE(connection.ReceiveUntil("[DONE]"));
-  stopper.join();
-  EXPECT_TRUE(idle.ReceivedEnd());
-}
-
-TEST_F(HttpLimits, StopEndsWhatDoesNotEndByItself) {
-  StartServer(AlwaysAnswer({488, 489, 2}));
-  engine_->PauseAfter(1);
-  ClientConnection stream(port());
-  stream.SendRequest("POST", "/v1/completions", R"({"prompt": "x", "stream": true})");
-  ASSERT_TRUE(stream.ReceiveUntil("Once"));
-  server_->Stop(Clock::duration::zero());
-  EXPECT_TRUE(stream.ReceiveUntil("shutting down"));
-  EXPECT_TRUE(stream.ReceiveUntil("[DONE]"));
-  EXPECT_TRUE(stream.ReceivedEnd());
-  EXPECT_TRUE(engine_->WaitForAborts(1, Soon()));
-  server_->Stop(Clock::duration::zero());  // once more is fine
-}
-
-// By another thread than the owner as well, as by a signal's.
-TEST_F(HttpLimits, ThreadsThatStopTheServerAtTheSameTimeStopItOnce) {
-  StartServer(AlwaysAnswer({488, 489, 2}));
-  engine_->PauseAfter(1);
-  ClientConnection stream(port());
-  stream.SendRequest("POST", "/v1/completions", R"({"prompt": "x", "stream": true})");
-  ASSERT_TRUE(stream.ReceiveUntil("Once"));
-  std::atomic<size_t> failed = 0;
-  std::vector<std::thread> threads;
-  for (int i = 0; i < 8; ++i) {
-    threads.emplace_back([&] {
-      failed += server_->Stop(Clock::duration::zero());
-      EXPECT_FALSE(CanConnect("127.0.0.1", port(), seconds(5))) << "whoever returns, it is stopped";
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(failed, 1u);
-  EXPECT_TRUE(stream.ReceiveUntil("shutting down"));
-}
-
-// A node may be killed shortly before its manager is asked to stop.
-TEST_F(HttpLimits, StopCountsWhatFailedShortlyBeforeIt) {
-  for (const bool shortly : {true, false}) {
-    options_.service.drain_lookback = shortly ? std::chrono::hours(1) : Clock::duration::zero();
-    StartServer(AlwaysAnswer({488, 489, 2}));
-    engine_->FailAfter(1, PeerLost("lost memory node m0: test"));
-    EXPECT_EQ(Post("/v1/completions", {{"prompt", "x"}}).status, 503);
-    EXPECT_EQ(
-        Post("/v1/completions", {{"prompt", "x"}, {"use_beam_search", true}, {"n", 2}}).status,
-        503);
-    EXPECT_EQ(server_->Stop(Clock::duration::zero()), shortly ? 2u : 0u);
-  }
-}
-
-// Their nodes are lost while their bodies are read.
-TEST_F(HttpLimits, StopCountsWhatFailedBeforeItBegan) {
-  options_.service.drain_lookback = std::chrono::hours(1);
-  StartServer();
-  engine_->RefuseSubmits(PeerLost("no memory node is left: test"));
-  EXPECT_EQ(Post("/v1/completions", {{"prompt", "x"}}).status, 503);
-  engine_->RefuseSubmits(TryAgain("too many wait: test"));
-  EXPECT_EQ(Post("/v1/completions", {{"prompt", "x"}}).status, 503);
-  EXPECT_EQ(server_->Stop(Clock::duration::zero()), 1u) << "what is refused was never under way";
-}
-
-TEST_F(HttpLimits, StopCountsBodiesThatAreStillRead) {
-  max_model_len_ = 10'000'000;
-  GatedTokenizer gated(tokenizer());
-  tokenizer_ = &gated;
-  StartServer();
-  std::thread client([&] {
-    const json body = {{"prompt", std::string(GatedTokenizer::kLongBytes, 'a')}};
-    EXPECT_EQ(Post("/v1/completions", body).status, 503);
-  });
-  const Deadline deadline = Soon();
-  while (gated.num_inside == 0 && !deadline.Passed()) std::this_thread::yield();
-  EXPECT_EQ(gated.num_inside, 1);
-  EXPECT_EQ(server_->Stop(Clock::duration::zero()), 1u);
-  gated.open = true;
-  client.join();
-  server_.reset();  // it uses the tokenizer
-}
-
-// The error is the server's own, not the engine's.
-TEST_F(HttpLimits, StopCountsAnswersForWhichThereIsNoMemory) {
-  options_.service.max_answer_bytes = 20'000;
-  options_.service.drain_lookback = std::chrono::hours(1);
-  StartServer(AlwaysAnswer(std::vector<TokenId>(200, 488)));
-  const json body = {{"prompt", "x"}, {"max_tokens", 200}, {"logprobs", 2}, {"n", 8}};
-  EXPECT_EQ(Post("/v1/completions", body).status, 503);
-  EXPECT_EQ(server_->Stop(Clock::duration::zero()), 1u);
-}
-
-// The engine goes on calling sinks after the server is gone.
-TEST_F(HttpLimits, TheServerMayGoBeforeTheEngine) {
-  StartServer(AlwaysAnswer(std::vector<TokenId>(500, 488)));
-  std::vector<std::unique_ptr<ClientConnection>> clients;
-  for (int i = 0; i < 8; ++i) {
-    clients.push_back(std::make_unique<ClientConnection>(port()));
-    clients.back()->SendRequest("POST", "/v1/completions",
-                                R"({"prompt": "x", "stream": true, "max_tokens": 500})");
-  }
-  ASSERT_TRUE(clients[0]->ReceiveUntil("Once"));
-  server_.reset();
-  EXPECT_TRUE(engine_->WaitUntilIdle(Soon()));
-}
-
-TEST_F(HttpLimits, AServerThatNeverStartedCanGo) {
-  Metrics metrics("x");
-  ServedModel model;
-  model.tokenizer = &tokenizer();
-  ServerOptions options;
-  options.port = 0;
-  auto server = HttpServer::Create(options, model, metrics);
-  ASSERT_TRUE(server.ok());
-  EXPECT_NE((*server)->port(), 0);
 }
 
 }  // namespace
