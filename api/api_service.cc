@@ -146,9 +146,7 @@ Status ApiService::CheckAccepting() const {
   if (draining_) return TryAgain("the server is shutting down");
   if (engine_ == nullptr) return TryAgain("the model is still loading");
   const EngineStatus status = engine_->status();
-  if (!status.serving)
-    return TryAgain(status.detail.empty() ? "the server cannot serve at the moment"
-                                          : status.detail);
+  if (status.given_up) return TryAgain(status.detail);
   if (status.scheduler.num_waiting > options_.max_queued_requests) return TryAgain();
   return OkStatus();
 }

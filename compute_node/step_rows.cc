@@ -41,7 +41,7 @@ void AddRows(const ComputeWork& work, StepRows& rows) {
     for (int i = 0; i < part.num_tokens; ++i) {
       const TokenSlot slot = i < std::ssize(part.slots) ? part.slots[static_cast<size_t>(i)] : 0;
       rows.attention.push_back(
-          {work.sequence, part.node, position++, slot, work.prefill, work.sample});
+          {work.sequence, part.node, position++, slot, work.prefill, work.ends_prefill});
     }
   }
   if (work.sample) rows.sampled.push_back(static_cast<int>(rows.size()) - 1);

@@ -259,6 +259,7 @@ void ReadLimits(YamlMap map, ClusterConfig* config) {
   map.ReadInt("max_num_batched_tokens", &config->max_num_batched_tokens, 1, 1 << 20);
   map.ReadSize("max_model_len", &config->max_model_len, 0);
   map.ReadInt("max_num_queued_reqs", &config->max_num_queued_reqs, 1, INT_MAX);
+  map.ReadInt("max_rebuilds", &config->max_rebuilds, 0, 1000);
   map.ReadDuration("start_timeout", &config->start_timeout);
   map.ReadDuration("step_timeout", &config->step_timeout);
   map.ReadDuration("peer_timeout", &config->peer_timeout);

@@ -153,6 +153,8 @@ struct ClusterConfig {
   int64_t max_model_len = 0;
   // Requests that wait to be started; more are refused.
   int max_num_queued_reqs = 1024;
+  // How often a request starts again because the KV of it was lost; then it fails.
+  int max_rebuilds = 3;
   // How long it may take to reach the nodes, at the start and in an outage. Loading weights may
   // take longer.
   Clock::duration start_timeout = std::chrono::seconds(60);

@@ -96,8 +96,10 @@ struct NodeStatus {
 };
 
 struct EngineStatus {
-  bool serving = false;       // new requests are accepted
-  bool stands_still = false;  // and wait: nodes have been connected anew for some time
+  bool serving = false;       // requests are answered; if not, they wait, unless given_up
+  bool stands_still = false;  // they wait too: nodes have been connected anew for some time
+  bool given_up = false;      // nothing will be answered any more, and new requests are refused
+  int num_rebuilding = 0;     // sequences whose KV was lost and that have got no token since
   std::string detail;         // why not, or why they wait
   std::vector<NodeStatus> nodes;
   SchedulerStats scheduler;
@@ -136,7 +138,7 @@ class Engine {
 
   // Refused requests get an error here and no event: kInvalidArgument (too long, empty, token
   // outside the vocabulary), kTryAgain (overload: the caller answers 503 with Retry-After),
-  // kPeerLost (no node can serve).
+  // kPeerLost (nothing will be served any more).
   virtual Result<RequestId> Submit(GenerateRequest request, Sink sink) = 0;
 
   // Ends a request early and frees its KV everywhere. Its sink gets kAbort for each unfinished

@@ -76,7 +76,7 @@ void EngineCore::StartExecutor(std::unique_ptr<StepExecutor> executor) {
 }
 
 Result<RequestId> EngineCore::Submit(GenerateRequest request, Engine::Sink sink, TimePoint now) {
-  LAMINA_RETURN_IF_ERROR(WhyNotServing(now));
+  LAMINA_RETURN_IF_ERROR(given_up_);
   LAMINA_RETURN_IF_ERROR(requests_.Check(request));
   const RequestId id = requests_.Add(std::move(request), std::move(sink), now);
   const GenerateRequest& spec = requests_.Spec(id);
@@ -90,6 +90,9 @@ Result<RequestId> EngineCore::Submit(GenerateRequest request, Engine::Sink sink,
     for (const SequenceId added : sequences.first(i)) scheduler().Finish(added);
     requests_.Drop(id);
     return status;
+  }
+  for (const SequenceId sequence : sequences) {
+    if (scheduler().IsParked(sequence)) Park(sequence, WhyNotServing(now), now);
   }
   return id;
 }
@@ -117,6 +120,8 @@ EngineStatus EngineCore::status(TimePoint now) const {
   status.nodes = executor_ != nullptr ? executor_->nodes() : nodes_meanwhile_;
   const Status why_not = WhyNotServing(now);
   status.serving = why_not.ok();
+  status.given_up = !given_up_.ok();
+  status.num_rebuilding = requests_.num_rebuilding();
   status.detail = why_not.message();
   const Clock::duration reconnecting =
       executor_ == nullptr ? now - reconnecting_since_ : Clock::duration::zero();
@@ -143,6 +148,7 @@ EngineStatus EngineCore::status(TimePoint now) const {
 EngineDecisions EngineCore::Turn(TimePoint now) {
   NoticePause(now);
   CheckDeadlines(now);
+  CheckParked(now);
   TryAgainIfDue(now);
   decisions_.next_turn = now + turns_.turn();
   if (executor_ != nullptr) {
@@ -158,6 +164,7 @@ TimePoint EngineCore::NextDeadline() const {
   for (const std::optional<InFlight>& step : steps_.in_flight()) {
     if (step) next = std::min(next, step->submitted + options_.step_timeout);
   }
+  for (const auto& [sequence, parked] : parked_) next = std::min(next, parked.until);
   return next;
 }
 
@@ -220,6 +227,7 @@ void EngineCore::CompleteStep(const StepResult& result, TimePoint now) {
   const auto step = std::ranges::find_if(
       steps_.in_flight(), [&](const auto& s) { return s && s->plan.step == result.step; });
   if (step == steps_.in_flight().end()) return;
+  const auto batch = static_cast<size_t>(step - steps_.in_flight().begin());
   const StepPlan& plan = (*step)->plan;
   ObserveStep(plan, result);
   std::optional<StepCost> cost;
@@ -228,18 +236,35 @@ void EngineCore::CompleteStep(const StepResult& result, TimePoint now) {
   std::vector<Scheduler::Sampled> sampled;
   for (const NewToken& token : result.sampled)
     sampled.push_back({token.sequence, token.chosen.token});
+  // A sequence that has lost its slots since this step was planned is of it no more.
+  std::vector<const FailedSequence*> failures;
+  for (const FailedSequence& failed : result.failed) {
+    if (scheduler().IsInStep(failed.sequence, static_cast<int>(batch))) failures.push_back(&failed);
+  }
   const Pipeline before = steps_.pipeline();
-  const std::optional<Pipeline> next = steps_.Complete(
-      static_cast<size_t>(step - steps_.in_flight().begin()), now, sampled, std::move(cost));
-  if (next) {
+  const BatchSteps::Completed completed = steps_.Complete(batch, now, sampled, std::move(cost));
+  if (const std::optional<Pipeline>& next = completed.pipeline) {
     LAMINA_LOG_DEBUG("{} batches in flight{} instead of {}{}, for {} sequences", next->num_batches,
                      next->rotates ? ", rotating," : "", before.num_batches,
                      before.rotates ? ", rotating" : "", scheduler().stats().num_running);
   }
-  for (const NewToken& token : result.sampled) {
+  // Only these are told: the others are sampled again.
+  for (const size_t taken : completed.taken) {
+    const NewToken& token = result.sampled[taken];
     if (requests_.TakeToken(token, now, decisions_.deliveries)) scheduler().Finish(token.sequence);
   }
-  for (const FailedSequence& failed : result.failed) Fail(failed.sequence, failed.why, now);
+  for (const FailedSequence* failed : failures) TakeFailure(*failed, now);
+}
+
+// Wrong K and V show as a fault of the sequence's own, which starting again mends; a fault of its
+// tokens comes again.
+void EngineCore::TakeFailure(const FailedSequence& failed, TimePoint now) {
+  const bool too_often = failed.cause == FailureCause::kKvLost
+                             ? IsLostTooOften(failed.sequence)
+                             : requests_.CountSetback(failed.sequence, Setback::kOwnFault) > 1;
+  if (too_often) return Fail(failed.sequence, failed.why, now);
+  LAMINA_LOG_WARN("sequence {} starts again: {}", failed.sequence.value, failed.why.message());
+  scheduler().Again(failed.sequence);
 }
 
 void EngineCore::Finish(SequenceId sequence, TokenEvent event, TimePoint now) {

@@ -4,14 +4,18 @@
 // A step: NextStep -> Submit -> (nodes work) -> kStepDone -> tokens to sinks -> NextStep. Each
 // batch has at most one step in flight.
 //
-// When a compute node is lost, or a step comes too late, the nodes that are left are connected anew
-// and every sequence starts again there with the tokens it has: requests only wait. When a memory
-// node is lost, sequences with KV on it fail. Nodes that are lost are looked for: one that could
-// serve again is connected, with an empty pool, in the same way.
+// No loss of a node ends a request. When a compute node is lost, or a step comes too late, the
+// nodes that are left are connected anew and every sequence starts again there with the tokens it
+// has. When a memory node is lost, sequences with KV on it start again on the others; one that no
+// node could hold is parked for `give_up_after`, in case one comes that can. Nodes that are lost
+// are looked for: one that could serve again is connected, with an empty pool, in the same way.
 //
 // When too little is left to serve with (no memory node, no compute node, or not all that share a
-// model) every request fails and new ones are refused, while nodes are still looked for. If that
-// does not help within `give_up_after`, the engine gives up: given_up() says why.
+// model) requests wait, old and new ones, while nodes are looked for. If that does not help within
+// `give_up_after`, the engine gives up: every request fails, and given_up() says why.
+//
+// A request fails alone if its KV is lost `max_rebuilds` times, and if a row of it fails twice
+// though nodes did what they were told.
 #pragma once
 
 #include <functional>
@@ -97,12 +101,18 @@ class EngineCore {
   TimePoint NextDeadline() const;
   void Finish(SequenceId sequence, TokenEvent event, TimePoint now);
   void Fail(SequenceId sequence, const Status& status, TimePoint now);
+  // The sequence's row failed: it starts again, unless that happened too often.
+  void TakeFailure(const FailedSequence& failed, TimePoint now);
   void FailAll(const Status& status, TimePoint now);
 
   // Losses and returns: engine_outage.cc.
   void LoseNode(NodeId node, const Status& status, TimePoint now);
-  // Which holds no KV any more.
-  void FailSequencesOf(NodeId kv_node, const Status& status, TimePoint now);
+  // The node holds no KV any more: sequences with KV on it start again, or are parked.
+  void LoseKv(NodeId kv_node, const Status& status, TimePoint now);
+  // Whether the sequence has had its KV lost for so many times that it must end.
+  bool IsLostTooOften(SequenceId sequence);
+  void Park(SequenceId sequence, const Status& why, TimePoint now);
+  void CheckParked(TimePoint now);
   void LoseCompute(NodeId node, const Status& status, TimePoint now);
   void LoseStep(const Status& status, TimePoint now);
   void BeginReconnecting(std::map<NodeId, std::string> left_out,
@@ -126,6 +136,12 @@ class EngineCore {
   OpenRequests requests_;
   EngineDecisions decisions_;  // since the last turn
   NodeOutages outages_;
+  // Sequences that wait for a node that could hold them; also some that do so no more.
+  struct Parked {
+    TimePoint until;
+    Status why;
+  };
+  std::map<SequenceId, Parked> parked_;
   Status outage_;  // why nothing can be served at the moment
   // Of that: when nothing was served any more, which may be before it was known to be one.
   TimePoint outage_since_{};

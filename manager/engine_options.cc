@@ -22,10 +22,14 @@ EngineOptions EngineOptions::Of(const ClusterConfig& config, const ModelConfig& 
   options.scheduler.max_model_len = config.max_model_len;
   options.scheduler.max_queued = config.max_num_queued_reqs;
   options.scheduler.prefix_caching = config.prefix_caching;
+  // Decode rows are rounded on the wire and merged from parts, rows of a prefill are not.
+  options.scheduler.replays_as_computed =
+      config.wire_dtype.value_or(DType::kF32) != DType::kF32 || config.overlap == Switch::kOn;
   options.eos_tokens = model.eos_tokens;
   options.vocab_size = model.vocab_size;
   options.step_timeout = config.step_timeout;
   options.give_up_after = config.start_timeout;
+  options.max_rebuilds = config.max_rebuilds;
   options.spread_tokens = config.spread_tokens;
   return options;
 }

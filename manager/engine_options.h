@@ -32,7 +32,10 @@ struct EngineOptions {
   // while others serve stays so.
   bool looks_for_nodes = false;
   RetryOptions retry;
-  Clock::duration give_up_after = std::chrono::seconds(60);  // of serving nothing
+  // Of serving nothing; and what a request waits for a node that could hold it.
+  Clock::duration give_up_after = std::chrono::seconds(60);
+  // How often a request whose KV is lost starts again before it fails: it may be what nodes die of.
+  int max_rebuilds = 3;
   // Of connecting nodes anew: the status says so then.
   Clock::duration stands_still_after = std::chrono::seconds(5);
   EngineObserver* observer = nullptr;  // borrowed; may be null

@@ -34,13 +34,43 @@ void EngineCore::LoseNode(NodeId node, const Status& status, TimePoint now) {
   if (outages_.Lose(node, status.message(), now, executor_->KvNodeOf(node)))
     LAMINA_LOG_ERROR("{}", status.message());
   executor_->Leave(node);
-  FailSequencesOf(executor_->KvNodeOf(node), status, now);
+  LoseKv(executor_->KvNodeOf(node), status, now);
   if (scheduler().stats().nodes.empty())
     BeginOutage(PeerLost("no memory node is left; the last one: " + status.message()), now);
 }
 
-void EngineCore::FailSequencesOf(NodeId kv_node, const Status& status, TimePoint now) {
-  for (const SequenceId sequence : scheduler().LoseNode(kv_node)) Fail(sequence, status, now);
+void EngineCore::LoseKv(NodeId kv_node, const Status& status, TimePoint now) {
+  const LostSequences lost = scheduler().LoseNode(kv_node);
+  for (const SequenceId sequence : lost.again) {
+    if (IsLostTooOften(sequence)) Fail(sequence, status, now);
+  }
+  for (const SequenceId sequence : lost.parked) Park(sequence, status, now);
+  if (lost.again.empty() && lost.parked.empty()) return;
+  LAMINA_LOG_WARN("{} sequences start again elsewhere, {} wait for a node that can hold them",
+                  lost.again.size(), lost.parked.size());
+}
+
+bool EngineCore::IsLostTooOften(SequenceId sequence) {
+  return requests_.CountSetback(sequence, Setback::kLostKv) > options_.max_rebuilds;
+}
+
+void EngineCore::Park(SequenceId sequence, const Status& why, TimePoint now) {
+  parked_.try_emplace(sequence, Parked{now + options_.give_up_after, why});
+}
+
+void EngineCore::CheckParked(TimePoint now) {
+  std::vector<SequenceId> overdue;
+  for (const auto& [sequence, parked] : parked_) {
+    if (now >= parked.until) overdue.push_back(sequence);
+  }
+  for (const SequenceId sequence : overdue) {
+    const Status why = parked_.extract(sequence).mapped().why;
+    if (!scheduler().IsParked(sequence)) continue;
+    Fail(sequence,
+         PeerLost(why.message() + "; no node came that could hold the request, within " +
+                  std::to_string(static_cast<int>(SecondsOf(options_.give_up_after))) + " s"),
+         now);
+  }
 }
 
 void EngineCore::LoseCompute(NodeId node, const Status& status, TimePoint now) {
@@ -58,7 +88,7 @@ void EngineCore::LoseStep(const Status& status, TimePoint now) {
   for (const std::optional<InFlight>& step : steps_.in_flight()) {
     if (!step || now < step->submitted + options_.step_timeout) continue;
     for (const Work& work : step->plan.work) {
-      if (requests_.CountLateStep(work.sequence) >= kMostLateSteps)
+      if (requests_.CountSetback(work.sequence, Setback::kLateStep) >= kMostLateSteps)
         too_often.push_back(work.sequence);
     }
   }
@@ -107,6 +137,7 @@ void EngineCore::NoticePause(TimePoint now) {
   steps_.Delay(missed);
   for (TimePoint* since : {&outage_since_, &reconnecting_since_})
     *since = std::min(*since + missed, now);
+  for (auto& [sequence, parked] : parked_) parked.until += missed;
 }
 
 Status EngineCore::WithPause(const Status& loss, TimePoint now) const {
@@ -155,13 +186,13 @@ void EngineCore::TakePools(const std::vector<NodeStatus>& nodes, TimePoint now) 
   for (const NodeUse& pool : before) {
     const auto same = pools.find(pool.id);
     if (same != pools.end() && same->second == pool.capacity_tokens) continue;
-    FailSequencesOf(
-        pool.id,
-        PeerLost(why.contains(pool.id) ? why[pool.id]
-                                       : "a memory node came back with another capacity"),
-        now);
+    LoseKv(pool.id,
+           PeerLost(why.contains(pool.id) ? why[pool.id]
+                                          : "a memory node came back with another capacity"),
+           now);
     if (same != pools.end()) scheduler().AddNode({pool.id, same->second});
   }
+  std::erase_if(parked_, [&](const auto& one) { return !scheduler().IsParked(one.first); });
 }
 
 void EngineCore::UsePipelineOf(const std::vector<NodeStatus>& nodes) {
@@ -183,7 +214,6 @@ void EngineCore::BeginOutage(const Status& status, TimePoint now) {
   if (begins) {
     LAMINA_LOG_ERROR("nothing can be served until nodes come back: {}", status.message());
     outage_since_ = executor_ == nullptr ? reconnecting_since_ : now;
-    FailAll(outage_, now);
     outage_tries_.Begin(now);
   } else {
     outage_tries_.Tried(now);

@@ -114,6 +114,7 @@ bool OpenRequests::TakeToken(const NewToken& sampled, TimePoint now, std::vector
   if (found == continuations_.end()) return false;  // finished while the step ran
   Continuation& continuation = found->second;
   const Request& request = requests_.at(continuation.request);
+  SetRebuilding(continuation, false);
   TokenEvent event;
   event.token = sampled.chosen.token;
   event.logprob = sampled.chosen.logprob;
@@ -156,6 +157,7 @@ bool OpenRequests::Finish(SequenceId sequence, TokenEvent event, TimePoint now,
                           std::vector<Delivery>& out) {
   const auto found = continuations_.find(sequence);
   if (found == continuations_.end()) return false;
+  SetRebuilding(found->second, false);
   const Continuation continuation = found->second;
   continuations_.erase(found);
   const auto request = requests_.find(continuation.request);
@@ -166,9 +168,17 @@ bool OpenRequests::Finish(SequenceId sequence, TokenEvent event, TimePoint now,
   return true;
 }
 
-int OpenRequests::CountLateStep(SequenceId sequence) {
-  const auto late = continuations_.find(sequence);
-  return late == continuations_.end() ? 0 : ++late->second.num_late_steps;
+int OpenRequests::CountSetback(SequenceId sequence, Setback why) {
+  const auto found = continuations_.find(sequence);
+  if (found == continuations_.end()) return 0;
+  SetRebuilding(found->second, true);
+  return ++found->second.num_setbacks[static_cast<size_t>(why)];
+}
+
+void OpenRequests::SetRebuilding(Continuation& continuation, bool rebuilding) {
+  if (continuation.rebuilding == rebuilding) return;
+  continuation.rebuilding = rebuilding;
+  num_rebuilding_ += rebuilding ? 1 : -1;
 }
 
 void OpenRequests::Observe(const Continuation& continuation, FinishReason reason,

@@ -2,6 +2,7 @@
 // clients and the observer are told. Pure: the caller tells the time.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -18,6 +19,13 @@ namespace lamina {
 struct Delivery {
   Engine::Sink sink;
   TokenEvent event;
+};
+
+// Why a sequence has to start again.
+enum class Setback {
+  kLateStep,  // its step was not answered in time
+  kLostKv,    // what memory nodes held of it is gone
+  kOwnFault,  // its own row failed, though nodes did what they were told
 };
 
 // Each continuation of a request is a sequence of the scheduler's. Thread: one owner.
@@ -58,8 +66,11 @@ class OpenRequests {
   // was over before.
   bool Finish(SequenceId sequence, TokenEvent event, TimePoint now, std::vector<Delivery>& out);
 
-  // The sequence was in a step that was not answered in time: for the n-th time; 0 if it is over.
-  int CountLateStep(SequenceId sequence);
+  // The sequence has to start again for this reason: for the n-th time; 0 if it is over.
+  int CountSetback(SequenceId sequence, Setback why);
+
+  // Sequences that had a setback and no token since.
+  int num_rebuilding() const { return num_rebuilding_; }
 
  private:
   struct Continuation {
@@ -67,9 +78,10 @@ class OpenRequests {
     int index = 0;
     int64_t num_generated = 0;
     TimePoint submitted, first_token, last_token;
-    std::optional<TimePoint> started;  // first prefill chunk sent
-    int64_t num_cached = 0;            // as TokenEvent's
-    int num_late_steps = 0;
+    std::optional<TimePoint> started;   // first prefill chunk sent
+    int64_t num_cached = 0;             // as TokenEvent's
+    std::array<int, 3> num_setbacks{};  // by Setback
+    bool rebuilding = false;            // had a setback and no token since
   };
   struct Request {
     GenerateRequest spec;
@@ -78,6 +90,7 @@ class OpenRequests {
     int num_open = 0;
   };
 
+  void SetRebuilding(Continuation& continuation, bool rebuilding);
   bool BansEveryToken(const GenerateRequest& request) const;  // until it has min_tokens
   void SetFinish(const Request& request, const Continuation& continuation, TokenEvent& event) const;
   void Observe(const Continuation& continuation, FinishReason reason, const Request& request,
@@ -87,6 +100,7 @@ class OpenRequests {
   std::unordered_map<RequestId, Request> requests_;
   std::unordered_map<SequenceId, Continuation> continuations_;
   uint64_t last_request_ = 0, last_sequence_ = 0;
+  int num_rebuilding_ = 0;
 };
 
 }  // namespace lamina

@@ -33,6 +33,7 @@ ComputeOrder MakeComputeOrder(uint64_t epoch, const StepPlan& plan, std::vector<
     out.tokens = work.tokens;
     out.prefill = work.prefill;
     out.sample = work.sample;
+    out.ends_prefill = work.ends_prefill;
   }
   return order;
 }

@@ -15,20 +15,21 @@ BatchSteps::BatchSteps(const SchedulerOptions& options, const StepCycleOptions& 
   scheduler_.SetPipeline(cycle.pipeline);
 }
 
-std::optional<Pipeline> BatchSteps::Complete(size_t batch, TimePoint now,
-                                             std::span<const Scheduler::Sampled> sampled,
-                                             std::optional<StepCost> cost) {
-  std::optional<Pipeline> next;
+BatchSteps::Completed BatchSteps::Complete(size_t batch, TimePoint now,
+                                           std::span<const Scheduler::Sampled> sampled,
+                                           std::optional<StepCost> cost) {
+  Completed completed;
   // A step without work only frees what is on nodes: it says nothing about rounds.
   if (chooses_pipeline_ && in_flight_[batch]->works) {
     const bool prefills =
         std::ranges::any_of(in_flight_, [](const auto& step) { return step && step->of_prompts; });
-    next = cycle_.TakeResult(batch, now, prefills, scheduler_.stats().num_running, std::move(cost));
-    if (next) scheduler_.SetPipeline(*next);
+    completed.pipeline =
+        cycle_.TakeResult(batch, now, prefills, scheduler_.stats().num_running, std::move(cost));
+    if (completed.pipeline) scheduler_.SetPipeline(*completed.pipeline);
   }
-  scheduler_.CompleteStep(sampled, static_cast<int>(batch));
+  completed.taken = scheduler_.CompleteStep(sampled, static_cast<int>(batch));
   in_flight_[batch].reset();
-  return next;
+  return completed;
 }
 
 void BatchSteps::DropSteps() {

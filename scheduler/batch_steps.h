@@ -62,13 +62,16 @@ class BatchSteps {
     });
   }
 
+  // What a result has changed.
+  struct Completed {
+    std::vector<size_t> taken;         // as Scheduler::CompleteStep
+    std::optional<Pipeline> pipeline;  // used from now on, if it is another one than before
+  };
   // The result of the batch's step came at `now`, with these tokens: the step is no longer in
   // flight. `cost`: as StepCycle::TakeResult; not looked at unless the pipeline is chosen by what
-  // steps cost. Returns the pipeline that is used from now on if it is another one than before.
-  // REQUIRES: the batch has a step in flight.
-  std::optional<Pipeline> Complete(size_t batch, TimePoint now,
-                                   std::span<const Scheduler::Sampled> sampled,
-                                   std::optional<StepCost> cost);
+  // steps cost. REQUIRES: the batch has a step in flight.
+  Completed Complete(size_t batch, TimePoint now, std::span<const Scheduler::Sampled> sampled,
+                     std::optional<StepCost> cost);
 
   // No step in flight will have a result.
   void DropSteps();

@@ -124,12 +124,11 @@ void Scheduler::State::PlanDecode(StepPlan& plan) {
         it = running.upper_bound(sequence.arrival);
         continue;
       }
-      plan.work.push_back({sequence.id,
-                           DecodeRoute(sequence),
-                           sequence.num_computed,
-                           {sequence.tokens.back()},
-                           false,
-                           true});
+      plan.work.push_back({.sequence = sequence.id,
+                           .route = DecodeRoute(sequence),
+                           .first_position = sequence.num_computed,
+                           .tokens = {sequence.tokens.back()},
+                           .sample = true});
       sequence.num_in_flight = 1;
       sequence.samples = true;
     }
@@ -195,9 +194,16 @@ Sequence* Scheduler::State::VictimFor(Sequence& sequence) const {
 
 void Scheduler::State::Preempt(Sequence& sequence, StepPlan& plan) {
   GiveUpSlots(sequence);
-  sequence.preempted_in = plan.step;
   ++num_preemptions;
   Enqueue(sequence, /*preempted=*/true);
+}
+
+bool Scheduler::State::IsLeaving(SequenceId sequence) const {
+  const auto leaves = [&](const Batch& batch) {
+    return std::ranges::find(batch.leaving, sequence, &Leaving::id) != batch.leaving.end();
+  };
+  return std::ranges::find(released, sequence) != released.end() ||
+         std::ranges::any_of(batches, leaves);
 }
 
 void Scheduler::State::PlanPrefill(StepPlan& plan, int64_t budget_tokens) {
@@ -217,9 +223,10 @@ void Scheduler::State::PlanPrefill(StepPlan& plan, int64_t budget_tokens) {
   while (budget_tokens > 0 && MayStart(plan.batch)) {
     const std::optional<Waiting> top = queue->Top();
     const auto it = top ? sequences.find(top->sequence) : sequences.end();
-    // A sequence does not start again in the plan that preempted it. Nobody overtakes it either:
+    // A sequence does not start again in the plan that releases it, nor while a step in flight
+    // reads what it had: nodes would take the one start for the other. Nobody overtakes it either:
     // they would only take the slots that it has just freed.
-    if (it == sequences.end() || it->second.preempted_in == plan.step) break;
+    if (it == sequences.end() || IsLeaving(top->sequence)) break;
     Sequence& sequence = it->second;
     // The prefix that it will share is being computed. It holds no slots meanwhile and will need
     // few, so those behind it need not wait too. A prompt of one token has nothing to share.
@@ -246,6 +253,14 @@ bool Scheduler::State::MayStart(int batch) const {
   return batches[static_cast<size_t>(batch)].num_running < share;
 }
 
+int64_t Scheduler::State::NumToPrefill(const Sequence& sequence) const {
+  // The compute node has no K and V of tokens that were in the cache. What comes behind them is
+  // decode rows, which attend to them on the memory node.
+  if (sequence.num_shared > 0) return 0;
+  if (options.replays_as_computed && sequence.extents.size() == 1) return sequence.num_prefilled;
+  return sequence.num_tokens();
+}
+
 // Memory nodes take at most max_num_seqs decode rows in one step.
 int64_t Scheduler::State::NumRowsLeft(const StepPlan& plan) const {
   int64_t left = options.max_num_seqs;
@@ -255,19 +270,23 @@ int64_t Scheduler::State::NumRowsLeft(const StepPlan& plan) const {
 
 int64_t Scheduler::State::PlanChunk(Sequence& sequence, StepPlan& plan,
                                     int64_t budget_tokens) const {
-  // With a shared prefix the chunk comes as decode rows, which attend to the prefix on the memory
-  // node.
-  const bool shares = sequence.num_shared > 0;
-  const int64_t first = sequence.num_computed;
-  const int64_t count = std::min(
-      {budget_tokens, sequence.num_tokens() - first, shares ? NumRowsLeft(plan) : budget_tokens});
+  const int64_t first = sequence.num_computed, to_prefill = NumToPrefill(sequence);
+  const bool prefills = first < to_prefill;
+  const int64_t end = prefills ? to_prefill : sequence.num_tokens();
+  const int64_t count =
+      std::min({budget_tokens, end - first, prefills ? budget_tokens : NumRowsLeft(plan)});
   sequence.num_in_flight = count;
   sequence.samples = first + count == sequence.num_tokens();
   if (count == 0) return budget_tokens;
-  Work work{sequence.id,      PrefillRoute(sequence, first, count), first, {}, !shares,
-            sequence.samples, first == sequence.num_shared};
-  work.tokens.assign(sequence.tokens.begin() + first, sequence.tokens.begin() + first + count);
-  if (work.first && shares) {
+  Work work{.sequence = sequence.id,
+            .route = PrefillRoute(sequence, first, count),
+            .first_position = first,
+            .tokens = {sequence.tokens.begin() + first, sequence.tokens.begin() + first + count},
+            .prefill = prefills,
+            .sample = sequence.samples,
+            .ends_prefill = prefills && first + count == to_prefill,
+            .first = first == sequence.num_shared};
+  if (work.first && sequence.num_shared > 0) {
     const std::vector<TokenSlot>& slots = sequence.extents.front().slots;
     work.route.front().shared.assign(slots.begin(), slots.begin() + first);
   }
@@ -289,6 +308,8 @@ bool Scheduler::State::Start(Sequence& sequence, const StepPlan& plan,
   num_started_tokens += sequence.num_tokens();
   num_shared_tokens += sequence.num_shared;
   queue->Remove(sequence.id);
+  if (sequence.num_prefilled == 0)
+    sequence.num_prefilled = sequence.num_shared > 0 ? sequence.num_shared : sequence.num_tokens();
   sequence.prefilling = true;
   sequence.batch = plan.batch;
   ++batches[static_cast<size_t>(plan.batch)].num_running;

@@ -25,6 +25,8 @@ void Scheduler::AddNode(const KvNode& node) {
   LAMINA_CHECK(!state_->pools.contains(node.id), "Scheduler::AddNode: node {} is there already",
                node.id.value);
   state_->pools.try_emplace(node.id, node.id, node.capacity_tokens);
+  for (const auto& [arrival, sequence] : std::exchange(state_->parked, {}))
+    state_->Requeue(*sequence);
 }
 
 void Scheduler::SetSpeed(NodeId node, double speed) {
@@ -34,31 +36,48 @@ void Scheduler::SetSpeed(NodeId node, double speed) {
 
 void Scheduler::SetPipeline(const Pipeline& pipeline) { state_->pipeline = pipeline; }
 
-std::vector<SequenceId> Scheduler::LoseNode(NodeId node) {
+LostSequences Scheduler::LoseNode(NodeId node) {
   const auto lost = state_->pools.find(node);
   if (lost == state_->pools.end()) return {};
   const int64_t capacity_left = state_->capacity_for_one(node);
   const auto on_it = [&](const Extent& extent) { return extent.pool == &lost->second; };
-  std::vector<Sequence*> failed;
+  std::vector<Sequence*> concerned;
   for (auto& [id, sequence] : state_->sequences) {
     // One that has all its tokens needs no node any more and only waits for Finish.
-    const bool ended = sequence.num_tokens() == sequence.max_tokens;
-    const bool holds = std::any_of(sequence.extents.begin(), sequence.extents.end(), on_it);
-    if (!ended && (holds || sequence.max_tokens > capacity_left)) failed.push_back(&sequence);
+    if (sequence.ended() || state_->parked.contains(sequence.arrival)) continue;
+    if (std::ranges::any_of(sequence.extents, on_it) || sequence.max_tokens > capacity_left)
+      concerned.push_back(&sequence);
   }
-  std::sort(failed.begin(), failed.end(),
-            [](const Sequence* a, const Sequence* b) { return a->arrival < b->arrival; });
-  std::vector<SequenceId> ids;
-  for (Sequence* sequence : failed) {
-    ids.push_back(sequence->id);
-    state_->Forget(*sequence);
+  std::ranges::sort(concerned, {}, &Sequence::arrival);
+  LostSequences result;
+  for (Sequence* sequence : concerned) {
+    if (sequence->running()) {
+      state_->GiveUpSlots(*sequence);
+    } else {
+      state_->queue->Remove(sequence->id);
+    }
+    (sequence->max_tokens > capacity_left ? result.parked : result.again).push_back(sequence->id);
   }
   // The pool is destroyed, so no extent may point to it when steps in flight are completed.
   for (Batch& batch : state_->batches) {
     for (Leaving& leaving : batch.leaving) std::erase_if(leaving.extents, on_it);
   }
   state_->pools.erase(lost);
-  return ids;
+  for (Sequence* sequence : concerned) state_->Requeue(*sequence);
+  return result;
+}
+
+void Scheduler::Again(SequenceId sequence) {
+  const auto it = state_->sequences.find(sequence);
+  if (it == state_->sequences.end() || !it->second.running()) return;
+  state_->WithdrawKept(it->second);
+  state_->GiveUpSlots(it->second);
+  state_->Requeue(it->second);
+}
+
+bool Scheduler::IsParked(SequenceId sequence) const {
+  const auto it = state_->sequences.find(sequence);
+  return it != state_->sequences.end() && state_->parked.contains(it->second.arrival);
 }
 
 void Scheduler::Restart() {
@@ -94,17 +113,16 @@ Status Scheduler::Add(SequenceSpec spec) {
   }
   if (state_->sequences.contains(spec.id))
     return InvalidArgument("sequence " + std::to_string(spec.id.value) + " was added already");
-  if (state_->pools.empty())
-    return PeerLost("no node can hold KV: none has joined, or all are lost");
   const int64_t max_tokens = prompt_tokens + spec.max_new_tokens;
-  if (max_tokens > state_->capacity_for_one()) {
+  if (!state_->pools.empty() && max_tokens > state_->capacity_for_one()) {
     return InvalidArgument(number(prompt_tokens) + " prompt tokens and " +
                            number(spec.max_new_tokens) + " new ones are more than the " +
                            (state_->placement->spreads() ? "nodes' KV capacity, together "
                                                          : "largest node's KV capacity of ") +
                            number(state_->capacity_for_one()) + " tokens");
   }
-  if (static_cast<int64_t>(state_->queue->size()) >= state_->options.max_queued) {
+  if (std::ssize(state_->parked) + static_cast<int64_t>(state_->queue->size()) >=
+      state_->options.max_queued) {
     return TryAgain("the queue is full: " + number(state_->options.max_queued) +
                     " sequences wait already");
   }
@@ -115,7 +133,11 @@ Status Scheduler::Add(SequenceSpec spec) {
   sequence.told_bytes = spec.told_bytes;
   sequence.tokens = std::move(spec.prompt);
   sequence.max_tokens = max_tokens;
-  state_->Enqueue(sequence, /*preempted=*/false);
+  if (state_->pools.empty()) {
+    state_->parked.emplace(sequence.arrival, &sequence);
+  } else {
+    state_->Enqueue(sequence, /*preempted=*/false);
+  }
   return OkStatus();
 }
 
@@ -131,18 +153,25 @@ void Scheduler::Fail(SequenceId sequence) {
   state_->Forget(it->second);
 }
 
-void Scheduler::CompleteStep(std::span<const Sampled> sampled, int batch) {
+bool Scheduler::IsInStep(SequenceId sequence, int batch) const {
+  const auto it = state_->sequences.find(sequence);
+  return it != state_->sequences.end() && state_->IsInStep(it->second, batch);
+}
+
+std::vector<size_t> Scheduler::CompleteStep(std::span<const Sampled> sampled, int batch) {
+  std::vector<size_t> taken;
   Batch& completed = state_->batches[static_cast<size_t>(batch)];
-  if (!completed.in_flight) return;
-  completed.in_flight = false;
+  if (!completed.in_flight) return taken;
   for (const Leaving& leaving : std::exchange(completed.leaving, {}))
     state_->FreeSlots(leaving.id, leaving.extents);
-  for (const auto& [id, token] : sampled) {
-    const auto it = state_->sequences.find(id);
-    // Not in this step: it was finished since, or finished and added again.
-    if (it == state_->sequences.end() || it->second.batch != batch ||
-        it->second.num_in_flight == 0 || !it->second.samples)
+  taken.reserve(sampled.size());
+  for (size_t i = 0; i < sampled.size(); ++i) {
+    const auto it = state_->sequences.find(sampled[i].sequence);
+    // Not in this step: it was finished since, or has lost its slots, and may have started anew.
+    if (it == state_->sequences.end() || !state_->IsInStep(it->second, batch) ||
+        !it->second.samples)
       continue;
+    taken.push_back(i);
     Sequence& sequence = it->second;
     sequence.num_computed += std::exchange(sequence.num_in_flight, 0);
     // Decode rows attend on the memory node to everything before them, so their output shows that
@@ -153,16 +182,17 @@ void Scheduler::CompleteStep(std::span<const Sampled> sampled, int batch) {
     if (proves && std::exchange(sequence.num_proven, sequence.num_computed) == 0)
       state_->KeepProven(sequence);
     sequence.prefilling = false;
-    sequence.tokens.push_back(token);
-    if (sequence.num_tokens() < sequence.max_tokens) continue;
-    state_->GiveUpSlots(sequence);
+    sequence.tokens.push_back(sampled[i].token);
+    if (sequence.ended()) state_->GiveUpSlots(sequence);
   }
+  completed.in_flight = false;
   // Chunks that do not end their prefill have no entry in `sampled`.
   for (Sequence* sequence : state_->prefilling) {
     if (sequence->batch == batch && !sequence->samples)
       sequence->num_computed += std::exchange(sequence->num_in_flight, 0);
   }
   std::erase_if(state_->prefilling, [](const Sequence* sequence) { return !sequence->prefilling; });
+  return taken;
 }
 
 std::span<const TokenId> Scheduler::Tokens(SequenceId sequence) const {
@@ -175,6 +205,7 @@ SchedulerStats Scheduler::stats() const {
   SchedulerStats stats;
   stats.num_running = static_cast<int>(state_->running.size());
   stats.num_waiting = static_cast<int>(state_->queue->size());
+  stats.num_parked = static_cast<int>(state_->parked.size());
   stats.num_preemptions = state_->num_preemptions;
   stats.num_started_tokens = state_->num_started_tokens;
   stats.num_shared_tokens = state_->num_shared_tokens;
@@ -199,6 +230,14 @@ int64_t Scheduler::State::capacity_for_one(std::optional<NodeId> without) const 
         placement->spreads() ? capacity + pool.capacity() : std::max(capacity, pool.capacity());
   }
   return capacity;
+}
+
+void Scheduler::State::Requeue(Sequence& sequence) {
+  if (sequence.max_tokens > capacity_for_one()) {
+    parked.emplace(sequence.arrival, &sequence);
+  } else {
+    Enqueue(sequence, /*preempted=*/true);
+  }
 }
 
 void Scheduler::State::Enqueue(const Sequence& sequence, bool preempted) {
@@ -254,7 +293,8 @@ void Scheduler::State::Forget(Sequence& sequence) {
   if (sequence.running()) {
     GiveUpSlots(sequence);
   } else {
-    queue->Remove(sequence.id);  // ignored if it has ended and is not in the queue
+    queue->Remove(sequence.id);  // ignored if it has ended or is parked and not in the queue
+    parked.erase(sequence.arrival);
   }
   sequences.erase(sequence.id);
 }

@@ -12,6 +12,10 @@
 // goes back to the front of the queue, and its KV is recomputed from its tokens later. Nothing that
 // was accepted is lost.
 //
+// Lost KV: sequences whose KV is gone or may be wrong wait in front and start again in the same
+// way. Those that no node could hold to their last token are parked: they wait aside until a node
+// joins that can.
+//
 // Batches: with num_batches > 1 several steps are in flight, one of each batch, so that memory
 // nodes compute the attention of one batch while compute nodes run slices of another. New sequences
 // are started where they keep the batches even. A sequence moves to another batch between two steps
@@ -63,6 +67,10 @@ struct SchedulerOptions {
   int max_queued = 1024;             // waiting sequences; more are refused with kTryAgain
   // Whether K and V of running and finished sequences serve others that begin with the same tokens.
   bool prefix_caching = false;
+  // Whether a sequence that starts again computes by prefill only what it computed so the first
+  // time, and its generated tokens by decode rows: for deployments where the two do not come to the
+  // same bits. Not where it is spread over several nodes.
+  bool replays_as_computed = false;
   // Most bytes that nodes are told about all sequences that start in one step, counted with
   // kStartBytesPerToken and SequenceSpec::told_bytes. A single sequence that needs more starts
   // alone. The default is just under a third of the control channel's largest frame, which leaves
@@ -112,8 +120,10 @@ struct Work {
   // The compute node has K and V of all earlier tokens of the sequence and attends to them itself;
   // otherwise only memory nodes have them.
   bool prefill = false;
-  // The last token's logits choose the next token (decode, or a prefill's last chunk).
+  // The last token's logits choose the next token: decode, or the last tokens of a start.
   bool sample = false;
+  // The sequence's last prefill work: the compute node need not keep its K and V.
+  bool ends_prefill = false;
   bool first = false;  // the first work since the sequence got its slots
 };
 
@@ -126,7 +136,7 @@ struct StepPlan {
   // Sequences whose KV the nodes drop before this step's work: finished, aborted, preempted, or
   // lost with their memory node (the compute node may still hold their prefill). One entry each
   // time a sequence loses its slots; none for a sequence that never had any. Their slots may be in
-  // `work` of the same plan for another sequence; a preempted sequence starts again in a later plan
+  // `work` of the same plan for another sequence; the sequence itself starts again in a later plan
   // at the earliest.
   std::vector<SequenceId> released;
   // K and V of prefill work are not computed but made up where they are stored, for benchmarks of
@@ -150,10 +160,20 @@ struct NodeUse {
 struct SchedulerStats {
   int num_running = 0;  // sequences with slots
   int num_waiting = 0;
+  int num_parked = 0;              // see Scheduler::LoseNode
   int64_t num_preemptions = 0;     // since the scheduler was created
   int64_t num_started_tokens = 0;  // tokens of sequences at their start, over all starts
   int64_t num_shared_tokens = 0;   // the part of num_started_tokens that was found in the cache
   std::vector<NodeUse> nodes;      // in the order of their ids
+};
+
+// What becomes of the sequences that a lost node concerns; both oldest first.
+struct LostSequences {
+  // They had tokens on it, and wait to start again elsewhere.
+  std::vector<SequenceId> again;
+  // No node that is left could hold them to their last token (the rule of Add), whether they had
+  // tokens there or not.
+  std::vector<SequenceId> parked;
 };
 
 // Thread: one owner. Steps of one batch do not overlap: its NextStep and CompleteStep alternate;
@@ -165,7 +185,8 @@ class Scheduler {
             std::unique_ptr<PlacementPolicy> placement);
   ~Scheduler();
 
-  // REQUIRES: no node has this id now (aborts otherwise). A lost node may be added again, empty.
+  // Parked sequences that have room now wait in front. REQUIRES: no node has this id now (aborts
+  // otherwise). A lost node may be added again, empty.
   void AddNode(const KvNode& node);
 
   // Sets how fast the node's attention is relative to the other nodes; 1 at first. Placement takes
@@ -184,18 +205,23 @@ class Scheduler {
   // 1 to SchedulerOptions::num_batches.
   void SetPipeline(const Pipeline& pipeline);
 
-  // The node is gone, with its KV. Returns the sequences that fail with it, oldest first: those
-  // that had tokens on it, and those anywhere that no remaining node could hold to their last token
-  // (the rule of Add). The scheduler forgets them, and the caller reports them. The others go on.
-  // Unknown nodes are ignored.
-  std::vector<SequenceId> LoseNode(NodeId node);
+  // The node is gone, with its KV. Sequences that had tokens on it give up the rest of their slots;
+  // what a step in flight comes to for them is ignored. Unknown nodes are ignored.
+  LostSequences LoseNode(NodeId node);
 
-  // Queues a new sequence. Returns
+  // The sequence's KV is lost or may be wrong: it gives up its slots, waits in front and starts
+  // again with the tokens it has, and no other sequence is given K and V that this one computed or
+  // shared. Ignored if it does not run.
+  void Again(SequenceId sequence);
+
+  // Whether the sequence waits for a node that could hold it.
+  bool IsParked(SequenceId sequence) const;
+
+  // Queues a new sequence; parks it if there is no node at all. Returns
   //   kInvalidArgument: the prompt is empty, max_new_tokens is less than 1, the id is in use, or
   //     the sequence could become longer than max_model_len or than the largest node can ever hold
   //     (all nodes together if placement spreads); the message gives the numbers,
-  //   kTryAgain: the queue is full,
-  //   kPeerLost: there is no node.
+  //   kTryAgain: the queue is full.
   // The API layer clips max_new_tokens to max_model_len before; here it is an error.
   Status Add(SequenceSpec spec);
 
@@ -215,16 +241,21 @@ class Scheduler {
   // it had work (aborts otherwise).
   StepPlan NextStep(int batch = 0);
 
+  // Whether what the batch's step in flight comes to counts for the sequence: not if it is over, or
+  // has lost its slots since the step was planned.
+  bool IsInStep(SequenceId sequence, int batch = 0) const;
+
   // Takes what a step sampled: one entry for each Work with `sample`, except for sequences that are
-  // finished by now. Entries of unknown sequences are ignored; a row without an entry is computed
-  // again. A sequence that has reached its max_new_tokens gives its slots back and gets no more
-  // work, but is known until the caller calls Finish. Does nothing if the batch has no step in
-  // flight.
+  // finished by now. Returns the indices of the entries that it took, in their order: those of
+  // sequences that are in this step, see IsInStep, and the first of each. Only these tokens are the
+  // sequences'. A row without an entry is computed again. A sequence that has reached its
+  // max_new_tokens gives its slots back and gets no more work, but is known until the caller calls
+  // Finish. Does nothing if the batch has no step in flight.
   struct Sampled {
     SequenceId sequence;
     TokenId token = 0;
   };
-  void CompleteStep(std::span<const Sampled> sampled, int batch = 0);
+  std::vector<size_t> CompleteStep(std::span<const Sampled> sampled, int batch = 0);
 
   // Tokens of a sequence so far: prompt and generated. Empty for an unknown one. Borrowed until the
   // next call that changes the scheduler.

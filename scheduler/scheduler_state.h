@@ -33,8 +33,8 @@ struct Extent {
   int64_t num_tokens() const { return static_cast<int64_t>(slots.size()); }
 };
 
-// A sequence from Add to Finish. It waits, runs (has extents), or has ended (it has all its tokens,
-// and only the call of Finish is missing).
+// A sequence from Add to Finish. It waits, is parked, runs (has extents), or has ended (it has all
+// its tokens, and only the call of Finish is missing).
 struct Sequence {
   SequenceId id;
   uint64_t arrival = 0;         // counts calls of Add
@@ -42,6 +42,9 @@ struct Sequence {
   int64_t told_bytes = 0;       // SequenceSpec::told_bytes
   std::vector<TokenId> tokens;  // prompt and generated
   int64_t max_tokens = 0;       // prompt + max_new_tokens
+  // How many of its first tokens it computed by prefill, or found in the cache, when it started the
+  // first time; 0 before.
+  int64_t num_prefilled = 0;
 
   // The following hold while it runs. Invariants: num_computed <= num_slots() <= tokens.size(). A
   // prefilling sequence has all its slots: those of the first extent are for its first tokens, and
@@ -63,9 +66,8 @@ struct Sequence {
   int64_t num_in_flight = 0;  // tokens
   bool samples = false;
 
-  StepId preempted_in;  // the latest plan that preempted it; 0 (never a planned step) if none did
-
   bool running() const { return !extents.empty(); }
+  bool ended() const { return num_tokens() == max_tokens; }
   int64_t num_slots() const;
   int64_t num_tokens() const { return static_cast<int64_t>(tokens.size()); }
   int64_t start_bytes() const { return kStartBytesPerToken * num_tokens() + told_bytes; }
@@ -100,6 +102,7 @@ struct Scheduler::State {
 
   std::map<NodeId, KvPool> pools;         // ordered, so that plans are a function of the calls
   std::map<uint64_t, Sequence*> running;  // by arrival
+  std::map<uint64_t, Sequence*> parked;   // by arrival
   std::unordered_map<SequenceId, Sequence> sequences;
   std::vector<Sequence*> prefilling;  // running and not prefilled yet, in the order of their start
   std::vector<SequenceId> released;   // for the next plan
@@ -116,6 +119,13 @@ struct Scheduler::State {
   bool InFlight(const Sequence& sequence) const {
     return sequence.num_in_flight > 0 && batches[static_cast<size_t>(sequence.batch)].in_flight;
   }
+  // Whether the sequence's step in flight is one of this batch, and still counts.
+  bool IsInStep(const Sequence& sequence, int batch) const {
+    return sequence.batch == batch && InFlight(sequence);
+  }
+  // Whether nodes may still hold what the sequence had before: a step in flight reads it, or its
+  // release is yet to be told.
+  bool IsLeaving(SequenceId sequence) const;
   // Whether another waiting sequence may start in this batch.
   bool MayStart(int batch) const;
 
@@ -126,6 +136,8 @@ struct Scheduler::State {
   void PlanPrefill(StepPlan& plan, int64_t budget_tokens);
   // Gives a started sequence as much of the budget as it can use and returns what is left of it.
   int64_t PlanChunk(Sequence& sequence, StepPlan& plan, int64_t budget_tokens) const;
+  // How many of its first tokens a started sequence computes by prefill.
+  int64_t NumToPrefill(const Sequence& sequence) const;
   // Decode rows that the plan may still take.
   int64_t NumRowsLeft(const StepPlan& plan) const;
   // Gives slots to the sequence at the queue's top and makes it run. Returns false if it has to
@@ -165,6 +177,8 @@ struct Scheduler::State {
   void Preempt(Sequence& sequence, StepPlan& plan);
 
   void Enqueue(const Sequence& sequence, bool preempted);
+  // The sequence waits, or is parked, with the tokens it has. REQUIRES: it neither runs nor waits.
+  void Requeue(Sequence& sequence);
   // The sequence leaves its nodes and its batch. Its slots are freed now, or when its step in
   // flight is completed. REQUIRES: it runs.
   void GiveUpSlots(Sequence& sequence);

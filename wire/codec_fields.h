@@ -333,7 +333,8 @@ constexpr auto FieldsOf(const ComputeWork*) {
                  Field(&M::first_position, &P::first_position, &P::set_first_position),
                  Field(&M::tokens, &P::tokens, &P::mutable_tokens),
                  Field(&M::prefill, &P::prefill, &P::set_prefill),
-                 Field(&M::sample, &P::sample, &P::set_sample));
+                 Field(&M::sample, &P::sample, &P::set_sample),
+                 Field(&M::ends_prefill, &P::ends_prefill, &P::set_ends_prefill));
 }
 constexpr auto FieldsOf(const ComputeOrder*) {
   using M = ComputeOrder;

@@ -85,7 +85,8 @@ struct ComputeWork {
   int64_t first_position = 0;  // of the first token in the sequence
   std::vector<TokenId> tokens;
   bool prefill = false;
-  bool sample = false;  // the last token's logits choose the sequence's next token
+  bool sample = false;        // the last token's logits choose the sequence's next token
+  bool ends_prefill = false;  // the node need not keep K and V of the sequence's prefill after it
 };
 
 // A compute node's part of a step.

@@ -296,9 +296,10 @@ void Simulation::TakeResult(int batch, TimePoint now) {
   std::vector<Scheduler::Sampled> sampled;
   for (const SequenceId sequence : sampled_[static_cast<size_t>(batch)])
     sampled.push_back({sequence, static_cast<TokenId>(sequence.value & 0x3fffffff)});
-  steps_.Complete(static_cast<size_t>(batch), now, sampled, nodes_.cost(batch));
-  result_.usage.At(now).tokens += static_cast<double>(sampled.size());
-  for (const Scheduler::Sampled& token : sampled) TakeToken(token.sequence, now);
+  const std::vector<size_t> taken =
+      steps_.Complete(static_cast<size_t>(batch), now, sampled, nodes_.cost(batch)).taken;
+  result_.usage.At(now).tokens += static_cast<double>(taken.size());
+  for (const size_t i : taken) TakeToken(sampled[i].sequence, now);
   PlanSteps(now);
   // Clients hear of their tokens when the next steps are on their way.
   if (options_.max_concurrency > 0) TakeArrivals(now);
@@ -309,8 +310,6 @@ void Simulation::TakeResult(int batch, TimePoint now) {
 void Simulation::TakeToken(SequenceId sequence, TimePoint now) {
   const size_t request = RequestOf(sequence);
   RequestTimes& record = result_.requests[request];
-  // Its memory node was lost while the step ran.
-  if (record.outcome != Outcome::kUnfinished) return;
   if (record.output_tokens++ == 0) {
     record.first_token = now;
   } else {
@@ -336,9 +335,11 @@ void Simulation::Fail(const Place& place, const std::string& name, TimePoint now
   if (place.memory) {
     const size_t group = cluster_.memory[place.index].group;
     nodes_.LoseGroup(group);
-    // Their KV cache is lost with the node.
-    for (const SequenceId sequence : scheduler().LoseNode(cluster_.kv_nodes[group].id))
+    // What had KV there starts again elsewhere. No node comes that could hold what is parked.
+    for (const SequenceId sequence : scheduler().LoseNode(cluster_.kv_nodes[group].id).parked) {
+      scheduler().Finish(sequence);
       End(RequestOf(sequence), Outcome::kFailed);
+    }
     if (scheduler().stats().nodes.empty())
       return FailAll("no memory node is left; the last one was " + name);
   } else {

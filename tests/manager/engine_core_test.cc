@@ -35,6 +35,16 @@ class EngineCoreTest : public ::testing::Test {
     engine_->Settle();
   }
   void Answer(const StepPlan& plan) { Tell(FakeExecutor::Answer(plan)); }
+  // The result of a step in which every row failed.
+  static ExecutorEvent Failed(const StepPlan& plan, FailureCause cause) {
+    ExecutorEvent event = FakeExecutor::Answer(plan);
+    event.result.sampled.clear();
+    for (const Work& work : plan.work) {
+      event.result.failed.push_back(
+          {work.sequence, InternalError("logits that are no numbers"), cause});
+    }
+    return event;
+  }
 
   // What became of a request that is over by now.
   static Generated Result(const Collector& collector) {
@@ -164,7 +174,8 @@ TEST_F(EngineCoreTest, AnnouncesContinuationsWithTheirOwnSeedsAndTheTokensBanned
   }
 }
 
-// Its K and V may be as wrong as its logits were, though they were proven two steps before.
+// Its K and V may be as wrong as its logits were, though they were proven two steps before. If they
+// were, starting again mends it; if not, it fails the second time.
 TEST_F(EngineCoreTest, WhatASequenceThatFailedLeftIsNotShared) {
   options_.scheduler.prefix_caching = true;
   nodes_->answer_at_once = false;
@@ -187,15 +198,47 @@ TEST_F(EngineCoreTest, WhatASequenceThatFailedLeftIsNotShared) {
   const StepPlan plan = next_with_work();
   ASSERT_EQ(plan.work.size(), 2u);
   EXPECT_EQ(plan.work.back().first_position, 5) << "it shares what was proven";
-  ExecutorEvent event = FakeExecutor::Answer(plan);
-  event.result.sampled.clear();
-  for (const Work& work : plan.work)
-    event.result.failed.push_back({work.sequence, InternalError("logits that are no numbers")});
-  Tell(event);
-  for (const size_t which : {0, 1})
-    EXPECT_EQ(Result(collectors[which]).reason, FinishReason::kError);
+  Tell(Failed(plan, FailureCause::kRequest));
+  const StepPlan again = next_with_work();
+  ASSERT_EQ(again.work.size(), 1u) << "the first computes what the second will share";
+  EXPECT_EQ(again.work[0].first_position, 0);
+  EXPECT_EQ(engine_->status().num_rebuilding, 2);
   submit(2);
+  Tell(Failed(again, FailureCause::kRequest));
+  EXPECT_EQ(Result(collectors[0]).reason, FinishReason::kError);
   EXPECT_EQ(next_with_work().work.at(0).first_position, 0);
+  EXPECT_FALSE(collectors[1].results()[0].finished);
+}
+
+// Three times by default; the fourth time the request may be what they are lost of.
+TEST_F(EngineCoreTest, ASequenceWhoseKvIsLostTooOftenFails) {
+  nodes_->answer_at_once = false;
+  Create();
+  const Collector collector;
+  ASSERT_TRUE(engine_->Submit(GreedyRequest({1, 2, 3}, 50), collector.sink()).ok());
+  for (int loss = 0; loss <= 3; ++loss) {
+    ASSERT_FALSE(collector.results()[0].finished) << loss;
+    StepPlan plan = NextSubmitted();
+    for (; plan.work.empty(); plan = NextSubmitted()) Answer(plan);
+    Tell(Failed(plan, FailureCause::kKvLost));
+  }
+  EXPECT_EQ(Result(collector).reason, FinishReason::kError);
+  EXPECT_THAT(Result(collector).error.message(), HasSubstr("logits that are no numbers"));
+  EXPECT_EQ(engine_->status().num_rebuilding, 0);
+}
+
+// A compute node that says the same token twice does not spoil the text.
+TEST_F(EngineCoreTest, OnlyTokensThatTheSchedulerTookAreTold) {
+  nodes_->answer_at_once = false;
+  Create();
+  const Collector collector;
+  ASSERT_TRUE(engine_->Submit(GreedyRequest({1, 2}, 2), collector.sink()).ok());
+  ExecutorEvent event = FakeExecutor::Answer(NextSubmitted());
+  event.result.sampled.push_back(event.result.sampled.front());
+  Tell(event);
+  EXPECT_THAT(collector.results()[0].tokens, ElementsAre(20));
+  Answer(NextSubmitted());
+  EXPECT_THAT(Result(collector).tokens, ElementsAre(20, 30));
 }
 
 TEST_F(EngineCoreTest, RefusesWhatCannotBeServed) {

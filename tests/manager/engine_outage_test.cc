@@ -96,21 +96,82 @@ class EngineOutageTest : public ::testing::Test {
   TimePoint start_;
 };
 
-TEST_F(EngineOutageTest, ALostNodeFailsItsSequencesAndOnlyThose) {
+// The step in flight has a token for it too, which is sampled again, and told once.
+TEST_F(EngineOutageTest, SequencesOfALostNodeStartAgainWithTheTokensThatWereTold) {
   CreateWithTwoMemoryNodes();
-  const Collector first = Submit({1, 2}, 2), second = Submit({1, 2}, 2);
+  const Collector first = Submit({1, 2}, 3), second = Submit({1, 2}, 3);
   Tell(FakeExecutor::Answer(NextSubmitted()));
   const StepPlan plan = NextSubmitted();
+  ASSERT_EQ(plan.work.size(), 2u);
   Lose(kNode);
-  EXPECT_EQ(Result(first).reason, FinishReason::kError);
-  EXPECT_THAT(Result(first).error.message(), HasSubstr("lost node 1"));
   EXPECT_THAT(nodes_->left, ElementsAre(kNode))
       << "it has to be free of the session that it may still have";
+  EXPECT_EQ(engine_->status().num_rebuilding, 1);
   Tell(FakeExecutor::Answer(plan));
-  Tell(FakeExecutor::Answer(NextSubmitted()));
-  EXPECT_EQ(Result(second).reason, FinishReason::kLength);
+  EXPECT_THAT(first.results()[0].tokens, ElementsAre(20)) << "that one does not count";
+  EXPECT_THAT(second.results()[0].tokens, ElementsAre(20, 30));
+  for (; !nodes_->submitted.empty(); Tell(FakeExecutor::Answer(NextSubmitted()))) {
+  }
+  EXPECT_THAT(Result(first).tokens, ElementsAre(20, 30, 40));
+  EXPECT_THAT(Result(second).tokens, ElementsAre(20, 30, 40));
+  EXPECT_EQ(nodes_->announced.back().tokens, (std::vector<TokenId>{1, 2, 20}));
+  EXPECT_EQ(nodes_->announced.back().num_prompt_tokens, 2);
+  EXPECT_EQ(engine_->status().num_rebuilding, 0);
   EXPECT_TRUE(engine_->status().serving);
   EXPECT_EQ(engine_->status().nodes[0].state, NodeState::kLost);
+}
+
+// Whether its failure or the node's loss is known first.
+TEST_F(EngineOutageTest, AFailureOfAStepBeforeTheLossDoesNotConcernTheNewStart) {
+  options_.max_rebuilds = 1;
+  CreateWithTwoMemoryNodes();
+  const Collector collector = Submit({1, 2}, 3);
+  Tell(FakeExecutor::Answer(NextSubmitted()));
+  const StepPlan plan = NextSubmitted();
+  ASSERT_EQ(plan.work.size(), 1u);
+  Lose(plan.work[0].route[0].node);
+  ExecutorEvent late = FakeExecutor::Answer(plan);
+  late.result.sampled.clear();
+  late.result.failed.push_back(
+      {plan.work[0].sequence, PeerLost("its row was lost"), FailureCause::kKvLost});
+  Tell(late);
+  EXPECT_FALSE(collector.results()[0].finished) << "one loss, however often it is told";
+  for (; !nodes_->submitted.empty(); Tell(FakeExecutor::Answer(NextSubmitted()))) {
+  }
+  EXPECT_THAT(Result(collector).tokens, ElementsAre(20, 30, 40));
+}
+
+TEST_F(EngineOutageTest, WhatNoNodeCanHoldWaitsForOneUntilItsTimeIsOver) {
+  nodes_->kv_nodes = {{kNode, 40}, {kOther, 90}};
+  Create();
+  const Collector large = Submit({1, 2}, 60);
+  Lose(kOther);
+  EXPECT_EQ(engine_->status().scheduler.num_parked, 1);
+  EXPECT_TRUE(engine_->status().serving) << "others are served";
+  engine_->Advance(seconds(60) - kMoment);
+  EXPECT_FALSE(large.results()[0].finished);
+  engine_->Advance(kMoment);
+  EXPECT_EQ(Result(large).reason, FinishReason::kError);
+  EXPECT_THAT(Result(large).error.message(),
+              HasSubstr("lost node 2: test; no node came that could hold the request, within 60 s"));
+  EXPECT_EQ(engine_->status().scheduler.num_parked, 0);
+}
+
+TEST_F(EngineOutageTest, WhatIsParkedGoesOnWhenItsNodeComesBack) {
+  nodes_->kv_nodes = {{kNode, 40}, {kOther, 90}};
+  Create();
+  GenerateRequest request = GreedyRequest({1, 2}, 60);
+  request.ignore_eos = true;
+  const Collector large;
+  ASSERT_TRUE(engine_->Submit(request, large.sink()).ok());
+  Lose(kOther);
+  engine_->Advance(seconds(30));
+  engine_->Found({kOther});
+  NextTask();
+  Reconnect();
+  EXPECT_EQ(Result(large).tokens.size(), 60u);
+  engine_->Advance(seconds(60));
+  EXPECT_EQ(Result(large).reason, FinishReason::kLength);
 }
 
 TEST_F(EngineOutageTest, WhatRanStartsAgainWithItsTokens) {
@@ -170,25 +231,38 @@ TEST_F(EngineOutageTest, TheStatusSaysWhenConnectingTakesLong) {
   EXPECT_EQ(engine_->status().detail, "");
 }
 
-TEST_F(EngineOutageTest, AMemoryNodeThatDidNotComeBackFailsItsSequences) {
+TEST_F(EngineOutageTest, AMemoryNodeThatDidNotComeBackParksWhatOnlyItCouldHold) {
   nodes_->kv_nodes = {{kNode, 40}, {kOther, 90}};
   Create();
   const Collector large = Submit({1, 2}, 60), small = Submit({1, 2}, 2);
   Lose(kCompute);
   Reconnect({{kOther, "lost memory node m2: test"}});
-  EXPECT_EQ(Result(large).reason, FinishReason::kError) << "it fits no node that is left";
+  EXPECT_FALSE(large.results()[0].finished);
+  EXPECT_EQ(engine_->status().scheduler.num_parked, 1) << "it fits no node that is left";
   EXPECT_EQ(Result(small).reason, FinishReason::kLength);
   EXPECT_TRUE(engine_->status().serving);
 }
 
-TEST_F(EngineOutageTest, EndsEverythingWithItsReasonIfItFails) {
+TEST_F(EngineOutageTest, RequestsWaitInAnOutageAndEndWithItsReasonIfItLasts) {
   Create();
   const Collector collector = Submit({1, 2}, 3);
   Lose(kCompute);
   engine_->Reconnected(PeerLost("no compute node is left: test"));
-  EXPECT_EQ(Result(collector).reason, FinishReason::kError);
-  EXPECT_THAT(Result(collector).error.message(), HasSubstr("no compute node is left"));
+  const Collector meanwhile = Submit({1, 2}, 3);
   EXPECT_FALSE(engine_->status().serving);
+  EXPECT_FALSE(engine_->status().given_up);
+  engine_->reconnects.clear();
+  engine_->Reconnected(PeerLost("no compute node is left: test"));
+  engine_->Advance(seconds(60) - kMoment);
+  EXPECT_FALSE(collector.results()[0].finished);
+  engine_->reconnects.clear();
+  engine_->Advance(kMoment);
+  engine_->Reconnected(PeerLost("no compute node is left: test"));
+  for (const Collector& each : {collector, meanwhile}) {
+    EXPECT_EQ(Result(each).reason, FinishReason::kError);
+    EXPECT_THAT(Result(each).error.message(), HasSubstr("no compute node is left"));
+  }
+  EXPECT_TRUE(engine_->status().given_up);
 }
 
 // A memory node dies after it was configured and before the executor starts: it is said twice.
@@ -273,18 +347,18 @@ TEST_F(EngineOutageTest, ServesAgainWhenAllWereLostAndAllAnswer) {
         node));
   }
   engine_->Settle();
-  EXPECT_EQ(Result(collector).reason, FinishReason::kError);
   EXPECT_FALSE(engine_->status().serving);
   EXPECT_THAT(engine_->status().detail, HasSubstr("waiting for nodes to come back, for 60 s"));
-  EXPECT_EQ(engine_->Submit(GreedyRequest({1}, 1), collector.sink()).status().code(),
-            StatusCode::kPeerLost);
+  const Collector meanwhile = Submit({1}, 1);
+  EXPECT_EQ(engine_->status().scheduler.num_parked, 2);
   EXPECT_THAT(NextTask().doubtful, UnorderedElementsAre(Key(kNode), Key(kOther)));
   Reconnect();
   before->on_event(FakeExecutor::Answer(old));
   engine_->Settle();
   ExpectServes();
   EXPECT_EQ(engine_->status().scheduler.nodes.size(), 2u);
-  EXPECT_TRUE(collector.results()[0].tokens.empty());
+  EXPECT_THAT(Result(collector).tokens, ElementsAre(20, 30, 40, 50, 60));
+  EXPECT_EQ(Result(meanwhile).reason, FinishReason::kLength);
 }
 
 TEST_F(EngineOutageTest, AnOutageIsTriedToBeEndedAtTimesThatGrowUntilTheEngineGivesUp) {
@@ -390,10 +464,11 @@ TEST_F(EngineOutageTest, WhatIsLostSoonAfterAPauseIsToldWithIt) {
   const Collector first = Submit({1, 2}, 9), second = Submit({1, 2}, 9);
   engine_->Pause(seconds(8));
   Lose(kNode);
-  EXPECT_THAT(Result(first).error.message(), HasSubstr("; the manager itself had not run for 7 s"));
+  EXPECT_THAT(engine_->status().nodes[0].detail,
+              HasSubstr("; the manager itself had not run for 7 s"));
   engine_->Advance(seconds(5) + kMoment);
   Lose(kOther);
-  EXPECT_EQ(Result(second).error.message().find("had not run"), std::string::npos);
+  EXPECT_EQ(engine_->status().nodes[1].detail.find("had not run"), std::string::npos);
 }
 
 TEST_F(EngineOutageTest, APauseIsNoTimeInWhichNodesCouldComeBack) {

@@ -120,30 +120,57 @@ TEST(Preemption, WhoOutgrowsASmallNodeMovesToALargeOne) {
   EXPECT_EQ(cluster.results().at(SequenceId{4}), GenerateAlone(MakePrompt(SequenceId{4}, 1), 80));
 }
 
-TEST(LostNode, TakesItsSequencesAlongAlsoInFlight) {
+TEST(LostNode, ItsSequencesStartAgainElsewhere) {
   FakeCluster cluster(kOptions, {KvNode{NodeId{0}, 100}, KvNode{NodeId{1}, 100}});
   for (uint64_t id = 1; id <= 4; ++id) ASSERT_TRUE(cluster.Add(id, 10, 20).ok());
   cluster.Step();
   const StepPlan in_flight = cluster.Plan();
   EXPECT_THAT(Ids(in_flight), ElementsAre(1, 2, 3, 4));
-  EXPECT_THAT(cluster.LoseNode(0), ElementsAre(SequenceId{1}, SequenceId{3}));
-  EXPECT_THAT(cluster.LoseNode(0), IsEmpty()) << "unknown by now";
-  EXPECT_THAT(cluster.scheduler().Tokens(SequenceId{1}), IsEmpty());
-  // Its answers may still arrive.
+  const LostSequences lost = cluster.LoseNode(0);
+  EXPECT_THAT(lost.again, ElementsAre(SequenceId{1}, SequenceId{3}));
+  EXPECT_THAT(lost.parked, IsEmpty());
+  EXPECT_THAT(cluster.LoseNode(0).again, IsEmpty()) << "unknown by now";
+  EXPECT_EQ(cluster.scheduler().Tokens(SequenceId{1}).size(), 11u) << "it keeps what it has";
+  EXPECT_FALSE(cluster.scheduler().IsInStep(SequenceId{1}));
+  EXPECT_TRUE(cluster.scheduler().IsInStep(SequenceId{2}));
+  // Its answers may still arrive, and do not count.
   cluster.Complete();
   const StepPlan next = cluster.Step();
   EXPECT_THAT(next.released, ElementsAre(SequenceId{1}, SequenceId{3}))
       << "the compute node may hold their prefill";
-  EXPECT_THAT(Ids(next), ElementsAre(2, 4));
+  EXPECT_THAT(Ids(next), ElementsAre(2, 4)) << "nobody starts in the plan that releases it";
   EXPECT_EQ(cluster.scheduler().stats().nodes.size(), 1u);
+  EXPECT_THAT(Ids(cluster.Step()), ElementsAre(2, 4, 1, 3));
   cluster.AddNode({NodeId{0}, 100});
   ASSERT_TRUE(cluster.Add(5, 10, 20).ok());
   EXPECT_EQ(cluster.Step().work.back().route[0].node, NodeId{0}) << "it comes back empty";
   cluster.RunUntilIdle();
-  EXPECT_EQ(cluster.results().size(), 3u);
+  EXPECT_EQ(cluster.results().size(), 5u);
 }
 
-TEST(LostNode, WaitingSequencesStayIfTheyFitElsewhere) {
+// The step in flight of one batch reads what the sequence had; another batch must not start it
+// anew meanwhile: nodes would take the old rows for its new ones, and the release that follows for
+// that of the new start.
+TEST(LostNode, NobodyStartsAgainWhileAStepInFlightHasRowsOfIt) {
+  SchedulerOptions options = kOptions;
+  options.num_batches = 2;
+  FakeCluster cluster(options, {KvNode{NodeId{0}, 100}, KvNode{NodeId{1}, 100}});
+  ASSERT_TRUE(cluster.Add(1, 10, 20).ok());
+  cluster.Plan(0);
+  cluster.Complete(0);
+  cluster.Plan(0);
+  ASSERT_EQ(cluster.LoseNode(0).again.size(), 1u);
+  EXPECT_TRUE(cluster.Plan(1).empty());
+  cluster.Complete(0);
+  const StepPlan release = cluster.Plan(1);
+  EXPECT_THAT(release.released, ElementsAre(SequenceId{1}));
+  EXPECT_TRUE(release.work.empty());
+  EXPECT_THAT(Ids(cluster.Plan(1)), ElementsAre(1));
+  cluster.RunUntilIdle();
+  EXPECT_EQ(cluster.results().at(SequenceId{1}), GenerateAlone(MakePrompt(SequenceId{1}, 10), 20));
+}
+
+TEST(LostNode, WhatFitsNoOtherNodeIsParkedUntilOneComes) {
   SchedulerOptions options = kOptions;
   options.max_num_seqs = 2;
   FakeCluster cluster(options, {KvNode{NodeId{0}, 100}, KvNode{NodeId{1}, 60}});
@@ -153,22 +180,90 @@ TEST(LostNode, WaitingSequencesStayIfTheyFitElsewhere) {
   cluster.Step();
   ASSERT_TRUE(cluster.Add(3, 30, 30).ok());
   ASSERT_TRUE(cluster.Add(4, 30, 31).ok());
-  EXPECT_THAT(cluster.LoseNode(0), ElementsAre(SequenceId{1}, SequenceId{2}, SequenceId{4}));
-  EXPECT_EQ(cluster.scheduler().stats().num_waiting, 1);
+  const LostSequences lost = cluster.LoseNode(0);
+  EXPECT_THAT(lost.again, ElementsAre(SequenceId{1}));
+  EXPECT_THAT(lost.parked, ElementsAre(SequenceId{2}, SequenceId{4}));
+  EXPECT_EQ(cluster.scheduler().stats().num_waiting, 2);
+  EXPECT_EQ(cluster.scheduler().stats().num_parked, 2);
   EXPECT_EQ(cluster.Add(5, 30, 31).code(), StatusCode::kInvalidArgument);
+  for (int step = 0; step < 100; ++step) cluster.Step();
+  EXPECT_EQ(cluster.results().size(), 2u);
+  EXPECT_TRUE(cluster.scheduler().IsParked(SequenceId{2}));
+  cluster.AddNode({NodeId{2}, 60});
+  EXPECT_TRUE(cluster.scheduler().IsParked(SequenceId{2}));
+  cluster.AddNode({NodeId{3}, 61});
+  EXPECT_FALSE(cluster.scheduler().IsParked(SequenceId{2}));
+  cluster.RunUntilIdle();
+  EXPECT_EQ(cluster.results().size(), 4u);
+}
+
+TEST(LostNode, WithoutAnyNodeEverybodyIsParked) {
+  SchedulerOptions options = kOptions;
+  options.max_queued = 3;
+  FakeCluster cluster(options, {KvNode{NodeId{0}, 100}});
+  ASSERT_TRUE(cluster.Add(2, 90, 5).ok());
+  ASSERT_TRUE(cluster.Add(1, 90, 5).ok());
+  cluster.Step();
+  EXPECT_THAT(cluster.LoseNode(0).parked, ElementsAre(SequenceId{2}, SequenceId{1}));
+  EXPECT_TRUE(cluster.Add(3, 10, 10).ok());
+  EXPECT_EQ(cluster.Add(4, 10, 10).code(), StatusCode::kTryAgain) << "they count as queued";
+  EXPECT_THAT(cluster.Step().released, ElementsAre(SequenceId{2}));
+  EXPECT_TRUE(cluster.Step().empty());
+  cluster.Finish(1);
+  EXPECT_EQ(cluster.scheduler().stats().num_parked, 2);
+  cluster.AddNode({NodeId{0}, 100});
+  EXPECT_THAT(Ids(cluster.Step()), ElementsAre(2)) << "the oldest first";
+  cluster.RunUntilIdle();
+  EXPECT_EQ(cluster.results().size(), 2u);
+}
+
+TEST(Again, SharesNothingOfWhatItHad) {
+  SchedulerOptions options = kOptions;
+  options.prefix_caching = true;
+  FakeCluster cluster(options, {KvNode{NodeId{0}, 200}});
+  ASSERT_TRUE(cluster.Add(1, 20, 20).ok());
+  for (int step = 0; step < 3; ++step) cluster.Step();
+  const StepPlan in_flight = cluster.Plan();
+  cluster.Again(1);
+  cluster.Again(7);  // there is none
+  EXPECT_FALSE(cluster.scheduler().IsInStep(SequenceId{1}));
+  cluster.Complete();
+  EXPECT_THAT(cluster.Step().released, ElementsAre(SequenceId{1}));
+  const StepPlan start = cluster.Step();
+  ASSERT_THAT(Ids(start), ElementsAre(1));
+  EXPECT_EQ(start.work[0].first_position, 0) << "its own K and V may be wrong";
+  EXPECT_EQ(start.work[0].tokens.size(), 23u) << "with the tokens that counted";
   cluster.RunUntilIdle();
   EXPECT_EQ(cluster.results().size(), 1u);
 }
 
-TEST(LostNode, TheLastOneTakesAllAlong) {
-  FakeCluster cluster(kOptions, {KvNode{NodeId{0}, 100}});
-  ASSERT_TRUE(cluster.Add(2, 90, 5).ok());
-  ASSERT_TRUE(cluster.Add(1, 90, 5).ok());
+TEST(Replay, ComputesThePromptByPrefillAndTheRestByDecodeRows) {
+  SchedulerOptions options = kOptions;
+  options.replays_as_computed = true;
+  options.max_num_seqs = 4;
+  options.max_num_batched_tokens = 8;
+  FakeCluster cluster(options, {KvNode{NodeId{0}, 100}});
+  ASSERT_TRUE(cluster.Add(1, 10, 20).ok());
+  for (int step = 0; step < 8; ++step) cluster.Step();
+  ASSERT_EQ(cluster.scheduler().Tokens(SequenceId{1}).size(), 17u);
+  cluster.Again(1);
   cluster.Step();
-  EXPECT_THAT(cluster.LoseNode(0), ElementsAre(SequenceId{2}, SequenceId{1}));
-  EXPECT_EQ(cluster.Add(3, 10, 10).code(), StatusCode::kPeerLost);
-  EXPECT_THAT(cluster.Step().released, ElementsAre(SequenceId{2}));
-  EXPECT_TRUE(cluster.Step().empty());
+  struct Part {
+    size_t num_tokens;
+    bool prefill, ends_prefill, sample;
+  };
+  for (const Part& expected :
+       {Part{8, true, false, false}, Part{2, true, true, false}, Part{4, false, false, false},
+        Part{3, false, false, true}, Part{1, false, false, true}}) {
+    const StepPlan plan = cluster.Step();
+    ASSERT_EQ(plan.work.size(), 1u);
+    EXPECT_EQ(plan.work[0].tokens.size(), expected.num_tokens);
+    EXPECT_EQ(plan.work[0].prefill, expected.prefill);
+    EXPECT_EQ(plan.work[0].ends_prefill, expected.ends_prefill);
+    EXPECT_EQ(plan.work[0].sample, expected.sample);
+  }
+  cluster.RunUntilIdle();
+  EXPECT_EQ(cluster.results().at(SequenceId{1}), GenerateAlone(MakePrompt(SequenceId{1}, 10), 20));
 }
 
 }  // namespace

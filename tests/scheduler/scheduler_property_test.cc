@@ -15,11 +15,12 @@ namespace {
 
 class RandomLoad {
  public:
-  RandomLoad(uint32_t seed, bool spread, int num_batches = 1, bool prefix_caching = false)
+  RandomLoad(uint32_t seed, bool spread, int num_batches = 1, bool prefix_caching = false,
+             bool replays_as_computed = false)
       : random_(seed),
         spread_(spread),
-        cluster_(options_ = RandomOptions(num_batches, prefix_caching), RandomNodes(),
-                 MakeFifoQueue(),
+        cluster_(options_ = RandomOptions(num_batches, prefix_caching, replays_as_computed),
+                 RandomNodes(), MakeFifoQueue(),
                  spread ? MakeSpreadPlacement(1 + Below(60)) : MakeLeastLoadedPlacement()) {}
 
   void Run(int num_steps) {
@@ -30,6 +31,7 @@ class RandomLoad {
       // In flight.
       if (Below(10) == 0) AddOne();
       if (Below(50) == 0) FinishOne();
+      if (Below(100) == 0) StartOneAgain();
       if (Below(400) == 0) LoseOne();
       if (restarts_ && Below(100) == 0) cluster_.Restart();
       cluster_.Complete(options_.num_batches == 1
@@ -41,7 +43,8 @@ class RandomLoad {
       if (Below(100) == 0)
         cluster_.scheduler().SetSpeed(NodeId{Below(next_node_)}, 0.25 * (1 + Below(8)));
     }
-    if (num_nodes_ == 0) AddNode();
+    // For what is parked.
+    cluster_.AddNode({NodeId{next_node_++}, options_.max_model_len});
     cluster_.RunUntilIdle();
     CheckResults();
   }
@@ -55,10 +58,22 @@ class RandomLoad {
   size_t num_completed() const { return cluster_.results().size(); }
 
  private:
+  // Prompt and new tokens of those not aborted.
+  using Sizes = std::map<SequenceId, std::pair<int64_t, int64_t>>;
+
+  // One that is not complete, or the end.
+  Sizes::iterator AnyOpen() {
+    if (accepted_.empty()) return accepted_.end();
+    auto it = accepted_.begin();
+    std::advance(it, Below(static_cast<uint32_t>(accepted_.size())));
+    return cluster_.results().contains(it->first) ? accepted_.end() : it;
+  }
+
   uint32_t Below(uint32_t end) { return static_cast<uint32_t>(random_() % end); }
 
-  SchedulerOptions RandomOptions(int num_batches, bool prefix_caching) {
+  SchedulerOptions RandomOptions(int num_batches, bool prefix_caching, bool replays_as_computed) {
     SchedulerOptions options;
+    options.replays_as_computed = replays_as_computed;
     options.num_batches = num_batches;
     options.prefix_caching = prefix_caching;
     options.max_num_seqs = 1 + static_cast<int>(Below(12));
@@ -89,6 +104,7 @@ class RandomLoad {
     if (status.ok()) {
       accepted_[SequenceId{id}] = {prompt_tokens, max_new_tokens};
       if (group != 0) in_groups_.insert(SequenceId{id});
+      if (cluster_.scheduler().IsParked(SequenceId{id})) were_parked_.insert(SequenceId{id});
     } else if (status.code() == StatusCode::kInvalidArgument) {
       int64_t together = 0;
       for (const NodeUse& node : cluster_.scheduler().stats().nodes) {
@@ -96,20 +112,17 @@ class RandomLoad {
         together += node.capacity_tokens;
       }
       EXPECT_TRUE(!spread_ || prompt_tokens + max_new_tokens > together);
-    } else if (status.code() == StatusCode::kPeerLost) {
-      EXPECT_EQ(num_nodes_, 0u);
     } else {
       EXPECT_EQ(status.code(), StatusCode::kTryAgain);
-      EXPECT_GE(cluster_.scheduler().stats().num_waiting, options_.max_queued);
+      const SchedulerStats stats = cluster_.scheduler().stats();
+      EXPECT_GE(stats.num_waiting + stats.num_parked, options_.max_queued);
     }
   }
 
   // A client goes away, or a stop token: any sequence, in any state.
   void FinishOne() {
-    if (accepted_.empty()) return;
-    auto it = accepted_.begin();
-    std::advance(it, Below(static_cast<uint32_t>(accepted_.size())));
-    if (cluster_.results().contains(it->first)) return;
+    const auto it = AnyOpen();
+    if (it == accepted_.end()) return;
     const auto& [prompt_tokens, max_new_tokens] = it->second;
     const std::vector<TokenId> alone =
         GenerateAlone(cluster_.Prompt(it->first, prompt_tokens), max_new_tokens);
@@ -124,17 +137,25 @@ class RandomLoad {
     accepted_.erase(it);
   }
 
+  // A row of it failed, or was lost.
+  void StartOneAgain() {
+    if (const auto it = AnyOpen(); it != accepted_.end()) cluster_.Again(it->first.value);
+  }
+
   void LoseOne() {
     const std::vector<NodeUse> nodes = cluster_.scheduler().stats().nodes;
     if (nodes.empty()) return;
     --num_nodes_;
-    for (const SequenceId id :
-         cluster_.LoseNode(nodes[Below(static_cast<uint32_t>(nodes.size()))].id.value))
-      EXPECT_EQ(accepted_.erase(id), 1u);
+    const LostSequences lost =
+        cluster_.LoseNode(nodes[Below(static_cast<uint32_t>(nodes.size()))].id.value);
+    for (const std::vector<SequenceId>& ids : {lost.again, lost.parked}) {
+      for (const SequenceId id : ids) EXPECT_TRUE(accepted_.contains(id));
+    }
+    were_parked_.insert(lost.parked.begin(), lost.parked.end());
   }
 
-  // Whoever was neither aborted nor lost has the tokens that it would have alone, and nobody was
-  // overtaken at the first start but those who may have waited for others of their group.
+  // Whoever was not aborted has the tokens that it would have alone, and nobody was overtaken at
+  // the first start but those who may have waited for others of their group or for a larger node.
   void CheckResults() {
     EXPECT_LE(cluster_.results().size(), accepted_.size());
     for (const auto& [id, sizes] : accepted_) {
@@ -144,6 +165,7 @@ class RandomLoad {
     }
     SequenceId latest{0};
     for (const SequenceId id : cluster_.nodes().first_starts()) {
+      if (were_parked_.contains(id)) continue;
       EXPECT_TRUE(latest < id || in_groups_.contains(id))
           << "sequence " << latest << " overtook " << id;
       latest = std::max(latest, id);
@@ -158,9 +180,8 @@ class RandomLoad {
   SchedulerOptions options_;
   FakeCluster cluster_;
   uint64_t next_id_ = 1;
-  std::set<SequenceId> in_groups_;
-  // Prompt and new tokens of those not aborted or lost.
-  std::map<SequenceId, std::pair<int64_t, int64_t>> accepted_;
+  std::set<SequenceId> in_groups_, were_parked_;
+  Sizes accepted_;
 };
 
 class SchedulerProperty : public testing::TestWithParam<uint32_t> {};
@@ -197,6 +218,16 @@ TEST_P(SchedulerProperty, AlsoWhereSequencesShareTheirBeginnings) {
   for (const int num_batches : {1, 3}) {
     RandomLoad load(GetParam(), GetParam() % 4 == 3, num_batches, /*prefix_caching=*/true);
     if (GetParam() % 3 == 0) load.AlsoRestart();
+    load.Run(3000);
+    EXPECT_GT(load.num_completed(), 20u);
+  }
+}
+
+TEST_P(SchedulerProperty, AlsoWhereSequencesAreReplayedAsTheyWereComputed) {
+  for (const bool prefix_caching : {false, true}) {
+    RandomLoad load(GetParam(), /*spread=*/false, 1 + static_cast<int>(GetParam() % 3),
+                    prefix_caching, /*replays_as_computed=*/true);
+    if (GetParam() % 2 == 0) load.AlsoRestart();
     load.Run(3000);
     EXPECT_GT(load.num_completed(), 20u);
   }

@@ -33,9 +33,18 @@ void FakeKvNodes::LoseNode(NodeId node) {
   }
 }
 
+bool FakeKvNodes::Recall(SequenceId sequence) {
+  if (holds(sequence)) Leave(sequence);
+  Accepted& accepted = sequences_.at(sequence);
+  if (std::exchange(accepted.sampled, false)) accepted.tokens.pop_back();
+  return InFlight(sequence);
+}
+
 void FakeKvNodes::Accept(const SequenceSpec& sequence) {
-  sequences_[sequence.id] = {next_arrival_++, sequence.prompt,
-                             sequence.prompt.size() + static_cast<size_t>(sequence.max_new_tokens)};
+  Accepted& accepted = sequences_[sequence.id];
+  accepted.arrival = next_arrival_++;
+  accepted.tokens = sequence.prompt;
+  accepted.max_tokens = sequence.prompt.size() + static_cast<size_t>(sequence.max_new_tokens);
 }
 
 void FakeKvNodes::Forget(SequenceId sequence) {
@@ -57,20 +66,25 @@ bool FakeKvNodes::InFlight(SequenceId sequence) const {
                      [&](const auto& entry) { return entry.second.contains(sequence); });
 }
 
-void FakeKvNodes::Completed(int batch) {
-  for (const SequenceId sequence : std::exchange(in_flight_[batch], {})) {
+std::set<SequenceId> FakeKvNodes::Completed(int batch) {
+  const std::set<SequenceId> completed = std::exchange(in_flight_[batch], {});
+  for (const SequenceId sequence : completed) {
     const Table& table = tables_.at(sequence);
     for (const Place& place : table.places) {
       if (const auto content = content_.find(place); content != content_.end() && table.attended)
         content->second.proven = true;
     }
     if (leaving_.erase(sequence) > 0) due_.insert(sequence);
+    if (const auto open = sequences_.find(sequence); open != sequences_.end())
+      open->second.sampled = false;
   }
+  return completed;
 }
 
 void FakeKvNodes::Restart(std::span<const Scheduler::Sampled> never_told) {
   for (const auto& [id, token] : never_told) {
-    if (const auto open = sequences_.find(id); open != sequences_.end())
+    const auto open = sequences_.find(id);
+    if (open != sequences_.end() && std::exchange(open->second.sampled, false))
       open->second.tokens.pop_back();
   }
   tables_.clear();
@@ -109,6 +123,7 @@ std::vector<Scheduler::Sampled> FakeKvNodes::Run(const StepPlan& plan) {
     std::ranges::sort(first_starts_.begin() + num_started, first_starts_.end());
   for (const auto& [id, token] : sampled) {
     sequences_.at(id).tokens.push_back(token);
+    sequences_.at(id).sampled = true;
     if (done(id)) Leave(id);
   }
   return sampled;
@@ -184,14 +199,15 @@ void FakeKvNodes::CheckShape(const StepPlan& plan) const {
   }
   EXPECT_LE(num_rows, options_.max_num_batched_tokens);
   EXPECT_LE(num_decode_rows, options_.max_num_seqs);
-  EXPECT_LE(num_partial, options_.prefix_caching ? 2u : 1u);
+  if (!options_.replays_as_computed) EXPECT_LE(num_partial, options_.prefix_caching ? 2u : 1u);
   EXPECT_LE(tables_.size() + num_starts - leaving_.size(),
             static_cast<size_t>(options_.max_num_seqs));
   if (options_.num_batches > 1) return;
   size_t num_decoding = 0;
   for (const auto& [id, table] : tables_) {
     num_decoding += table.decoding ? 1 : 0;
-    if (table.shares && !table.decoding) continue;  // when there are rows for it
+    if (!table.decoding && table.places.size() >= NumToPrefill(id, table))
+      continue;  // when there are rows for it
     // A sequence that runs is never skipped, and one that is partly prefilled goes on before others
     // start.
     EXPECT_TRUE(seen.contains(id)) << "sequence " << id << " has slots and got no work";
@@ -269,8 +285,11 @@ void FakeKvNodes::Write(const Work& work) {
   Table& table = tables_[work.sequence];
   if (starts) table.arrival = accepted->second.arrival;
   if (starts) TakeShared(work, table);
-  EXPECT_EQ(work.prefill, !table.decoding && !table.shares);
-  EXPECT_FALSE(work.tokens.empty());
+  if (accepted->second.num_prefilled == 0) {
+    accepted->second.num_prefilled =
+        table.shares ? table.places.size() : accepted->second.tokens.size();
+  }
+  CheckPhase(work, table);
   const std::vector<Place> places = PlacesOf(work, table);
   ASSERT_EQ(work.tokens.size(), places.size());
   EXPECT_EQ(work.first_position, static_cast<int64_t>(table.places.size()))
@@ -289,6 +308,21 @@ void FakeKvNodes::Write(const Work& work) {
   EXPECT_EQ(work.sample, table.places.size() == expected.size())
       << "a prefill samples after its last token, and only then";
   table.decoding = work.sample;
+}
+
+size_t FakeKvNodes::NumToPrefill(SequenceId sequence, const Table& table) const {
+  if (table.shares) return 0;
+  const Accepted& accepted = sequences_.at(sequence);
+  return options_.replays_as_computed ? accepted.num_prefilled : accepted.tokens.size();
+}
+
+void FakeKvNodes::CheckPhase(const Work& work, const Table& table) const {
+  EXPECT_FALSE(work.tokens.empty());
+  const size_t to_prefill = NumToPrefill(work.sequence, table),
+               end = static_cast<size_t>(work.first_position) + work.tokens.size();
+  EXPECT_EQ(work.prefill, !table.decoding && table.places.size() < to_prefill);
+  EXPECT_EQ(work.ends_prefill, work.prefill && end == to_prefill);
+  EXPECT_TRUE(!work.prefill || end <= to_prefill) << "what it once decoded";
 }
 
 TokenId FakeKvNodes::Sample(const Work& work) {
@@ -342,15 +376,34 @@ void FakeCluster::AddNode(const KvNode& node) {
   nodes_.AddNode(node);
 }
 
-std::vector<SequenceId> FakeCluster::LoseNode(uint32_t node) {
-  const std::vector<SequenceId> failed = scheduler_.LoseNode(NodeId{node});
+LostSequences FakeCluster::LoseNode(uint32_t node) {
+  LostSequences lost = scheduler_.LoseNode(NodeId{node});
   nodes_.LoseNode(NodeId{node});
-  for (const SequenceId id : failed) nodes_.Forget(id);
-  return failed;
+  for (const SequenceId id : lost.again) {
+    EXPECT_FALSE(scheduler_.IsParked(id));
+    Recall(id);
+  }
+  for (const SequenceId id : lost.parked) {
+    EXPECT_TRUE(scheduler_.IsParked(id));
+    Recall(id);
+  }
+  return lost;
+}
+
+void FakeCluster::Again(uint64_t id) {
+  scheduler_.Again(SequenceId{id});
+  nodes_.Distrust(SequenceId{id});
+  if (nodes_.holds(SequenceId{id})) Recall(SequenceId{id});
+}
+
+// Its answers may still arrive, and must not count.
+void FakeCluster::Recall(SequenceId sequence) {
+  if (nodes_.Recall(sequence)) recalled_.insert(sequence);
 }
 
 void FakeCluster::Restart() {
   scheduler_.Restart();
+  recalled_.clear();
   for (const auto& [batch, sampled] : std::exchange(sampled_, {})) nodes_.Restart(sampled);
   nodes_.Restart({});
 }
@@ -368,9 +421,16 @@ void FakeCluster::Complete(int batch) {
   if (in_flight == sampled_.end()) return;
   const std::vector<Scheduler::Sampled> sampled = in_flight->second;
   sampled_.erase(in_flight);
-  scheduler_.CompleteStep(sampled, batch);
-  nodes_.Completed(batch);
-  for (const auto& [id, token] : sampled) {
+  std::vector<size_t> counting;
+  for (size_t i = 0; i < sampled.size(); ++i) {
+    const bool counts = !recalled_.contains(sampled[i].sequence);
+    EXPECT_EQ(scheduler_.IsInStep(sampled[i].sequence, batch), counts);
+    if (counts) counting.push_back(i);
+  }
+  EXPECT_EQ(scheduler_.CompleteStep(sampled, batch), counting);
+  for (const SequenceId id : nodes_.Completed(batch)) recalled_.erase(id);
+  for (const size_t i : counting) {
+    const SequenceId id = sampled[i].sequence;
     if (!nodes_.done(id)) continue;
     const std::span<const TokenId> tokens = scheduler_.Tokens(id);
     results_[id].assign(tokens.begin(), tokens.end());
@@ -395,7 +455,7 @@ void FakeCluster::RunUntilIdle(int max_steps) {
   EXPECT_LT(num_steps, max_steps) << "no end";
   const SchedulerStats stats = scheduler_.stats();
   EXPECT_EQ(stats.num_running, 0);
-  EXPECT_EQ(stats.num_waiting, 0) << "sequences wait for ever";
+  EXPECT_EQ(stats.num_waiting + stats.num_parked, 0) << "sequences wait for ever";
   for (const NodeUse& node : stats.nodes) EXPECT_EQ(node.used_tokens + node.num_sequences, 0);
   EXPECT_EQ(nodes_.num_held_tokens(), 0);
   EXPECT_EQ(stats.num_preemptions, nodes_.num_preemptions());

@@ -31,13 +31,17 @@ class FakeKvNodes {
   void AddNode(const KvNode& node) { capacity_tokens_[node.id] = node.capacity_tokens; }
   // Its content is gone; sequences on it must be released.
   void LoseNode(NodeId node);
+  // The sequence's step in flight will not count: it must be released and starts again. Returns
+  // whether it was in one.
+  bool Recall(SequenceId sequence);
   // The scheduler took it, in this order.
   void Accept(const SequenceSpec& sequence);
-  // The scheduler was told to finish it, or said that it failed.
+  // The scheduler was told to finish it.
   void Forget(SequenceId sequence);
   // Nothing that it holds may be shared with others from now on.
   void Distrust(SequenceId sequence);
-  void Completed(int batch);  // its step is no more in flight
+  // Its step is no more in flight. Returns the sequences that were in it.
+  std::set<SequenceId> Completed(int batch);
   // All content is gone, and so are these tokens of steps in flight.
   void Restart(std::span<const Scheduler::Sampled> never_told);
 
@@ -62,6 +66,8 @@ class FakeKvNodes {
     uint64_t arrival = 0;
     std::vector<TokenId> tokens;
     size_t max_tokens = 0;
+    size_t num_prefilled = 0;  // of its first start: by prefill, or shared
+    bool sampled = false;      // by its step in flight
   };
   struct Content {
     TokenId token = 0;
@@ -88,6 +94,9 @@ class FakeKvNodes {
   void CheckVictims(const std::map<SequenceId, Table>& victims, const StepPlan& plan) const;
   void CheckShape(const StepPlan& plan) const;
   void TakeShared(const Work& work, Table& table);
+  void CheckPhase(const Work& work, const Table& table) const;
+  // How many of its first tokens it computes by prefill.
+  size_t NumToPrefill(SequenceId sequence, const Table& table) const;
   void Write(const Work& work);
   std::vector<Place> PlacesOf(const Work& work, Table& table);
   TokenId Sample(const Work& work);
@@ -124,7 +133,8 @@ class FakeCluster {
   void Finish(uint64_t id);
   void Fail(uint64_t id);
   void AddNode(const KvNode& node);
-  std::vector<SequenceId> LoseNode(uint32_t node);
+  LostSequences LoseNode(uint32_t node);
+  void Again(uint64_t id);
   void Restart();
 
   // NextStep; between Plan and Complete the batch's step is in flight.
@@ -144,7 +154,10 @@ class FakeCluster {
   int num_batches_;
   bool prefix_caching_;
   Scheduler scheduler_;
+  void Recall(SequenceId sequence);
+
   std::map<int, std::vector<Scheduler::Sampled>> sampled_;  // of the steps in flight
+  std::set<SequenceId> recalled_;  // in a step in flight that will not count
   std::map<SequenceId, std::vector<TokenId>> results_;
 };
 
