@@ -48,7 +48,8 @@ struct AttentionValues {
   float* out = nullptr;      // [rows, num_heads, head_dim]
 };
 
-// What failed in a step, by sequence; the first reason is kept.
+// What failed in a step's attention, by sequence; the first reason is kept. Attention depends on
+// nothing of a request but its KV, so the cause of all of these is FailureCause::kKvLost.
 using Failures = std::map<SequenceId, Status>;
 
 // A memory node that was asked for attention and will reply.

@@ -187,10 +187,13 @@ bool ComputeSession::HandleOrder(const std::string& payload) {
 }
 
 // An order without an answer would hold up its batch for as long as the manager waits for a step.
+// Nothing is wrong with its sequences, but this node has learnt nothing of them, and their new
+// tokens get no KV.
 void ComputeSession::Refuse(const ComputeOrder& order, const Status& why) {
   LAMINA_LOG_ERROR("{}", why.ToString());
   StepResult result{.epoch = order.epoch, .step = order.step, .batch = order.batch};
-  for (const ComputeWork& work : order.work) result.failed.push_back({work.sequence, why});
+  for (const ComputeWork& work : order.work)
+    result.failed.push_back({work.sequence, why, FailureCause::kKvLost});
   manager_.Send(MessageType::kStepResult, Encode(result));
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 
 #include "base/log.h"
@@ -223,7 +224,7 @@ void ClusterExecutor::Submit(const StepPlan& plan, std::vector<NewSequence> adde
         "fail",
         plan.step.value, kMaxFrameBytes, fitted.left_out.size());
     MutexLock lock(mutex_);
-    left_out_[plan.step] = fitted.left_out;
+    left_out_[plan.step] = std::move(fitted.left_out);
   }
   SendOrders(fitted.plan, std::move(fitted.added));
 }
@@ -268,12 +269,7 @@ void ClusterExecutor::SendOrder(Node& node, MessageType type, std::string order)
 void ClusterExecutor::AddLeftOut(StepResult& result) {
   const auto found = left_out_.find(result.step);
   if (found == left_out_.end()) return;
-  for (const SequenceId sequence : found->second) {
-    result.failed.push_back(
-        {sequence,
-         OutOfSpace("what nodes have to be told to start this sequence is more than they take: " +
-                    std::to_string(kMaxFrameBytes) + " bytes; a shorter prompt may do")});
-  }
+  std::ranges::move(found->second, std::back_inserter(result.failed));
   left_out_.erase(found);
 }
 

@@ -87,10 +87,11 @@ size_t MaxOrderBytes(const StepPlan& plan, std::span<const NewSequence> added);
 struct FittedStep {
   StepPlan plan;
   std::vector<NewSequence> added;
-  std::vector<SequenceId> left_out;  // they have no part in it, and nodes are not told of them
+  std::vector<FailedSequence> left_out;  // they have no part in it, and nodes are not told of them
 };
 
-// Leaves out the sequences that start, and if orders do not fit without them either, all work.
+// Leaves out the sequences that start, and if orders do not fit without them either, all work. The
+// scheduler bounds what starts in one step, so what starts is too large by itself.
 FittedStep FitOrders(
     const StepPlan& plan, std::span<const NewSequence> added,
     const std::function<bool(const StepPlan&, std::span<const NewSequence>)>& fits);

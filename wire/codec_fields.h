@@ -92,6 +92,10 @@ constexpr auto ValuesOf(LoadFormat) {
                     std::pair(LoadFormat::kSafetensors, control::LOAD_FORMAT_SAFETENSORS),
                     std::pair(LoadFormat::kDummy, control::LOAD_FORMAT_DUMMY)};
 }
+constexpr auto ValuesOf(FailureCause) {
+  return std::array{std::pair(FailureCause::kRequest, control::FAILURE_CAUSE_REQUEST),
+                    std::pair(FailureCause::kKvLost, control::FAILURE_CAUSE_KV_LOST)};
+}
 
 constexpr auto FieldsOf(const AttentionSpec*) {
   using M = AttentionSpec;
@@ -368,7 +372,8 @@ constexpr auto FieldsOf(const NewToken*) {
 constexpr auto FieldsOf(const FailedSequence*) {
   using M = FailedSequence;
   using P = control::FailedSequence;
-  return List<P>(Field(&M::sequence, &P::sequence, &P::set_sequence), Inner(&M::why));
+  return List<P>(Field(&M::sequence, &P::sequence, &P::set_sequence), Inner(&M::why),
+                 Field(&M::cause, &P::cause, &P::set_cause, "cause"));
 }
 constexpr auto FieldsOf(const LostNode*) {
   using M = LostNode;

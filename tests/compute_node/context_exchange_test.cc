@@ -267,7 +267,8 @@ TEST(StepContext, ValuesPrefillOutputsAndStateArrive) {
     state.so_far.emplace().step = StepId{9};
     state.asked.push_back({NodeId{4}, 17});
     for (uint64_t i = 0; i < kRows; ++i) {
-      state.so_far->failed.push_back({SequenceId{i}, TimedOut(std::string(5000, 'x'))});
+      state.so_far->failed.push_back({SequenceId{i}, TimedOut(std::string(5000, 'x')),
+                                      i == 4 ? FailureCause::kKvLost : FailureCause::kRequest});
     }
     const size_t bytes =
         WriteContext({sliced}, device, {k, here, kRows, kFirstPrefill}, state, payload);
@@ -279,6 +280,8 @@ TEST(StepContext, ValuesPrefillOutputsAndStateArrive) {
     EXPECT_EQ(read->so_far->step, StepId{9});
     ASSERT_EQ(read->so_far->failed.size(), kRows) << "their texts are cut";
     EXPECT_EQ(read->so_far->failed[4].why.code(), StatusCode::kTimeout);
+    EXPECT_EQ(read->so_far->failed[4].cause, FailureCause::kKvLost);
+    EXPECT_EQ(read->so_far->failed[3].cause, FailureCause::kRequest);
     EXPECT_EQ(read->asked.at(0).node, NodeId{4});
     EXPECT_EQ(read->asked.at(0).posted_ns, 17);
     for (const ValueId id : slice.context_in) {

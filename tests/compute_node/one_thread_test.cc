@@ -260,6 +260,7 @@ TEST_F(OneThread, AnOrderThatIsRefusedIsAnswered) {
   ASSERT_EQ(result.failed.size(), 1u);
   EXPECT_EQ(result.failed[0].sequence, SequenceId{1});
   EXPECT_EQ(result.failed[0].why.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(result.failed[0].cause, FailureCause::kKvLost);
 }
 
 TEST_F(OneThread, AMemoryNodeThatDoesNotAnswerKeepsNobodyWaiting) {

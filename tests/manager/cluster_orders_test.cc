@@ -153,6 +153,7 @@ TEST_F(ClusterOrders, WhatIsTooLargeForAnOrderFailsAtOnce) {
   EXPECT_EQ(event->result.failed[0].sequence, SequenceId{2});
   EXPECT_THAT(event->result.failed[0].why.message(),
               HasSubstr("more than they take: 67108864 bytes"));
+  EXPECT_EQ(event->result.failed[0].cause, FailureCause::kRequest);
   EXPECT_TRUE(AwaitTrue([this] { return c0_.num_rows == 1; }, Deadline::After(seconds(10))))
       << "the other sequence goes on";
 
