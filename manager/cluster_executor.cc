@@ -209,7 +209,14 @@ void ClusterExecutor::OnLost(const Node& node, const Status& status) {
   if (on_event) on_event(LossEvent(node, status));
 }
 
-void ClusterExecutor::Leave(NodeId node) { connections_->Leave(*connections_->Find(node)); }
+// Whoever noticed the loss, the others may be waiting for the node on data paths that are whole.
+void ClusterExecutor::Leave(NodeId node) {
+  Node& lost = *connections_->Find(node);
+  connections_->Leave(lost);
+  const std::string told =
+      Encode(LosePeer{connections_->epoch(), node, connections_->LossOf(lost).message()});
+  for (Node* compute : connections_->compute()) SendOrder(*compute, MessageType::kLosePeer, told);
+}
 
 // The scheduler bounds what starts in one step, so orders fit, unless a single sequence is too long
 // for any. The rest of its step goes on.
@@ -257,9 +264,8 @@ void ClusterExecutor::SendOrders(const StepPlan& plan, std::vector<NewSequence> 
   if (speed_rounds_.Next(speeds_known_)) AskForStats();
 }
 
-// A node that is lost says so through its connection; the compute node finds out about a memory
-// node by itself. One that gets no order for another reason would be waited for until the step's
-// deadline: it is of no use any more.
+// A node that is lost says so through its connection. One that gets no order for another reason
+// would be waited for until the step's deadline: it is of no use any more.
 void ClusterExecutor::SendOrder(Node& node, MessageType type, std::string order) {
   const Status sent = node.connection->Send(FrameType(type), std::move(order));
   if (sent.ok() || sent.code() == StatusCode::kPeerLost) return;

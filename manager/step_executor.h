@@ -59,8 +59,8 @@ class StepExecutor {
   // Sends a step's orders. One kStepDone or kComputeLost follows. Thread: the engine's.
   virtual void Submit(const StepPlan& plan, std::vector<NewSequence> added) = 0;
 
-  // Ends the session of a memory node that others have lost, so that it is free to be taken again.
-  // Thread: the engine's.
+  // A memory node of kNodeLost is given up by everybody: its session ends, so that it is free to be
+  // taken again, and compute nodes do not wait for it any longer. Thread: the engine's.
   virtual void Leave(NodeId node) = 0;
 
   // Does what is due by the time, such as asking nodes for their counters; waits for nobody.

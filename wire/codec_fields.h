@@ -191,6 +191,13 @@ constexpr auto FieldsOf(const ConnectCompute*) {
   return List<P>(Field(&M::epoch, &P::epoch, &P::set_epoch),
                  Field(&M::nodes, &P::nodes, &P::mutable_nodes));
 }
+constexpr auto FieldsOf(const LosePeer*) {
+  using M = LosePeer;
+  using P = control::LosePeer;
+  return List<P>(Field(&M::epoch, &P::epoch, &P::set_epoch),
+                 Field(&M::node, &P::node_id, &P::set_node_id),
+                 Field(&M::message, &P::message, &P::mutable_message));
+}
 constexpr auto FieldsOf(const DataPath*) {
   using M = DataPath;
   using P = control::DataPath;

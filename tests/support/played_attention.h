@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,7 @@ class PlayedAttention final : public AttentionStrategy, public AttentionStep, pu
   void Sleep(std::span<const int> /*fds*/, Deadline /*latest*/) override {}
   void TraceTo(StepTrace& /*trace*/) override {}
   void GiveUp() override {}
+  void Lose(NodeId /*node*/, const std::string& /*why*/) override {}
   std::vector<LostNode> TakeLostNodes() override { return {}; }
   std::vector<DataPath> paths() const override { return {}; }
 
