@@ -48,7 +48,8 @@ struct AttentionValues {
   float* out = nullptr;      // [rows, num_heads, head_dim]
 };
 
-// What failed in a step, by sequence; the first reason is kept.
+// What failed in a step's attention, by sequence; the first reason is kept. Attention depends on
+// nothing of a request but its KV, so the cause of all of these is FailureCause::kKvLost.
 using Failures = std::map<SequenceId, Status>;
 
 // A memory node that was asked for attention and will reply.
@@ -160,7 +161,11 @@ class AttentionStrategy {
   // down.
   virtual void GiveUp() = 0;
 
-  // The memory nodes that were lost since the last call.
+  // The manager has lost a memory node: it counts as lost here too, as if its data path had broken.
+  // Ignored if there is no such node or it is lost already.
+  virtual void Lose(NodeId node, const std::string& why) = 0;
+
+  // The memory nodes that were lost since the last call, without those of Lose.
   virtual std::vector<LostNode> TakeLostNodes() = 0;
 
   // How each memory node is reached.

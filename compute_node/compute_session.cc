@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/printable.h"
 #include "compute_node/local_attention.h"
 #include "compute_node/step_context.h"
 #include "node/wire_shape.h"
@@ -174,6 +175,7 @@ bool ComputeSession::HandleFrame(const ControlFrame& frame) {
   switch (static_cast<MessageType>(frame.type)) {
     case MessageType::kConnectCompute: JoinOthers(frame.payload); return true;
     case MessageType::kComputeOrder: return HandleOrder(frame.payload);
+    case MessageType::kLosePeer: return LoseMemoryNode(frame.payload);
     case MessageType::kTraceQuery: return TellRecords(frame.payload);
     default: return false;
   }
@@ -187,11 +189,21 @@ bool ComputeSession::HandleOrder(const std::string& payload) {
 }
 
 // An order without an answer would hold up its batch for as long as the manager waits for a step.
+// Nothing is wrong with its sequences, but this node has learnt nothing of them, and their new
+// tokens get no KV.
 void ComputeSession::Refuse(const ComputeOrder& order, const Status& why) {
   LAMINA_LOG_ERROR("{}", why.ToString());
   StepResult result{.epoch = order.epoch, .step = order.step, .batch = order.batch};
-  for (const ComputeWork& work : order.work) result.failed.push_back({work.sequence, why});
+  for (const ComputeWork& work : order.work)
+    result.failed.push_back({work.sequence, why, FailureCause::kKvLost});
   manager_.Send(MessageType::kStepResult, Encode(result));
+}
+
+bool ComputeSession::LoseMemoryNode(const std::string& payload) {
+  const Result<LosePeer> lost = Decode<LosePeer>(payload);
+  if (!lost.ok() || lost->epoch != request_.epoch) return false;
+  runner_->LoseMemoryNode(lost->node, Briefly(lost->message));
+  return true;
 }
 
 bool ComputeSession::TellRecords(const std::string& payload) {

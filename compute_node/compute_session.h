@@ -69,6 +69,7 @@ class ComputeSession {
   bool HandleOrder(const std::string& payload);
   // Answers an order that cannot be begun: all of its sequences fail.
   void Refuse(const ComputeOrder& order, const Status& why);
+  bool LoseMemoryNode(const std::string& payload);
   bool TellRecords(const std::string& payload);
   // Begins to join other compute nodes. The manager is answered when that is over.
   void JoinOthers(const std::string& payload);

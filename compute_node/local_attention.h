@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/worker_team.h"
@@ -48,6 +49,7 @@ class LocalAttention final : public AttentionStrategy {
   void Sleep(std::span<const int> /*fds*/, Deadline /*latest*/) override {}
   void TraceTo(StepTrace& /*trace*/) override {}
   void GiveUp() override {}
+  void Lose(NodeId /*node*/, const std::string& /*why*/) override {}
   std::vector<LostNode> TakeLostNodes() override { return {}; }
   std::vector<DataPath> paths() const override { return {}; }
 

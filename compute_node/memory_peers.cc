@@ -61,6 +61,14 @@ void MemoryPeers::LoseLate(MemoryPeer& peer, const TracedWork& of, const char* w
             std::to_string(timeout) + " ms");
 }
 
+void MemoryPeers::Lose(NodeId node, const std::string& why) {
+  for (Peer& peer : peers_) {
+    if (peer.connection->address().node != node) continue;
+    peer.connection->Lose("the manager says: " + why);
+    peer.told = true;
+  }
+}
+
 void MemoryPeers::Sleep(std::span<const int> fds, Deadline latest, bool waits_for_device) const {
   ladder_->Sleep(fds, waits_for_device || Carrying() ? Deadline::After(kDeviceInterval) : latest);
 }

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -44,6 +45,9 @@ class MemoryPeers {
   // The peer is lost, because `what` did not come from it within the peer timeout.
   void LoseLate(MemoryPeer& peer, const TracedWork& of, const char* what) const;
 
+  // The manager has lost a node, if there is such a node here. The first reason is kept.
+  void Lose(NodeId node, const std::string& why);
+
   // Sleeps until something has come, one of `fds` is readable, or `latest`. Only briefly if a
   // device is waited for: it wakes nobody.
   void Sleep(std::span<const int> fds, Deadline latest, bool waits_for_device) const;
@@ -53,7 +57,8 @@ class MemoryPeers {
   // No result is needed any more: devices end their waits early.
   void GiveUp();
 
-  // The nodes that were lost since the last call.
+  // The nodes that were lost since the last call, without those that the manager has lost: it
+  // knows.
   std::vector<LostNode> TakeLost();
   // The number of notifications that came twice since the last call.
   int64_t TakeStale();
@@ -63,7 +68,7 @@ class MemoryPeers {
   struct Peer {
     std::unique_ptr<ConnectingPeer> connecting;  // null once it is connected
     std::unique_ptr<MemoryPeer> connection;      // null until then
-    bool told = false;                           // it is lost, and TakeLost has said so
+    bool told = false;                           // it is lost, and the manager knows
   };
   // Whether a device has written messages that this host has still to post.
   bool Carrying() const;

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
@@ -44,6 +45,7 @@ class RemoteAttention final : public AttentionStrategy {
   void Sleep(std::span<const int> fds, Deadline latest) override;
   void TraceTo(StepTrace& trace) override { session_.trace = &trace; }
   void GiveUp() override { session_.peers.GiveUp(); }
+  void Lose(NodeId node, const std::string& why) override { session_.peers.Lose(node, why); }
   std::vector<LostNode> TakeLostNodes() override { return session_.peers.TakeLost(); }
   std::vector<DataPath> paths() const override { return session_.peers.paths(); }
 

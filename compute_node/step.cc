@@ -16,7 +16,9 @@ void Step::Begin(const ComputeOrder& order, const StepPlace& place) {
   under_way_ = true;
   outcome_.Begin(order, session_.trace);
   KvCache* const own_kv = session_.attention->capabilities().own_kv;
-  rows_ = session_.sequences.RowsOf(order, own_kv, outcome_.failures());
+  std::vector<FailedSequence> failed;
+  rows_ = session_.sequences.RowsOf(order, own_kv, failed);
+  for (FailedSequence& one : failed) outcome_.Fail(one.sequence, one.cause, std::move(one.why));
   course_.Begin(place);
   attention_ = &session_.attention->Begin({batch_, order.step, rows_.attention});
   slices_->Begin(rows_.tokens, rows_.positions);
@@ -82,8 +84,9 @@ void Step::Sample() {
     const SequenceId id = rows_.sequence_of(rows_.sampled[i]);
     const KnownSequence* const sequence = session_.sequences.Find(id);
     if (sequence == nullptr)
-      outcome_.Fail(id, InternalError("it was released while its step was under way"));
-    if (outcome_.failures().contains(id)) continue;
+      outcome_.Fail(id, FailureCause::kKvLost,
+                    InternalError("it was released while its step was under way"));
+    if (outcome_.has_failed(id)) continue;
     const std::span<const TokenId> all(sequence->tokens);
     work.push_back({i,
                     &sequence->sampling,
@@ -94,7 +97,8 @@ void Step::Sample() {
   slices_->Sample(work, tokens);
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i].token < 0)
-      outcome_.Fail(ids[i], InternalError("the model gave logits that are not numbers"));
+      outcome_.Fail(ids[i], FailureCause::kRequest,
+                    InternalError("the model gave logits that are not numbers"));
     else
       outcome_.AddToken({ids[i], std::move(tokens[i])});
   }

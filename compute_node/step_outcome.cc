@@ -10,13 +10,20 @@ void StepOutcome::Begin(const ComputeOrder& order, StepTrace& trace) {
   start_ns_ = trace.Now();
   result_ = {.epoch = order.epoch, .step = order.step, .batch = order.batch};
   counted_ = {};
-  failures_.clear();
+  failed_.clear();
+}
+
+void StepOutcome::Fail(SequenceId sequence, FailureCause cause, Status why) {
+  const auto [place, is_first] = failed_.try_emplace(sequence);
+  FailedSequence& told = place->second;
+  if (is_first || (cause == FailureCause::kKvLost && told.cause != cause))
+    told = {sequence, std::move(why), cause};
 }
 
 void StepOutcome::Account(AttentionStep& attention, AttentionStrategy& all,
                           int64_t stale_messages) {
-  const Failures& failures = attention.failures();
-  failures_.insert(failures.begin(), failures.end());
+  for (const auto& [sequence, why] : attention.failures())
+    Fail(sequence, FailureCause::kKvLost, why);
   for (LostNode& lost : all.TakeLostNodes()) result_.lost_nodes.push_back(std::move(lost));
   const AttentionTraffic now = attention.traffic(), before = std::exchange(counted_, now);
   result_.attention_wait_us += now.wait_us - before.wait_us;
@@ -36,18 +43,18 @@ void StepOutcome::TellTimes(StepTrace& trace, const TracedWork& of, NodeId self)
 
 StepResult StepOutcome::SoFar() const {
   StepResult so_far = result_;
-  for (const auto& [sequence, status] : failures_) so_far.failed.push_back({sequence, status});
+  for (const auto& [sequence, failed] : failed_) so_far.failed.push_back(failed);
   return so_far;
 }
 
 void StepOutcome::GoOnFrom(StepResult so_far) {
   result_ = std::move(so_far);
   for (FailedSequence& failed : std::exchange(result_.failed, {}))
-    Fail(failed.sequence, std::move(failed.why));
+    Fail(failed.sequence, failed.cause, std::move(failed.why));
 }
 
 void StepOutcome::AddRank(const StepResult& rank) {
-  for (const FailedSequence& failed : rank.failed) Fail(failed.sequence, failed.why);
+  for (const FailedSequence& failed : rank.failed) Fail(failed.sequence, failed.cause, failed.why);
   result_.lost_nodes.insert(result_.lost_nodes.end(), rank.lost_nodes.begin(),
                             rank.lost_nodes.end());
   result_.times.insert(result_.times.end(), rank.times.begin(), rank.times.end());
@@ -58,7 +65,7 @@ void StepOutcome::AddRank(const StepResult& rank) {
 }
 
 void StepOutcome::Complete() {
-  for (const auto& [sequence, status] : failures_) result_.failed.push_back({sequence, status});
+  for (auto& [sequence, failed] : failed_) result_.failed.push_back(std::move(failed));
   result_.total_us = std::chrono::duration_cast<microseconds>(Clock::now() - start_).count();
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <utility>
 
 #include "base/clock.h"
@@ -19,8 +20,12 @@ class StepOutcome {
   void Begin(const ComputeOrder& order, StepTrace& trace);
 
   StepId step() const { return result_.step; }
-  Failures& failures() { return failures_; }
-  void Fail(SequenceId sequence, Status why) { failures_.emplace(sequence, std::move(why)); }
+  // The sequence gets no token in this step. If several things fail it, here, on other ranks and on
+  // the nodes before, the first with kKvLost is told; without one, the first of all. For a sequence
+  // whose KV is lost the rest may be a consequence, such as logits that are not numbers; and what
+  // is the request's own shows once more when it was started again.
+  void Fail(SequenceId sequence, FailureCause cause, Status why);
+  bool has_failed(SequenceId sequence) const { return failed_.contains(sequence); }
   void AddToken(NewToken token) { result_.sampled.push_back(std::move(token)); }
 
   // Adds what has failed in the step's attention, the nodes that were lost in `all`, and the
@@ -44,8 +49,8 @@ class StepOutcome {
   StepResult Take() { return std::move(result_); }
 
  private:
-  Failures failures_;
-  StepResult result_;
+  std::map<SequenceId, FailedSequence> failed_;
+  StepResult result_;         // without them, until Complete
   AttentionTraffic counted_;  // the part of the traffic that is in the result already
   TimePoint start_{};
   int64_t start_ns_ = 0;  // 0: not timed

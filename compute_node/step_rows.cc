@@ -21,13 +21,22 @@ Status AppendDummy(const ComputeWork& work, StepId step, KvCache* own_kv) {
 
 // Enters the beginning of the sequence that is there already, if there is one.
 Status Share(const ComputeWork& work, StepId step, KvCache* own_kv) {
+  if (own_kv == nullptr) return OkStatus();
   for (const WorkPart& part : work.route) {
     if (part.shared.empty()) continue;
-    if (std::ssize(part.shared) != work.first_position)
-      return InternalError("the order's shared slots are not those of the tokens before");
-    if (own_kv != nullptr) LAMINA_RETURN_IF_ERROR(own_kv->Share(work.sequence, part.shared, step));
+    LAMINA_RETURN_IF_ERROR(own_kv->Share(work.sequence, part.shared, step));
   }
   return OkStatus();
+}
+
+// Ok if the work's tokens are among the first `num_tokens` of a sequence.
+Status CheckPositions(const ComputeWork& work, int64_t num_tokens) {
+  const int64_t count = std::ssize(work.tokens);
+  if (count > 0 && work.first_position >= 0 && work.first_position <= num_tokens - count)
+    return OkStatus();
+  return InternalError("the order's positions, " + std::to_string(count) + " from " +
+                       std::to_string(work.first_position) + " on, do not fit a sequence of " +
+                       std::to_string(num_tokens) + " tokens");
 }
 
 void AddRows(const ComputeWork& work, StepRows& rows) {
@@ -82,22 +91,43 @@ const KnownSequence* KnownSequences::Find(SequenceId sequence) const {
 }
 
 StepRows KnownSequences::RowsOf(const ComputeOrder& order, KvCache* own_kv,
-                                Failures& failures) const {
+                                std::vector<FailedSequence>& failed) const {
   StepRows rows;
   for (const ComputeWork& work : order.work) {
     const bool made_up = work.prefill && order.dummy_prefill;
-    Status status = made_up ? AppendDummy(work, order.step, own_kv) : Check(work, rows);
-    if (status.ok() && !made_up) status = Share(work, order.step, own_kv);
-    if (!status.ok())
-      failures.emplace(work.sequence, std::move(status));
+    Status wrong = made_up ? OkStatus() : CheckWork(work, rows);
+    if (!wrong.ok()) {
+      failed.push_back({work.sequence, std::move(wrong), FailureCause::kRequest});
+      continue;
+    }
+    // From here on the order is right, and this node is not: it is told everything of a sequence
+    // that starts again.
+    Status lacking = made_up ? AppendDummy(work, order.step, own_kv) : CheckKnown(work);
+    if (lacking.ok() && !made_up) lacking = Share(work, order.step, own_kv);
+    if (!lacking.ok())
+      failed.push_back({work.sequence, std::move(lacking), FailureCause::kKvLost});
     else if (!made_up)
       AddRows(work, rows);
   }
   return rows;
 }
 
-Status KnownSequences::Check(const ComputeWork& work, const StepRows& rows) const {
-  LAMINA_RETURN_IF_ERROR(CheckTokens(work));
+Status KnownSequences::CheckWork(const ComputeWork& work, const StepRows& rows) const {
+  // Tables of position embeddings have max_positions rows.
+  LAMINA_RETURN_IF_ERROR(
+      CheckPositions(work, std::min(limits_.max_model_len, model_.config.max_positions)));
+  int64_t num_routed = 0;
+  for (const WorkPart& part : work.route) {
+    num_routed += part.num_tokens;
+    if (!part.shared.empty() && std::ssize(part.shared) != work.first_position)
+      return InternalError("the order's shared slots are not those of the tokens before");
+  }
+  if (num_routed != std::ssize(work.tokens))
+    return InternalError("the order's route has no place for some tokens");
+  for (const TokenId token : work.tokens) {
+    if (token < 0 || token >= model_.config.vocab_size)
+      return InternalError("the order has a token outside the vocabulary");
+  }
   if (std::ssize(work.tokens) > limits_.max_num_batched_tokens - std::ssize(rows.tokens))
     return InternalError("the order has more rows than max_num_batched_tokens");
   if (rows.first_prefill < rows.size() && !work.prefill)
@@ -105,30 +135,14 @@ Status KnownSequences::Check(const ComputeWork& work, const StepRows& rows) cons
   return OkStatus();
 }
 
-Status KnownSequences::CheckTokens(const ComputeWork& work) const {
+Status KnownSequences::CheckKnown(const ComputeWork& work) const {
   const KnownSequence* const sequence = Find(work.sequence);
   if (sequence == nullptr)
     return InternalError("the order names a sequence that was not announced");
-  const std::vector<TokenId>& known = sequence->tokens;
-  // Tables of position embeddings have max_positions rows.
-  const int64_t longest =
-      std::min({limits_.max_model_len, model_.config.max_positions, int64_t{std::ssize(known)}});
-  const int64_t num_tokens = std::ssize(work.tokens);
-  if (num_tokens == 0 || work.first_position < 0 || work.first_position > longest - num_tokens) {
-    return InternalError("the order's positions, " + std::to_string(num_tokens) + " from " +
-                         std::to_string(work.first_position) + " on, do not fit a sequence of " +
-                         std::to_string(known.size()) + " tokens");
-  }
-  int64_t num_routed = 0;
-  for (const WorkPart& part : work.route) num_routed += part.num_tokens;
-  if (num_routed != num_tokens)
-    return InternalError("the order's route has no place for some tokens");
-  for (size_t i = 0; i < work.tokens.size(); ++i) {
-    if (work.tokens[i] != known[static_cast<size_t>(work.first_position) + i])
-      return InternalError("the order's tokens are not the sequence's");
-    if (work.tokens[i] < 0 || work.tokens[i] >= model_.config.vocab_size)
-      return InternalError("the order has a token outside the vocabulary");
-  }
+  LAMINA_RETURN_IF_ERROR(CheckPositions(work, std::ssize(sequence->tokens)));
+  if (!std::equal(work.tokens.begin(), work.tokens.end(),
+                  sequence->tokens.begin() + work.first_position))
+    return InternalError("the order's tokens are not the sequence's");
   return OkStatus();
 }
 

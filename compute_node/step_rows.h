@@ -52,15 +52,18 @@ class KnownSequences {
   const KnownSequence* Find(SequenceId sequence) const;
 
   // Lists the rows of an order. What cannot be computed is left out, and its sequence is added to
-  // `failures`. `own_kv` is Capabilities::own_kv: tables there get what is shared or made up.
-  // REQUIRES: Update was called with the order.
-  StepRows RowsOf(const ComputeOrder& order, KvCache* own_kv, Failures& failures) const;
+  // `failed`: with kRequest if the order contradicts itself, with kKvLost if it contradicts what is
+  // known or stored here. `own_kv` is Capabilities::own_kv: tables there get what is shared or made
+  // up. REQUIRES: Update was called with the order.
+  StepRows RowsOf(const ComputeOrder& order, KvCache* own_kv,
+                  std::vector<FailedSequence>& failed) const;
 
  private:
   void Learn(const ComputeWork& work);
-  // Whether the work can follow these rows.
-  Status Check(const ComputeWork& work, const StepRows& rows) const;
-  Status CheckTokens(const ComputeWork& work) const;
+  // Whether there can be such work, behind these rows.
+  Status CheckWork(const ComputeWork& work, const StepRows& rows) const;
+  // Whether it is about the sequence that is known here.
+  Status CheckKnown(const ComputeWork& work) const;
 
   const LoadedModel& model_;
   const SessionLimits limits_;

@@ -56,6 +56,10 @@ class StepRunner {
   // REQUIRES: no step was begun, and memory nodes hold the KV.
   void JoinOthers(std::unique_ptr<ContextExchange> others, DType wire_dtype);
 
+  // The manager has lost a memory node: nothing is waited for that would come from it, and its rows
+  // of steps under way fail. Unknown nodes are ignored.
+  void LoseMemoryNode(NodeId node, const std::string& why) { session_.attention->Lose(node, why); }
+
   // Whether no step is under way, and everything that is for other compute nodes has left.
   bool idle() const { return !any_under_way() && (others_ == nullptr || !others_->unsent()); }
   bool among_several() const { return others_ != nullptr; }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 
 #include "base/log.h"
@@ -208,7 +209,14 @@ void ClusterExecutor::OnLost(const Node& node, const Status& status) {
   if (on_event) on_event(LossEvent(node, status));
 }
 
-void ClusterExecutor::Leave(NodeId node) { connections_->Leave(*connections_->Find(node)); }
+// Whoever noticed the loss, the others may be waiting for the node on data paths that are whole.
+void ClusterExecutor::Leave(NodeId node) {
+  Node& lost = *connections_->Find(node);
+  connections_->Leave(lost);
+  const std::string told =
+      Encode(LosePeer{connections_->epoch(), node, connections_->LossOf(lost).message()});
+  for (Node* compute : connections_->compute()) SendOrder(*compute, MessageType::kLosePeer, told);
+}
 
 // The scheduler bounds what starts in one step, so orders fit, unless a single sequence is too long
 // for any. The rest of its step goes on.
@@ -223,7 +231,7 @@ void ClusterExecutor::Submit(const StepPlan& plan, std::vector<NewSequence> adde
         "fail",
         plan.step.value, kMaxFrameBytes, fitted.left_out.size());
     MutexLock lock(mutex_);
-    left_out_[plan.step] = fitted.left_out;
+    left_out_[plan.step] = std::move(fitted.left_out);
   }
   SendOrders(fitted.plan, std::move(fitted.added));
 }
@@ -256,9 +264,8 @@ void ClusterExecutor::SendOrders(const StepPlan& plan, std::vector<NewSequence> 
   if (speed_rounds_.Next(speeds_known_)) AskForStats();
 }
 
-// A node that is lost says so through its connection; the compute node finds out about a memory
-// node by itself. One that gets no order for another reason would be waited for until the step's
-// deadline: it is of no use any more.
+// A node that is lost says so through its connection. One that gets no order for another reason
+// would be waited for until the step's deadline: it is of no use any more.
 void ClusterExecutor::SendOrder(Node& node, MessageType type, std::string order) {
   const Status sent = node.connection->Send(FrameType(type), std::move(order));
   if (sent.ok() || sent.code() == StatusCode::kPeerLost) return;
@@ -268,12 +275,7 @@ void ClusterExecutor::SendOrder(Node& node, MessageType type, std::string order)
 void ClusterExecutor::AddLeftOut(StepResult& result) {
   const auto found = left_out_.find(result.step);
   if (found == left_out_.end()) return;
-  for (const SequenceId sequence : found->second) {
-    result.failed.push_back(
-        {sequence,
-         OutOfSpace("what nodes have to be told to start this sequence is more than they take: " +
-                    std::to_string(kMaxFrameBytes) + " bytes; a shorter prompt may do")});
-  }
+  std::ranges::move(found->second, std::back_inserter(result.failed));
   left_out_.erase(found);
 }
 

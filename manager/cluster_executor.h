@@ -109,7 +109,7 @@ class ClusterExecutor : public StepExecutor {
   std::function<void(ExecutorEvent)> on_event_ GUARDED_BY(mutex_);  // set by Start
   std::unordered_map<NodeId, Heard> heard_ GUARDED_BY(mutex_);      // of every node
   // Of steps in flight: sequences that have no part in them.
-  std::map<StepId, std::vector<SequenceId>> left_out_ GUARDED_BY(mutex_);
+  std::map<StepId, std::vector<FailedSequence>> left_out_ GUARDED_BY(mutex_);
   std::atomic<bool> time_steps_{true};
   std::unique_ptr<TraceCollector> trace_;  // null: no trace is written
   const std::unique_ptr<NodeConnections> connections_;

@@ -1,7 +1,10 @@
 #include "manager/step_executor.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
+
+#include "transport/control_channel.h"
 
 namespace lamina {
 
@@ -113,6 +116,22 @@ size_t MaxOrderBytes(const StepPlan& plan, std::span<const NewSequence> added) {
   return bytes;
 }
 
+namespace {
+
+// Of what goes on nobody knows which is too much. What is shows when it starts again.
+FailedSequence LeftOut(const Work& work) {
+  const std::string most = "is more than they take: " + std::to_string(kMaxFrameBytes) + " bytes";
+  if (work.first)
+    return {work.sequence,
+            OutOfSpace("what nodes have to be told to start this sequence " + most +
+                       "; a shorter prompt may do"),
+            FailureCause::kRequest};
+  return {work.sequence, OutOfSpace("what nodes have to be told for a step " + most),
+          FailureCause::kKvLost};
+}
+
+}  // namespace
+
 FittedStep FitOrders(
     const StepPlan& plan, std::span<const NewSequence> added,
     const std::function<bool(const StepPlan&, std::span<const NewSequence>)>& fits) {
@@ -121,7 +140,7 @@ FittedStep FitOrders(
     if (fits(fitted.plan, fitted.added)) break;
     const auto goes = [all](const Work& work) { return all || work.first; };
     for (const Work& work : fitted.plan.work) {
-      if (goes(work)) fitted.left_out.push_back(work.sequence);
+      if (goes(work)) fitted.left_out.push_back(LeftOut(work));
     }
     std::erase_if(fitted.plan.work, goes);
     fitted.added.clear();

@@ -59,8 +59,8 @@ class StepExecutor {
   // Sends a step's orders. One kStepDone or kComputeLost follows. Thread: the engine's.
   virtual void Submit(const StepPlan& plan, std::vector<NewSequence> added) = 0;
 
-  // Ends the session of a memory node that others have lost, so that it is free to be taken again.
-  // Thread: the engine's.
+  // A memory node of kNodeLost is given up by everybody: its session ends, so that it is free to be
+  // taken again, and compute nodes do not wait for it any longer. Thread: the engine's.
   virtual void Leave(NodeId node) = 0;
 
   // Does what is due by the time, such as asking nodes for their counters; waits for nobody.
@@ -87,10 +87,11 @@ size_t MaxOrderBytes(const StepPlan& plan, std::span<const NewSequence> added);
 struct FittedStep {
   StepPlan plan;
   std::vector<NewSequence> added;
-  std::vector<SequenceId> left_out;  // they have no part in it, and nodes are not told of them
+  std::vector<FailedSequence> left_out;  // they have no part in it, and nodes are not told of them
 };
 
-// Leaves out the sequences that start, and if orders do not fit without them either, all work.
+// Leaves out the sequences that start, and if orders do not fit without them either, all work. The
+// scheduler bounds what starts in one step, so what starts is too large by itself.
 FittedStep FitOrders(
     const StepPlan& plan, std::span<const NewSequence> added,
     const std::function<bool(const StepPlan&, std::span<const NewSequence>)>& fits);

@@ -278,6 +278,7 @@ std::optional<size_t> EncodeInto(const StepState& state, std::span<std::byte> ro
 template std::string Encode(const ConfigureMemory&);
 template std::string Encode(const ConfigureCompute&);
 template std::string Encode(const ConnectCompute&);
+template std::string Encode(const LosePeer&);
 template std::string Encode(const Configured&);
 template std::string Encode(const WeightsProgress&);
 template std::string Encode(const StatsRequest&);
@@ -291,6 +292,7 @@ template std::string Encode(const StepState&);
 template Result<ConfigureMemory> Decode(std::string_view);
 template Result<ConfigureCompute> Decode(std::string_view);
 template Result<ConnectCompute> Decode(std::string_view);
+template Result<LosePeer> Decode(std::string_view);
 template Result<Configured> Decode(std::string_view);
 template Result<WeightsProgress> Decode(std::string_view);
 template Result<StatsRequest> Decode(std::string_view);

@@ -92,6 +92,10 @@ constexpr auto ValuesOf(LoadFormat) {
                     std::pair(LoadFormat::kSafetensors, control::LOAD_FORMAT_SAFETENSORS),
                     std::pair(LoadFormat::kDummy, control::LOAD_FORMAT_DUMMY)};
 }
+constexpr auto ValuesOf(FailureCause) {
+  return std::array{std::pair(FailureCause::kRequest, control::FAILURE_CAUSE_REQUEST),
+                    std::pair(FailureCause::kKvLost, control::FAILURE_CAUSE_KV_LOST)};
+}
 
 constexpr auto FieldsOf(const AttentionSpec*) {
   using M = AttentionSpec;
@@ -186,6 +190,13 @@ constexpr auto FieldsOf(const ConnectCompute*) {
   using P = control::ConnectCompute;
   return List<P>(Field(&M::epoch, &P::epoch, &P::set_epoch),
                  Field(&M::nodes, &P::nodes, &P::mutable_nodes));
+}
+constexpr auto FieldsOf(const LosePeer*) {
+  using M = LosePeer;
+  using P = control::LosePeer;
+  return List<P>(Field(&M::epoch, &P::epoch, &P::set_epoch),
+                 Field(&M::node, &P::node_id, &P::set_node_id),
+                 Field(&M::message, &P::message, &P::mutable_message));
 }
 constexpr auto FieldsOf(const DataPath*) {
   using M = DataPath;
@@ -369,7 +380,8 @@ constexpr auto FieldsOf(const NewToken*) {
 constexpr auto FieldsOf(const FailedSequence*) {
   using M = FailedSequence;
   using P = control::FailedSequence;
-  return List<P>(Field(&M::sequence, &P::sequence, &P::set_sequence), Inner(&M::why));
+  return List<P>(Field(&M::sequence, &P::sequence, &P::set_sequence), Inner(&M::why),
+                 Field(&M::cause, &P::cause, &P::set_cause, "cause"));
 }
 constexpr auto FieldsOf(const LostNode*) {
   using M = LostNode;

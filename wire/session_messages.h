@@ -35,6 +35,7 @@ enum class MessageType : uint16_t {
   // manager -> compute node, if there are several, when all are configured: ConnectCompute,
   // answered with Configured
   kConnectCompute = 25,
+  kLosePeer = 26,     // manager -> compute node: LosePeer
   kTraceQuery = 30,   // manager -> compute node, while it writes a trace: TraceQuery
   kTraceAnswer = 31,  // compute node -> manager: TraceAnswer
 };
@@ -137,6 +138,14 @@ struct ConnectCompute {
   uint64_t epoch = 0;
   // All compute nodes, including the receiver, in an order that is the same for all receivers.
   std::vector<ComputeNodeAddress> nodes;
+};
+
+// The manager has lost a memory node. The compute node gives it up too, and waits no longer for
+// what may still come over a data path that is not broken on its side.
+struct LosePeer {
+  uint64_t epoch = 0;
+  NodeId node;          // ignored if it is none of the receiver's memory nodes or is lost already
+  std::string message;  // why
 };
 
 // The fabric that was chosen for one pair of nodes.

@@ -112,10 +112,21 @@ struct NewToken {
   SampledToken chosen;
 };
 
+// Whether a sequence that has failed may go on when it is started again from its tokens.
+enum class FailureCause {
+  // It may not: what failed is the request's own, or would be ordered in the same way again. Its
+  // logits are not numbers, nothing is left to choose from, its orders contradict themselves.
+  kRequest,
+  // It may: its KV, or what a node knows of it, is gone or may be wrong, or the step that it needs
+  // was refused. All of that is made anew when it starts.
+  kKvLost,
+};
+
 // A sequence that got no token in a step, or whose prefill failed, and why.
 struct FailedSequence {
   SequenceId sequence;
   Status why;
+  FailureCause cause = FailureCause::kRequest;
 };
 
 // A memory node, or another compute node, that a compute node has lost.

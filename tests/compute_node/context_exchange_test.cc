@@ -34,32 +34,6 @@ ContextExchangeOptions Options(uint32_t self) {
   return options;
 }
 
-std::shared_ptr<Ladder> Listening(const FaultPlan& plan = {}) {
-  std::vector<std::unique_ptr<Fabric>> fabrics;
-  fabrics.push_back(std::make_unique<FaultyFabric>(*OpenFabric("loopback"), plan));
-  auto ladder = std::make_shared<Ladder>(std::move(fabrics));
-  EXPECT_TRUE(ladder->Listen("127.0.0.1").ok());
-  return ladder;
-}
-
-using Joined = std::vector<Result<std::unique_ptr<ContextExchange>>>;
-
-// Nodes 11, 12, ... with these options join each other.
-Joined Join(const std::vector<ContextExchangeOptions>& options,
-            Deadline deadline = Deadline::After(seconds(10)), const FaultPlan& plan = {}) {
-  std::vector<ComputeNodeAddress> nodes;
-  std::vector<std::shared_ptr<Ladder>> ladders;
-  for (size_t i = 0; i < options.size(); ++i) {
-    ladders.push_back(Listening(plan));
-    nodes.push_back(
-        {NodeId{static_cast<uint32_t>(11 + i)}, "c" + std::to_string(i), ladders.back()->offers()});
-  }
-  std::vector<Result<JoiningExchange>> joining;
-  for (size_t i = 0; i < options.size(); ++i)
-    joining.push_back(ContextExchange::StartJoin(options[i], ladders[i], nodes, deadline));
-  return JoinAll(std::move(joining));
-}
-
 PassedMessage Context(uint32_t batch, uint64_t step, int slice) {
   return {MessageKind::kContext, batch, StepId{step}, slice, /*num_rows=*/1};
 }
@@ -84,7 +58,7 @@ std::string Text(std::span<const std::byte> bytes) {
 }
 
 TEST(ContextExchange, EveryPairOfThreeNodesInBothDirections) {
-  const Joined nodes = Join({Options(11), Options(12), Options(13)});
+  const Joined nodes = JoinOverLoopback({Options(11), Options(12), Options(13)});
   for (const auto& node : nodes) ASSERT_TRUE(node.ok()) << node.status();
   for (uint64_t step = 1; step <= 20; ++step) {
     for (int from = 0; from < 3; ++from) {
@@ -111,7 +85,8 @@ TEST(ContextExchange, EveryPairOfThreeNodesInBothDirections) {
 TEST(ContextExchange, ANotificationThatComesTwiceIsDropped) {
   FaultPlan plan;
   plan.duplicate_notification = 1;
-  const Joined nodes = Join({Options(11), Options(12)}, Deadline::After(seconds(10)), plan);
+  const Joined nodes =
+      JoinOverLoopback({Options(11), Options(12)}, Deadline::After(seconds(10)), plan);
   ASSERT_TRUE(nodes[0].ok() && nodes[1].ok());
   for (uint64_t step = 1; step <= 20; ++step) {
     Send(**nodes[0], 1, 0, step, 1, "context " + std::to_string(step));
@@ -126,7 +101,7 @@ TEST(ContextExchange, ANotificationThatComesTwiceIsDropped) {
 
 TEST(ContextExchange, AnotherStepOrSliceThanTheNextIsAnError) {
   for (const auto& [step, slice] : {std::pair(uint64_t{4}, 1), std::pair(uint64_t{3}, 2)}) {
-    const Joined nodes = Join({Options(11), Options(12)});
+    const Joined nodes = JoinOverLoopback({Options(11), Options(12)});
     ASSERT_TRUE(nodes[0].ok() && nodes[1].ok());
     Send(**nodes[0], 1, 0, step, slice, "context");
     ASSERT_TRUE(Await(**nodes[1], 0, 0));
@@ -141,7 +116,8 @@ TEST(ContextExchange, AnotherStepOrSliceThanTheNextIsAnError) {
 TEST(ContextExchange, CorruptBytesAreAnError) {
   FaultPlan plan;
   plan.corrupt_payload = 1;
-  const Joined nodes = Join({Options(11), Options(12)}, Deadline::After(seconds(10)), plan);
+  const Joined nodes =
+      JoinOverLoopback({Options(11), Options(12)}, Deadline::After(seconds(10)), plan);
   ASSERT_TRUE(nodes[0].ok() && nodes[1].ok());
   Send(**nodes[0], 1, 0, 3, 1, std::string(1000, 'x'));
   ASSERT_TRUE(Await(**nodes[1], 0, 0));
@@ -150,7 +126,7 @@ TEST(ContextExchange, CorruptBytesAreAnError) {
 }
 
 TEST(ContextExchange, ANodeThatIsGoneIsLost) {
-  Joined nodes = Join({Options(11), Options(12)});
+  Joined nodes = JoinOverLoopback({Options(11), Options(12)});
   ASSERT_TRUE(nodes[0].ok() && nodes[1].ok());
   nodes[0]->reset();
   EXPECT_FALSE(Await(**nodes[1], 0, 0));
@@ -165,7 +141,7 @@ TEST(ContextExchange, ANodeBehindACutIsLostAfterThePeerTimeout) {
   cut.mute_after_posts = 0;
   ContextExchangeOptions first = Options(11), second = Options(12);
   first.peer_timeout = second.peer_timeout = milliseconds(200);
-  const Joined nodes = Join({first, second}, Deadline::After(seconds(10)), cut);
+  const Joined nodes = JoinOverLoopback({first, second}, Deadline::After(seconds(10)), cut);
   ASSERT_TRUE(nodes[0].ok() && nodes[1].ok());
   ContextExchange &sender = **nodes[0], &taker = **nodes[1];
   const TimePoint since = Clock::now();
@@ -187,7 +163,8 @@ TEST(ContextExchange, WhatFindsNoRoomIsSentLater) {
   bool full = false;
   FaultPlan plan;
   plan.full = [&] { return full; };
-  const Joined nodes = Join({Options(11), Options(12)}, Deadline::After(seconds(10)), plan);
+  const Joined nodes =
+      JoinOverLoopback({Options(11), Options(12)}, Deadline::After(seconds(10)), plan);
   ASSERT_TRUE(nodes[0].ok() && nodes[1].ok());
   ContextExchange &sender = **nodes[0], &taker = **nodes[1];
   EXPECT_FALSE(sender.unsent());
@@ -213,7 +190,7 @@ TEST(ContextExchange, ANodeWithoutRoomIsLostAfterThePeerTimeout) {
   plan.full = [] { return true; };
   ContextExchangeOptions first = Options(11);
   first.peer_timeout = milliseconds(200);
-  const Joined nodes = Join({first, Options(12)}, Deadline::After(seconds(10)), plan);
+  const Joined nodes = JoinOverLoopback({first, Options(12)}, Deadline::After(seconds(10)), plan);
   ASSERT_TRUE(nodes[0].ok() && nodes[1].ok());
   ContextExchange& sender = **nodes[0];
   const TimePoint since = Clock::now();
@@ -231,7 +208,7 @@ TEST(ContextExchange, ANodeWithoutRoomIsLostAfterThePeerTimeout) {
 TEST(ContextExchange, ANodeThatTakesItsTimeIsNotLost) {
   ContextExchangeOptions first = Options(11), second = Options(12);
   first.peer_timeout = second.peer_timeout = milliseconds(200);
-  const Joined nodes = Join({first, second});
+  const Joined nodes = JoinOverLoopback({first, second});
   ASSERT_TRUE(nodes[0].ok() && nodes[1].ok());
   const TimePoint since = Clock::now();
   while (Clock::now() < since + seconds(1)) {  // many times the peer timeout
@@ -250,12 +227,14 @@ TEST(ContextExchange, StrangersDoNotJoin) {
   other_epoch.epoch = kEpoch + 1;
   other_token.session_token = std::string(kSessionTokenBytes, 'x');
   for (const ContextExchangeOptions& stranger : {other_epoch, other_token}) {
-    const Joined nodes = Join({Options(11), stranger}, Deadline::After(milliseconds(300)));
+    const Joined nodes =
+        JoinOverLoopback({Options(11), stranger}, Deadline::After(milliseconds(300)));
     ASSERT_FALSE(nodes[0].ok());
     EXPECT_THAT(nodes[0].status().message(),
                 HasSubstr("compute node c1 did not open its data path"));
   }
-  EXPECT_THAT(ContextExchange::StartJoin(Options(99), Listening(), {}, Deadline::After(seconds(1)))
+  EXPECT_THAT(ContextExchange::StartJoin(Options(99), ListeningOnLoopback(), {},
+                                         Deadline::After(seconds(1)))
                   .status()
                   .message(),
               HasSubstr("not among"));
@@ -288,7 +267,8 @@ TEST(StepContext, ValuesPrefillOutputsAndStateArrive) {
     state.so_far.emplace().step = StepId{9};
     state.asked.push_back({NodeId{4}, 17});
     for (uint64_t i = 0; i < kRows; ++i) {
-      state.so_far->failed.push_back({SequenceId{i}, TimedOut(std::string(5000, 'x'))});
+      state.so_far->failed.push_back({SequenceId{i}, TimedOut(std::string(5000, 'x')),
+                                      i == 4 ? FailureCause::kKvLost : FailureCause::kRequest});
     }
     const size_t bytes =
         WriteContext({sliced}, device, {k, here, kRows, kFirstPrefill}, state, payload);
@@ -300,6 +280,8 @@ TEST(StepContext, ValuesPrefillOutputsAndStateArrive) {
     EXPECT_EQ(read->so_far->step, StepId{9});
     ASSERT_EQ(read->so_far->failed.size(), kRows) << "their texts are cut";
     EXPECT_EQ(read->so_far->failed[4].why.code(), StatusCode::kTimeout);
+    EXPECT_EQ(read->so_far->failed[4].cause, FailureCause::kKvLost);
+    EXPECT_EQ(read->so_far->failed[3].cause, FailureCause::kRequest);
     EXPECT_EQ(read->asked.at(0).node, NodeId{4});
     EXPECT_EQ(read->asked.at(0).posted_ns, 17);
     for (const ValueId id : slice.context_in) {

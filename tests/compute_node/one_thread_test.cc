@@ -47,6 +47,8 @@ Message Session() {
   return message;
 }
 
+class Generation;
+
 class OneThread : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -73,12 +75,13 @@ class OneThread : public ::testing::Test {
     return std::make_unique<Ladder>(std::move(fabrics));
   }
 
-  // Every node has its turn. If none had anything to do, time goes on.
+  // Every node has its turn, but for one that hangs. If none had anything to do, time goes on.
   void Round() {
     const TimePoint now = Clock::now();
     bool any = compute_->Turn(now);
     TimePoint wake = compute_->wake_at(now);
     for (const std::unique_ptr<MemoryNode>& node : memory_) {
+      if (node.get() == hangs_) continue;
       any |= node->Turn(now);
       wake = std::min(wake, node->wake_at(now));
     }
@@ -124,7 +127,9 @@ class OneThread : public ::testing::Test {
     EXPECT_EQ(ready.paths.size(), kMemoryNodes);
   }
 
+  void SendOrders(Generation& generation);
   void Generate(size_t num_prompts);
+  StepResult StepWhileOneHangs(const std::function<void()>& meanwhile);
 
   VirtualClock clock_;  // outlives all that reads the time
   std::function<bool()> full_ = nullptr;
@@ -132,7 +137,14 @@ class OneThread : public ::testing::Test {
   std::array<ControlLine, kMemoryNodes> to_memory_;
   std::unique_ptr<ComputeNode> compute_;
   std::array<std::unique_ptr<MemoryNode>, kMemoryNodes> memory_;
+  const MemoryNode* hangs_ = nullptr;
 };
+
+std::vector<GoldenPrompt> FirstPrompts(size_t count) {
+  std::vector<GoldenPrompt> golden = GoldenPrompts();
+  golden.resize(count);
+  return golden;
+}
 
 // Sequences that go on for as long as their golden continuation; every other one on each node.
 class Generation {
@@ -214,21 +226,40 @@ class Generation {
   uint64_t step_ = 0;
 };
 
+// Those of its next step.
+void OneThread::SendOrders(Generation& generation) {
+  ComputeOrder order;
+  std::array<MemoryOrder, kMemoryNodes> of_memory;
+  generation.Plan(order, of_memory);
+  for (size_t i = 0; i < kMemoryNodes; ++i)
+    to_memory_[i].Send(MessageType::kMemoryOrder, of_memory[i]);
+  to_compute_.Send(MessageType::kComputeOrder, order);
+}
+
 // The first golden prompts are continued as they should be.
 void OneThread::Generate(size_t num_prompts) {
-  std::vector<GoldenPrompt> golden = GoldenPrompts();
-  golden.resize(num_prompts);
-  Generation generation(std::move(golden));
+  Generation generation(FirstPrompts(num_prompts));
   while (!generation.done() && !HasFailure()) {
-    ComputeOrder order;
-    std::array<MemoryOrder, kMemoryNodes> of_memory;
-    generation.Plan(order, of_memory);
-    for (size_t i = 0; i < kMemoryNodes; ++i)
-      to_memory_[i].Send(MessageType::kMemoryOrder, of_memory[i]);
-    to_compute_.Send(MessageType::kComputeOrder, order);
+    SendOrders(generation);
     generation.Take(Await<StepResult>(to_compute_, MessageType::kStepResult));
   }
   generation.ExpectGolden();
+}
+
+// The result of a step with a decode row on each memory node, of which the second hangs. Calls
+// `meanwhile` when nothing is missing any more but what that one does not answer.
+StepResult OneThread::StepWhileOneHangs(const std::function<void()>& meanwhile) {
+  Generation generation(FirstPrompts(2));
+  for (int i = 0; i < 4; ++i) {  // both prompts have been computed then
+    SendOrders(generation);
+    generation.Take(Await<StepResult>(to_compute_, MessageType::kStepResult));
+  }
+  hangs_ = memory_[1].get();
+  SendOrders(generation);
+  for (int i = 0; i < 20; ++i) Round();
+  EXPECT_FALSE(to_compute_.Take<StepResult>(MessageType::kStepResult)) << "it is waited for";
+  meanwhile();
+  return Await<StepResult>(to_compute_, MessageType::kStepResult);
 }
 
 TEST_F(OneThread, AGoldenContinuation) {
@@ -260,6 +291,54 @@ TEST_F(OneThread, AnOrderThatIsRefusedIsAnswered) {
   ASSERT_EQ(result.failed.size(), 1u);
   EXPECT_EQ(result.failed[0].sequence, SequenceId{1});
   EXPECT_EQ(result.failed[0].why.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(result.failed[0].cause, FailureCause::kKvLost);
+}
+
+// Of two sequences one has its token, and the other's KV is lost.
+void ExpectTheSecondLost(const StepResult& result, const std::string& why) {
+  ASSERT_EQ(result.sampled.size(), 1u);
+  EXPECT_EQ(result.sampled[0].sequence, SequenceId{1});
+  ASSERT_EQ(result.failed.size(), 1u);
+  EXPECT_EQ(result.failed[0].sequence, SequenceId{2});
+  EXPECT_EQ(result.failed[0].why.code(), StatusCode::kPeerLost);
+  EXPECT_THAT(result.failed[0].why.message(), HasSubstr(why));
+  EXPECT_EQ(result.failed[0].cause, FailureCause::kKvLost);
+}
+
+TEST_F(OneThread, AMemoryNodeThatHangsIsWaitedForUntilThePeerTimeout) {
+  Open();
+  TimePoint since{};
+  const StepResult result = StepWhileOneHangs([&] { since = Clock::now(); });
+  EXPECT_GT(Clock::now() - since, milliseconds(900));
+  ExpectTheSecondLost(result, "m1 is lost: step 5");
+  ASSERT_EQ(result.lost_nodes.size(), 1u);
+  EXPECT_EQ(result.lost_nodes[0].node, NodeId{2});
+}
+
+TEST_F(OneThread, AMemoryNodeThatTheManagerHasLostIsNotWaitedFor) {
+  Open();
+  TimePoint since{};
+  const StepResult result = StepWhileOneHangs([&] {
+    since = Clock::now();
+    for (int times = 0; times < 2; ++times)
+      to_compute_.Send(MessageType::kLosePeer, LosePeer{kEpoch, NodeId{2}, "no heartbeat"});
+  });
+  EXPECT_LT(Clock::now() - since, milliseconds(50)) << "it would have waited for a second";
+  ExpectTheSecondLost(result, "m1 is lost: the manager says: no heartbeat");
+  EXPECT_TRUE(result.lost_nodes.empty()) << "the manager knows";
+}
+
+TEST_F(OneThread, OnlyItsOwnManagerCanMakeANodeLoseAMemoryNode) {
+  constexpr uint64_t kStranger = ControlLine::kManager + 1;
+  Open();
+  to_compute_.Connect(kStranger);
+  for (const uint32_t node : {1u, 2u})
+    to_compute_.Send(MessageType::kLosePeer, LosePeer{kEpoch, NodeId{node}, "a lie"}, kStranger);
+  for (const LosePeer& nothing : {LosePeer{kEpoch - 1, NodeId{1}, "of an earlier session"},
+                                  LosePeer{kEpoch, NodeId{9}, "there is no such node"},
+                                  LosePeer{kEpoch, kCompute, "not a memory node"}})
+    to_compute_.Send(MessageType::kLosePeer, nothing);
+  Generate(2);
 }
 
 TEST_F(OneThread, AMemoryNodeThatDoesNotAnswerKeepsNobodyWaiting) {

@@ -4,6 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include "kernels/modelled_kv_cache.h"
 
 namespace lamina {
@@ -54,23 +58,29 @@ class StepRowsTest : public testing::Test {
 
   // The rows of the order so far, which is then forgotten.
   StepRows Rows(KvCache* own_kv = nullptr) {
-    failures_.clear();
+    failed_.clear();
     ComputeOrder order = std::exchange(order_, {});
     sequences_.Update(order);
-    return sequences_.RowsOf(order, own_kv, failures_);
+    return sequences_.RowsOf(order, own_kv, failed_);
   }
 
-  void ExpectRefused(SequenceId sequence, const std::string& why) {
+  void ExpectFailed(SequenceId sequence, const std::string& why, FailureCause cause) {
+    const auto failed = std::ranges::find(failed_, sequence, &FailedSequence::sequence);
+    ASSERT_NE(failed, failed_.end()) << why;
+    EXPECT_THAT(failed->why.message(), HasSubstr(why));
+    EXPECT_EQ(failed->cause, cause) << why;
+  }
+
+  void ExpectRefused(SequenceId sequence, const std::string& why, FailureCause cause) {
     const StepRows rows = Rows();
     EXPECT_THAT(rows.tokens, IsEmpty());
-    ASSERT_TRUE(failures_.contains(sequence)) << why;
-    EXPECT_THAT(failures_.at(sequence).message(), HasSubstr(why));
+    ExpectFailed(sequence, why, cause);
   }
 
   LoadedModel model_;
   KnownSequences sequences_{model_, Limits()};
   ComputeOrder order_;
-  Failures failures_;
+  std::vector<FailedSequence> failed_;
 };
 
 TEST_F(StepRowsTest, DecodeRowsComeFirstAndSayWhereTheirTokensAre) {
@@ -79,7 +89,7 @@ TEST_F(StepRowsTest, DecodeRowsComeFirstAndSayWhereTheirTokensAre) {
   Add(kA, 2, {7}, false).route.push_back({.node = kOther, .num_tokens = 0});
   Add(kB, 0, {8, 9}, true);
   const StepRows rows = Rows();
-  EXPECT_THAT(failures_, IsEmpty());
+  EXPECT_THAT(failed_, IsEmpty());
   EXPECT_THAT(rows.tokens, ElementsAre(7, 8, 9));
   EXPECT_THAT(rows.positions, ElementsAre(2, 0, 1));
   EXPECT_THAT(rows.sampled, ElementsAre(0, 2));
@@ -105,24 +115,32 @@ TEST_F(StepRowsTest, ATokenThatWasSampledElsewhereIsLearnt) {
   EXPECT_EQ(sequences_.Find(kA), nullptr);
 }
 
+// Starting it again mends that: it is announced anew.
 TEST_F(StepRowsTest, WhatContradictsWhatIsKnownIsRefused) {
   Announce(kA, {5, 6, 7});
   Rows();
   Add(kB, 0, {1}, true);
-  ExpectRefused(kB, "was not announced");
+  ExpectRefused(kB, "was not announced", FailureCause::kKvLost);
   Add(kA, 2, {9}, false);
-  ExpectRefused(kA, "tokens are not the sequence's");
+  ExpectRefused(kA, "tokens are not the sequence's", FailureCause::kKvLost);
   Add(kA, 2, {7, 7}, true);
-  ExpectRefused(kA, "do not fit a sequence of 3 tokens");
+  ExpectRefused(kA, "do not fit a sequence of 3 tokens", FailureCause::kKvLost);
+}
+
+TEST_F(StepRowsTest, WhatContradictsItselfIsRefused) {
+  Announce(kA, {5, 6, 7});
+  Rows();
   Add(kA, -1, {5}, true);
-  ExpectRefused(kA, "do not fit");
+  ExpectRefused(kA, "do not fit", FailureCause::kRequest);
   Add(kA, 0, {}, true);
-  ExpectRefused(kA, "do not fit");
+  ExpectRefused(kA, "do not fit", FailureCause::kRequest);
+  Add(kA, 40, {5}, true);
+  ExpectRefused(kA, "do not fit a sequence of 40 tokens", FailureCause::kRequest);
   Add(kA, 0, {5}, true).route.clear();
-  ExpectRefused(kA, "no place for some tokens");
+  ExpectRefused(kA, "no place for some tokens", FailureCause::kRequest);
   Announce(kC, {100});
   Add(kC, 0, {100}, true);
-  ExpectRefused(kC, "outside the vocabulary");
+  ExpectRefused(kC, "outside the vocabulary", FailureCause::kRequest);
 }
 
 TEST_F(StepRowsTest, OneSequenceThatIsRefusedLeavesTheOthers) {
@@ -134,8 +152,8 @@ TEST_F(StepRowsTest, OneSequenceThatIsRefusedLeavesTheOthers) {
   Add(kC, 0, {6}, false);    // behind a prefill
   const StepRows rows = Rows();
   EXPECT_EQ(rows.size(), 5u);
-  EXPECT_THAT(failures_.at(kB).message(), HasSubstr("more rows than max_num_batched_tokens"));
-  EXPECT_THAT(failures_.at(kC).message(), HasSubstr("a decode row behind a prefill row"));
+  ExpectFailed(kB, "more rows than max_num_batched_tokens", FailureCause::kRequest);
+  ExpectFailed(kC, "a decode row behind a prefill row", FailureCause::kRequest);
 }
 
 TEST_F(StepRowsTest, SharedAndMadeUpTokensAreEnteredWhereThisNodeHasTheKv) {
@@ -145,7 +163,7 @@ TEST_F(StepRowsTest, SharedAndMadeUpTokensAreEnteredWhereThisNodeHasTheKv) {
   shares.route[0].slots = {9};
   shares.route[0].shared = {4, 5};
   const StepRows rows = Rows(&own_kv);
-  EXPECT_THAT(failures_, IsEmpty());
+  EXPECT_THAT(failed_, IsEmpty());
   ASSERT_EQ(rows.size(), 1u);
   EXPECT_EQ(rows.attention[0].slot, 9u);
   EXPECT_EQ(own_kv.used_tokens(), 2) << "the tokens that are shared";
@@ -157,7 +175,12 @@ TEST_F(StepRowsTest, SharedAndMadeUpTokensAreEnteredWhereThisNodeHasTheKv) {
 
   Add(kA, 2, {3}, true).route[0].shared = {4};
   EXPECT_EQ(Rows(&own_kv).size(), 0u);
-  EXPECT_THAT(failures_.at(kA).message(), HasSubstr("not those of the tokens before"));
+  ExpectFailed(kA, "not those of the tokens before", FailureCause::kRequest);
+
+  order_.step = StepId{2};
+  Add(kA, 2, {3}, true).route[0].shared = {4, 5};  // it has them already
+  EXPECT_EQ(Rows(&own_kv).size(), 0u);
+  ExpectFailed(kA, "has 2 tokens here", FailureCause::kKvLost);
 }
 
 }  // namespace

@@ -7,42 +7,13 @@
 #include "compute_node/step_context.h"
 #include "tests/support/faulty_fabric.h"
 #include "tests/support/join_all.h"
+#include "tests/support/played_attention.h"
 #include "tests/support/tiny_checkpoint.h"
 
 namespace lamina {
 namespace {
 
 using std::chrono::seconds;
-
-// Every layer's attention is there at once; what it is does not matter.
-class PlayedAttention final : public AttentionStrategy, public AttentionStep, public StepTransfer {
- public:
-  Capabilities capabilities() const override { return {}; }
-  AttentionStep& Begin(const AttentionRows& /*rows*/) override { return *this; }
-  void Release(SequenceId /*sequence*/) override {}
-  void Poll() override {}
-  void Sleep(std::span<const int> /*fds*/, Deadline /*latest*/) override {}
-  void TraceTo(StepTrace& /*trace*/) override {}
-  void GiveUp() override {}
-  std::vector<LostNode> TakeLostNodes() override { return {}; }
-  std::vector<DataPath> paths() const override { return {}; }
-
-  void StartQueries(int /*layer*/, const float* /*q*/, NodeId /*taker*/) override {}
-  void Start(const AttentionValues& /*values*/) override {}
-  bool Finish() override { return true; }
-  void End() override {}
-  const Failures& failures() override { return failures_; }
-  AttentionTraffic traffic() const override { return {}; }
-  StepTransfer* transfer() override { return this; }
-
-  void StartFor(NodeId /*taker*/, const AttentionValues& /*values*/) override {}
-  std::span<const AskedNode> asked() const override { return {}; }
-  void Expect(int /*layer*/, float* /*out*/, std::span<const AskedNode> /*asked*/) override {}
-  bool Stored() override { return true; }
-
- private:
-  const Failures failures_ = {};
-};
 
 class StepRunnerTest : public testing::Test {
  protected:
@@ -60,26 +31,14 @@ class StepRunnerTest : public testing::Test {
   void Join(const SessionLimits& limits) {
     FaultPlan plan;
     plan.full = [this] { return full_; };
-    std::vector<ComputeNodeAddress> nodes;
-    std::vector<std::shared_ptr<Ladder>> ladders;
+    std::vector<ContextExchangeOptions> options(2);
     for (uint32_t i = 0; i < 2; ++i) {
-      std::vector<std::unique_ptr<Fabric>> fabrics;
-      fabrics.push_back(std::make_unique<FaultyFabric>(*OpenFabric("loopback"), plan));
-      ladders.push_back(std::make_shared<Ladder>(std::move(fabrics)));
-      ASSERT_TRUE(ladders.back()->Listen("127.0.0.1").ok());
-      nodes.push_back({NodeId{11 + i}, "c" + std::to_string(i), ladders.back()->offers()});
+      options[i].epoch = 7;
+      options[i].session_token = std::string(kSessionTokenBytes, 't');
+      options[i].self = NodeId{11 + i};
+      options[i].payload_bytes = MaxContextBytes({model_->sliced}, limits.max_num_batched_tokens);
     }
-    std::vector<Result<JoiningExchange>> joining;
-    for (uint32_t i = 0; i < 2; ++i) {
-      ContextExchangeOptions options;
-      options.epoch = 7;
-      options.session_token = std::string(kSessionTokenBytes, 't');
-      options.self = NodeId{11 + i};
-      options.payload_bytes = MaxContextBytes({model_->sliced}, limits.max_num_batched_tokens);
-      joining.push_back(
-          ContextExchange::StartJoin(options, ladders[i], nodes, Deadline::After(seconds(10))));
-    }
-    auto joined = JoinAll(std::move(joining));
+    Joined joined = JoinOverLoopback(options, Deadline::After(seconds(10)), plan);
     ASSERT_TRUE(joined[0].ok() && joined[1].ok());
     runner_->JoinOthers(*std::move(joined[0]), DType::kF32);
     second_ = *std::move(joined[1]);

@@ -34,6 +34,13 @@ class PlayedNode {
     connection_.reset();
   }
 
+  // The manager sees its connection end.
+  void Close() {
+    std::unique_ptr<ControlConnection> closed;
+    std::lock_guard lock(mutex_);
+    closed = std::move(connection_);
+  }
+
   NodeConfig Config(const std::string& name, NodeRole role) const {
     NodeConfig config;
     config.name = name;
@@ -43,9 +50,10 @@ class PlayedNode {
   }
 
   std::atomic<int> num_stats_requests{0};
-  std::atomic<int> num_rows{-1};  // of the last order
-  StepResult result;              // of every step
-  std::atomic<int> silent_to{0};  // messages of that type; 0: to none
+  std::atomic<int> num_rows{-1};       // of the last order
+  std::atomic<uint32_t> lost_peer{0};  // of the last LosePeer
+  StepResult result;                   // of every step
+  std::atomic<int> silent_to{0};       // messages of that type; 0: to none
 
  private:
   void Take(const ControlFrame& frame) {
@@ -61,6 +69,14 @@ class PlayedNode {
         result.epoch = order->epoch;
         result.step = order->step;
         Send(MessageType::kStepResult, Encode(result));
+        return;
+      }
+      case MessageType::kLosePeer: {
+        const Result<LosePeer> lost = Decode<LosePeer>(frame.payload);
+        ASSERT_TRUE(lost.ok()) << lost.status();
+        EXPECT_EQ(lost->epoch, result.epoch);
+        EXPECT_FALSE(lost->message.empty());
+        lost_peer = lost->node.value;
         return;
       }
       case MessageType::kStatsRequest: ++num_stats_requests; return;
@@ -119,6 +135,20 @@ class ClusterOrders : public ::testing::Test {
     return event;
   }
 
+  // As the engine does, once it has heard of it.
+  void LeaveTheNodeThatIsLost() {
+    std::optional<ExecutorEvent> event = NextEvent();
+    while (event && event->kind == ExecutorEvent::Kind::kStepDone) event = NextEvent();
+    ASSERT_TRUE(event.has_value());
+    EXPECT_EQ(event->kind, ExecutorEvent::Kind::kNodeLost);
+    EXPECT_EQ(event->node, NodeId{3});
+    executor_->Leave(event->node);
+  }
+
+  static void ExpectToldOfLoss(const PlayedNode& node) {
+    EXPECT_TRUE(AwaitTrue([&] { return node.lost_peer == 3; }, Deadline::After(seconds(10))));
+  }
+
   static StepPlan OneRow(uint64_t step) {
     StepPlan plan;
     plan.step = StepId{step};
@@ -153,6 +183,7 @@ TEST_F(ClusterOrders, WhatIsTooLargeForAnOrderFailsAtOnce) {
   EXPECT_EQ(event->result.failed[0].sequence, SequenceId{2});
   EXPECT_THAT(event->result.failed[0].why.message(),
               HasSubstr("more than they take: 67108864 bytes"));
+  EXPECT_EQ(event->result.failed[0].cause, FailureCause::kRequest);
   EXPECT_TRUE(AwaitTrue([this] { return c0_.num_rows == 1; }, Deadline::After(seconds(10))))
       << "the other sequence goes on";
 
@@ -161,6 +192,22 @@ TEST_F(ClusterOrders, WhatIsTooLargeForAnOrderFailsAtOnce) {
   const std::optional<ExecutorEvent> next = NextEvent();
   ASSERT_TRUE(next.has_value());
   EXPECT_TRUE(next->result.failed.empty());
+}
+
+TEST_F(ClusterOrders, ComputeNodesAreToldOfAMemoryNodeWhoseConnectionEnded) {
+  Connect();
+  m0_.Close();
+  LeaveTheNodeThatIsLost();
+  ExpectToldOfLoss(c0_);
+  ExpectToldOfLoss(c1_);
+}
+
+TEST_F(ClusterOrders, ComputeNodesAreToldOfAMemoryNodeThatOneOfThemHasLost) {
+  Connect();
+  c1_.result.lost_nodes = {{NodeId{3}, "m0: no answer"}};
+  executor_->Submit(OneRow(1), {});
+  LeaveTheNodeThatIsLost();
+  ExpectToldOfLoss(c0_);
 }
 
 TEST_F(ClusterOrders, MemoryNodesAreAskedForTheirCountersByTheClockAndNotByEachLook) {

@@ -1,5 +1,6 @@
 #include "manager/step_executor.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "transport/control_channel.h"
@@ -7,6 +8,8 @@
 
 namespace lamina {
 namespace {
+
+using testing::HasSubstr;
 
 constexpr NodeId kFirst{1}, kSecond{2};
 
@@ -136,10 +139,18 @@ TEST(OrderSizeTest, WhatDoesNotFitIsLeftOutAndTheRestGoesOn) {
   EXPECT_TRUE(all.left_out.empty());
   EXPECT_EQ(all.plan.work.size(), 3u);
   EXPECT_EQ(all.added.size(), 1u);
-  EXPECT_EQ(without_start.left_out, (std::vector{SequenceId{3}}));
+  ASSERT_EQ(without_start.left_out.size(), 1u);
+  EXPECT_EQ(without_start.left_out[0].sequence, SequenceId{3});
+  EXPECT_EQ(without_start.left_out[0].cause, FailureCause::kRequest);
   EXPECT_EQ(without_start.plan.work.size(), 2u);
   EXPECT_TRUE(without_start.added.empty());
-  EXPECT_EQ(nothing.left_out, (std::vector{SequenceId{3}, SequenceId{1}, SequenceId{2}}));
+  ASSERT_EQ(nothing.left_out.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    const auto& [sequence, why, cause] = nothing.left_out[i];
+    EXPECT_EQ(sequence, SequenceId{i == 0 ? size_t{3} : i});
+    EXPECT_EQ(cause, i == 0 ? FailureCause::kRequest : FailureCause::kKvLost) << i;
+    EXPECT_THAT(why.message(), HasSubstr("more than they take: 67108864 bytes"));
+  }
   EXPECT_TRUE(nothing.plan.work.empty());
   EXPECT_EQ(nothing.plan.released, plan.released) << "nodes forget what is over in any case";
 }

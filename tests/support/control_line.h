@@ -24,18 +24,22 @@ class ControlLine {
     };
   }
 
-  // The manager connects, sends a message, or is gone.
-  void Connect() { to_node_.Push({ControlEvent::Kind::kConnected, kManager, {}, {}}); }
+  // The manager connects, sends a message, or is gone. Another number than the default is that of a
+  // stranger's connection.
+  static constexpr uint64_t kManager = 1;
+  void Connect(uint64_t connection = kManager) {
+    to_node_.Push({ControlEvent::Kind::kConnected, connection, {}, {}});
+  }
   template <typename Message>
-  void Send(MessageType type, const Message& message) {
-    to_node_.Push({ControlEvent::Kind::kFrame, kManager, {FrameType(type), Encode(message)}, {}});
+  void Send(MessageType type, const Message& message, uint64_t connection = kManager) {
+    to_node_.Push({ControlEvent::Kind::kFrame, connection, {FrameType(type), Encode(message)}, {}});
   }
   void Break() {
     to_node_.Push({ControlEvent::Kind::kLost, kManager, {}, PeerLost("the manager is gone")});
   }
 
-  // The oldest message from the node that was not taken yet, which must have this type. nullopt if
-  // there is none.
+  // The oldest message from the node, to whomever, that was not taken yet, which must have this
+  // type. nullopt if there is none.
   template <typename Message>
   std::optional<Message> Take(MessageType type) {
     if (from_node_.empty() || from_node_.front().type != FrameType(type)) return std::nullopt;
@@ -45,8 +49,6 @@ class ControlLine {
   }
 
  private:
-  static constexpr uint64_t kManager = 1;  // the number of the only connection
-
   class Port final : public ControlPort {
    public:
     explicit Port(ControlLine& line) : line_(line) {}

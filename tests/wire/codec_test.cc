@@ -95,10 +95,10 @@ using Messages = testing::Types<
     Pair<control::StepResult, StepResult>, Pair<control::StepState, StepState>,
     Pair<control::ConfigureMemory, ConfigureMemory>,
     Pair<control::ConfigureCompute, ConfigureCompute>,
-    Pair<control::ConnectCompute, ConnectCompute>, Pair<control::Configured, Configured>,
-    Pair<control::LoadProgress, WeightsProgress>, Pair<control::StatsRequest, StatsRequest>,
-    Pair<control::Stats, MemoryStats>, Pair<control::TraceRequest, TraceQuery>,
-    Pair<control::Trace, TraceAnswer>>;
+    Pair<control::ConnectCompute, ConnectCompute>, Pair<control::LosePeer, LosePeer>,
+    Pair<control::Configured, Configured>, Pair<control::LoadProgress, WeightsProgress>,
+    Pair<control::StatsRequest, StatsRequest>, Pair<control::Stats, MemoryStats>,
+    Pair<control::TraceRequest, TraceQuery>, Pair<control::Trace, TraceAnswer>>;
 TYPED_TEST_SUITE(Codec, Messages);
 
 // A field that is missing in the codec's list would be missing at the end.
@@ -166,6 +166,9 @@ TEST(Codec, UnknownValuesAreCorrupt) {
   control::StepResult result;
   result.add_failed()->set_status(10);
   ExpectCorrupt<StepResult>(result, "status has the unknown value 10");
+  result.Clear();
+  result.add_failed()->set_cause(static_cast<control::FailureCause>(2));
+  ExpectCorrupt<StepResult>(result, "cause has the unknown value 2");
 }
 
 TEST(Codec, EveryValueOfAnEnumerationIsItself) {
@@ -191,6 +194,12 @@ TEST(Codec, EveryValueOfAnEnumerationIsItself) {
   sent.fabrics = {TransportKind::kTcp, TransportKind::kShm, TransportKind::kUcx,
                   TransportKind::kVerbs};
   EXPECT_EQ(received().fabrics, sent.fabrics);
+  StepResult result;
+  result.failed.resize(1);
+  for (const FailureCause cause : {FailureCause::kRequest, FailureCause::kKvLost}) {
+    result.failed[0].cause = cause;
+    EXPECT_EQ(Decode<StepResult>(Encode(result)).value().failed.at(0).cause, cause);
+  }
 }
 
 TEST(Codec, TimesOfKindsOfWorkThatAreUnknownAreLeftOut) {
