@@ -44,10 +44,20 @@ class Exchange {
   using PieceWriter = std::function<bool(std::string& piece)>;
   virtual void RespondInPieces(PieceWriter write_piece) = 0;
 
-  // One server-sent event, "data: <data>"; the first one sends the header of a 200 before it.
-  // `data` has no line break.
+  // Says that events will answer the request, or Respond if it fails before the first of them.
+  // Until the answer is complete, also before the first event, a comment is sent whenever nothing
+  // else was for ServerOptions::comment_interval; clients read past it. REQUIRES: called once at
+  // most.
+  virtual void ExpectStream() = 0;
+
+  // One server-sent event, "data: <data>". `data` has no line break. Whatever is first in a stream,
+  // an event or a comment, sends the header of a 200 before it.
   virtual void SendEvent(std::string_view data) = 0;
   virtual void EndStream() = 0;
+
+  // Whether a stream's header was sent. Then the client can be told an error by an event only, and
+  // not by Respond.
+  virtual bool stream_begun() const = 0;
 
   // `on_gone` is called once if the client goes, or reads too slowly, before the answer is
   // complete; never from inside the calls above.

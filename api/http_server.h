@@ -41,6 +41,9 @@ struct ServerOptions {
   // an answer of a megabyte is then kept for a minute and a half at most.
   Clock::duration write_timeout = std::chrono::seconds(30);
   size_t min_bytes_per_second = size_t{16} << 10;
+  // A stream that has sent nothing for so long sends a comment, because many proxies cut a
+  // connection that is silent for a minute. REQUIRES: > 0.
+  Clock::duration comment_interval = std::chrono::seconds(10);
 };
 
 // The warning for a server that listens on `address` and that anybody who reaches it may use. It is

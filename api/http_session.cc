@@ -56,6 +56,7 @@ constexpr auto kProbePause = std::chrono::seconds(1);
 constexpr int kMaxUnsentBytes = 128 << 10;
 
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+constexpr std::string_view kComment = ": waiting\n\n";  // in a stream that is silent
 
 // The request that a session is working on; lives as long as its handler wants.
 class SessionExchange final : public Exchange {
@@ -70,8 +71,10 @@ class SessionExchange final : public Exchange {
   }
   void Respond(OutboundResponse response) override;
   void RespondInPieces(PieceWriter write_piece) override;
+  void ExpectStream() override;
   void SendEvent(std::string_view data) override;
   void EndStream() override;
+  bool stream_begun() const override { return stream_begun_; }
   void NotifyGone(std::function<void()> on_gone) override { on_gone_ = std::move(on_gone); }
 
   // Bytes that a client reads past: an interim response before the answer, a comment in a stream.
@@ -81,10 +84,13 @@ class SessionExchange final : public Exchange {
     return stream_begun_ ? WritePiece(":\n\n", wire) : std::string(kContinue);
   }
 
+  void SendComment();
+
   std::function<void()> TakeOnGone() { return std::exchange(on_gone_, nullptr); }
 
  private:
   std::shared_ptr<Session> Live();
+  std::string TakeStreamHeader(const WireOptions& wire);
 
   std::weak_ptr<Session> session_;
   InboundRequest request_;
@@ -95,8 +101,9 @@ class SessionExchange final : public Exchange {
 
 }  // namespace
 
-// One connection. Three coroutines work on it: Run reads requests and waits for each one's answer,
-// Write sends what is queued, and Watch notices a client that leaves while its answer is made.
+// One connection. Up to four coroutines work on it: Run reads requests and waits for each one's
+// answer, Write sends what is queued, Watch notices a client that leaves while its answer is made,
+// and SendComments breaks the silence of a stream.
 class Session : public std::enable_shared_from_this<Session> {
  public:
   Session(tcp::socket socket, SessionContext& context, std::string origin)
@@ -105,6 +112,7 @@ class Session : public std::enable_shared_from_this<Session> {
         origin_(std::move(origin)),
         deadline_(socket_.get_executor()),
         probing_(socket_.get_executor()),
+        silence_(socket_.get_executor()),
         wake_(socket_.get_executor(), asio::steady_timer::time_point::max()) {
     context_.sessions.insert(this);
   }
@@ -134,6 +142,7 @@ class Session : public std::enable_shared_from_this<Session> {
   const WireOptions& wire() const { return wire_; }
   void Queue(std::string bytes, bool last);
   void QueuePieces(std::string bytes, Exchange::PieceWriter write_piece);
+  void StartComments();
 
   // Of the body that is being read.
   size_t body_bytes() const { return reading_ != nullptr ? reading_->bytes() : 0; }
@@ -152,6 +161,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void TakePiece();
   asio::awaitable<void> Watch(Self self, std::shared_ptr<SessionExchange> exchange);
   asio::awaitable<void> Probe(std::shared_ptr<SessionExchange> exchange);
+  asio::awaitable<void> SendComments(Self self, std::shared_ptr<SessionExchange> exchange);
   asio::awaitable<void> Linger();
 
   void BeginWaiting();
@@ -177,6 +187,7 @@ class Session : public std::enable_shared_from_this<Session> {
   bool refused_body_ = false;             // ... and for which there is no memory
   asio::steady_timer deadline_;
   asio::steady_timer probing_;
+  asio::steady_timer silence_;  // of a stream; cancelled at its end
   // Never expires; cancelled when the answer was written or the client is gone.
   asio::steady_timer wake_;
 
@@ -191,6 +202,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::string queue_;
   Exchange::PieceWriter write_piece_;  // writes what follows queue_; null: nothing
   bool writing_ = false;
+  TimePoint sent_at_;  // when the system last took bytes
   // For this answer.
   ClientPatience patience_{context_.options.write_timeout, context_.options.min_bytes_per_second};
 };
@@ -215,12 +227,27 @@ void SessionExchange::RespondInPieces(PieceWriter write_piece) {
                        std::move(write_piece));
 }
 
+void SessionExchange::ExpectStream() {
+  if (const auto session = Live()) session->StartComments();
+}
+
+// "" but for the first time.
+std::string SessionExchange::TakeStreamHeader(const WireOptions& wire) {
+  return std::exchange(stream_begun_, true) ? "" : WriteStreamHeader(wire);
+}
+
 void SessionExchange::SendEvent(std::string_view data) {
   const auto session = Live();
   if (session == nullptr) return;
-  std::string bytes = stream_begun_ ? "" : WriteStreamHeader(session->wire());
-  stream_begun_ = true;
-  session->Queue(bytes + WriteEvent(data, session->wire()), /*last=*/false);
+  const WireOptions& wire = session->wire();
+  session->Queue(TakeStreamHeader(wire) + WriteEvent(data, wire), /*last=*/false);
+}
+
+void SessionExchange::SendComment() {
+  const auto session = Live();
+  if (session == nullptr) return;
+  const WireOptions& wire = session->wire();
+  session->Queue(TakeStreamHeader(wire) + WritePiece(kComment, wire), /*last=*/false);
 }
 
 void SessionExchange::EndStream() {
@@ -231,6 +258,7 @@ void Session::Queue(std::string bytes, bool last) {
   queue_ += bytes;
   if (last) {
     answered_ = true;
+    silence_.cancel();
     if (current_) current_->TakeOnGone();
   } else if (queue_.size() > context_.options.max_send_queue_bytes) {
     LAMINA_LOG_WARN("a client reads its stream too slowly: more than {} bytes wait; it is cut off",
@@ -283,7 +311,8 @@ asio::awaitable<void> Session::Write(Self) {
       const TimePoint begin = Clock::now();
       const size_t count =
           co_await socket_.async_write_some(rest, asio::redirect_error(asio::use_awaitable, error));
-      patience_.Took(count, waits ? Clock::now() - begin : Clock::duration::zero());
+      sent_at_ = waits ? Clock::now() : begin;
+      patience_.Took(count, sent_at_ - begin);
       sent += count;
       if (error) Lose();
     }
@@ -502,6 +531,29 @@ asio::awaitable<void> Session::Probe(std::shared_ptr<SessionExchange> exchange) 
   }
 }
 
+void Session::StartComments() {
+  asio::co_spawn(socket_.get_executor(), SendComments(shared_from_this(), current_),
+                 asio::detached);
+}
+
+// Tokens do not touch the timer: it expires once in an interval, and the time at which bytes were
+// last sent then says whether the stream is silent.
+asio::awaitable<void> Session::SendComments(Self, std::shared_ptr<SessionExchange> exchange) {
+  const Clock::duration interval = context_.options.comment_interval;
+  TimePoint due = Clock::now() + interval;
+  while (IsCurrent(exchange.get())) {
+    error_code ignored;
+    silence_.expires_at(due);
+    co_await silence_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+    const TimePoint now = Clock::now();
+    due = std::max(due, sent_at_ + interval);
+    if (now < due) continue;
+    // Bytes that wait for the client break the silence once it takes them: comments would pile up.
+    if (!writing_) exchange->SendComment();
+    due = now + interval;
+  }
+}
+
 bool Session::RefuseRequest(const error_code& error) {
   deadline_.cancel();
   if (refused_body_) {
@@ -571,6 +623,7 @@ void Session::Close() {
   socket_.close(ignored);
   deadline_.cancel();
   probing_.cancel();
+  silence_.cancel();
   wake_.cancel();
 }
 

@@ -33,6 +33,7 @@ Status SampledGeneration::Start(MakeSink make_sink) {
       return status;
     }
   }
+  if (spec_.options.stream) exchange_->ExpectStream();
   return OkStatus();
 }
 
@@ -128,7 +129,6 @@ void SampledGeneration::SendChunk(Choice& choice) {
   const Usage* usage = options.continuous_usage && options.include_usage ? &usage_ : nullptr;
   exchange_->SendEvent(
       format_.Chunk(choice.output, !choice.sent_first, usage, options.include_usage));
-  stream_begun_ = true;
   choice.sent_first = true;
   choice.output.text.clear();
   choice.output.logprobs.Clear();
@@ -171,7 +171,7 @@ void SampledGeneration::Abort() {
 }
 
 void SampledGeneration::RespondError(const ApiError& error) {
-  if (!stream_begun_) return exchange_->Respond(ErrorResponse(error));
+  if (!exchange_->stream_begun()) return exchange_->Respond(ErrorResponse(error));
   exchange_->SendEvent(ErrorJson(error));
   exchange_->SendEvent("[DONE]");
   exchange_->EndStream();

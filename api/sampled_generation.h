@@ -48,7 +48,6 @@ class SampledGeneration final : public Generation {
   std::vector<RequestId> requests_;  // one for each prompt
   std::vector<Choice> choices_;
   size_t num_open_ = 0;
-  bool stream_begun_ = false;
 };
 
 }  // namespace lamina

@@ -58,6 +58,24 @@ TEST(LoadRun, MeasuresTheTimesOfTheServer) {
   EXPECT_LT(result.duration_seconds, 7 * 0.05 + 0.14 + 0.5);
 }
 
+// A server breaks the silence of a stream by comments, before the first token and between two.
+TEST(LoadRun, CommentsAreNoTokens) {
+  const TimedServer server([](const std::string&) {
+    TimedAnswer answer = Tokens(2, milliseconds(30), milliseconds(30));
+    const std::string comment = Chunk(": waiting\n\n");
+    answer.pieces[1].bytes = comment + answer.pieces[1].bytes;
+    answer.pieces[0].bytes = Chunk(kTokenEvent);  // its head goes ahead, with a comment
+    answer.pieces.insert(answer.pieces.begin(), TimedPiece{milliseconds(0), kStreamHead + comment});
+    return answer;
+  });
+  const LoadResult result = RunAll(server.url(), Requests(1));
+  const RequestRecord& record = result.records.at(0);
+  ASSERT_TRUE(record.ok()) << record.error;
+  EXPECT_EQ(record.output_tokens, 2);
+  EXPECT_EQ(record.itl.size(), 1u);
+  EXPECT_GE(record.ttft, 0.0299);
+}
+
 TEST(LoadRun, SendsAtTheTimesOfTheWorkload) {
   const TimedServer server(
       [](const std::string&) { return Tokens(1, milliseconds(0), milliseconds(0)); });

@@ -53,18 +53,21 @@ class FakeApi {
       return {ScriptedServer::Http(400, R"({"error":{"message":"no such thing"}})")};
     const bool is_chat = request.starts_with("POST /v1/chat/completions ");
     std::vector<std::string> chunks;
+    // With a comment before each event, as in a stream that is silent.
+    const auto add = [&chunks](const std::string& event) {
+      chunks.push_back(": waiting\n\n");
+      chunks.push_back(event);
+    };
     for (const std::string text : {"Hello", " you"}) {
       const json choice = is_chat ? json{{"index", 0}, {"delta", {{"content", text}}}}
                                   : json{{"index", 0}, {"text", text}};
-      chunks.push_back("data: " + json{{"choices", {choice}}}.dump() + "\n\n");
+      add("data: " + json{{"choices", {choice}}}.dump() + "\n\n");
     }
     if (last_body_.contains("prompt") && last_body_["prompt"] == "break") {
-      chunks.push_back("data: {\"error\":{\"message\":\"a node died\"}}\n\n");
+      add("data: {\"error\":{\"message\":\"a node died\"}}\n\n");
     }
-    chunks.push_back(
-        "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":2}}\n\n");
-    if (!last_body_.contains("prompt") || last_body_["prompt"] != "cut")
-      chunks.push_back("data: [DONE]\n\n");
+    add("data: {\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":2}}\n\n");
+    if (!last_body_.contains("prompt") || last_body_["prompt"] != "cut") add("data: [DONE]\n\n");
     return {ScriptedServer::Chunked(chunks)};
   }
 

@@ -17,9 +17,10 @@ std::vector<std::string> ClientResponse::Events() const {
     EXPECT_NE(end, std::string::npos) << "the stream ends inside an event";
     if (end == std::string::npos) break;
     const std::string event = body.substr(at, end - at);
+    at = end + 2;
+    if (event.starts_with(':')) continue;
     EXPECT_EQ(event.substr(0, 6), "data: ");
     events.push_back(event.substr(6));
-    at = end + 2;
   }
   return events;
 }

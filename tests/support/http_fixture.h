@@ -29,7 +29,7 @@ struct ClientResponse {
 
   nlohmann::json json() const { return nlohmann::json::parse(body, nullptr, false); }
 
-  // The data of each server-sent event.
+  // The data of each server-sent event; comments are skipped.
   std::vector<std::string> Events() const;
 };
 
