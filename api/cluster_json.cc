@@ -3,6 +3,15 @@
 namespace lamina {
 
 using nlohmann::ordered_json;
+namespace {
+
+const char* StateOf(const EngineStatus& status) {
+  if (status.given_up) return "given up";
+  if (!status.serving) return "suspended";
+  return status.stands_still ? "reconnecting" : "serving";
+}
+
+}  // namespace
 
 ordered_json ClusterStatusJson(const EngineStatus& status) {
   ordered_json nodes = ordered_json::array();
@@ -43,11 +52,14 @@ ordered_json ClusterStatusJson(const EngineStatus& status) {
   }
   ordered_json scheduler = {{"num_running", status.scheduler.num_running},
                             {"num_waiting", status.scheduler.num_waiting},
+                            {"num_parked", status.scheduler.num_parked},
+                            {"num_rebuilding", status.num_rebuilding},
                             {"num_preemptions", status.scheduler.num_preemptions},
                             {"num_started_tokens", status.scheduler.num_started_tokens},
                             {"num_shared_tokens", status.scheduler.num_shared_tokens},
                             {"nodes", std::move(uses)}};
   return {{"serving", status.serving && !status.stands_still},
+          {"state", StateOf(status)},
           {"detail", status.detail},
           {"nodes", std::move(nodes)},
           {"scheduler", std::move(scheduler)}};

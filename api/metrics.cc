@@ -142,6 +142,11 @@ struct Metrics::Families {
 
   Gauge& running = group.AddGauge("vllm:num_requests_running", "Sequences that hold KV cache.");
   Gauge& waiting = group.AddGauge("vllm:num_requests_waiting", "Sequences that wait.");
+  Gauge& parked = group.AddGauge("lamina:num_requests_parked",
+                                 "Sequences that wait for a node that could hold them.");
+  Gauge& rebuilding =
+      group.AddGauge("lamina:num_requests_rebuilding",
+                     "Sequences whose KV was lost and that have got no token since.");
   Gauge& kv_usage =
       group.AddGauge("vllm:kv_cache_usage_perc", "Used share of all KV token slots, 0 to 1.");
   Counter& preemptions = group.AddCounter("vllm:num_preemptions_total",
@@ -245,6 +250,8 @@ std::string Metrics::Serialize(const EngineStatus& status) {
   MutexLock lock(families_->nodes_mutex);
   families_->running.Set(status.scheduler.num_running);
   families_->waiting.Set(status.scheduler.num_waiting);
+  families_->parked.Set(status.scheduler.num_parked);
+  families_->rebuilding.Set(status.num_rebuilding);
   const auto count = [](Counter& counter, int64_t total) {
     if (const double more = static_cast<double>(total) - counter.Value(); more > 0)
       counter.Increment(more);

@@ -107,7 +107,7 @@ std::map<std::string, double> CpuByProcess(LocalCluster& daemons) {
 }
 
 // Times of one step, in seconds.
-struct StepTimes {
+struct TimesOfStep {
   int batch = 0, rows = 0;
   double total = 0;  // from its orders to the orders of the batch's next step
   // The cost model's time on the compute node's device.
@@ -124,7 +124,7 @@ struct StepTimes {
 };
 
 // The ideal of the step's batch, while `num_batches` are in flight.
-double IdealSeconds(const ClusterModel& cluster, const StepTimes& step, int num_batches) {
+double IdealSeconds(const ClusterModel& cluster, const TimesOfStep& step, int num_batches) {
   const bool stages = cluster.config.shares_model();
   const PipelineMode pipeline = cluster.config.pipeline;
   const IdealSchedule schedule = {
@@ -135,9 +135,9 @@ double IdealSeconds(const ClusterModel& cluster, const StepTimes& step, int num_
   return IdealRounds(schedule)[static_cast<size_t>(std::min(step.batch, num_batches - 1))];
 }
 
-StepTimes TimesOf(const ClusterModel& cluster, const PrefilledExecutor::Step& step, TimePoint next,
-                  int batch) {
-  StepTimes times;
+TimesOfStep TimesOf(const ClusterModel& cluster, const PrefilledExecutor::Step& step,
+                    TimePoint next, int batch) {
+  TimesOfStep times;
   times.batch = step.batch;
   times.rows = step.num_rows;
   times.total = std::chrono::duration<double>(next - step.submitted).count();
@@ -171,10 +171,10 @@ double NetworkSeconds(const ClusterModel& cluster, int rows) {
   return cluster.model.num_layers * (2 * latency + rows * bytes.both() * per_byte);
 }
 
-double MedianOf(const std::vector<StepTimes>& steps,
-                const std::function<double(const StepTimes&)>& part) {
+double MedianOf(const std::vector<TimesOfStep>& steps,
+                const std::function<double(const TimesOfStep&)>& part) {
   std::vector<double> values;
-  for (const StepTimes& step : steps) values.push_back(part(step));
+  for (const TimesOfStep& step : steps) values.push_back(part(step));
   return Percentile(values, 0.5);
 }
 
@@ -191,21 +191,21 @@ int64_t TokensOf(const ModelledOptions& options, const ClusterConfig& config) {
 // next. Each batch counts with its own rate, as compute nodes may have different numbers of
 // batches. With the pipeline "auto" batches come and go, and all sequences get a token in each
 // round.
-double TokensPerSecond(const ClusterModel& cluster, const std::vector<StepTimes>& steps, int batch,
-                       const std::function<double(const StepTimes&)>& round) {
+double TokensPerSecond(const ClusterModel& cluster, const std::vector<TimesOfStep>& steps,
+                       int batch, const std::function<double(const TimesOfStep&)>& round) {
   if (cluster.config.pipeline == PipelineMode::kAuto) return batch / MedianOf(steps, round);
   double sum = 0;
   for (int number = 0; number < cluster.config.num_batches; ++number) {
-    std::vector<StepTimes> of_batch;
+    std::vector<TimesOfStep> of_batch;
     std::ranges::copy_if(steps, std::back_inserter(of_batch),
-                         [&](const StepTimes& s) { return s.batch == number; });
+                         [&](const TimesOfStep& s) { return s.batch == number; });
     if (!of_batch.empty()) sum += of_batch.front().rows / MedianOf(of_batch, round);
   }
   return sum;
 }
 
 struct CaseResult {
-  std::vector<StepTimes> steps;
+  std::vector<TimesOfStep> steps;
   std::map<std::string, double> cpu;  // share of one core, by process
 };
 
@@ -295,11 +295,11 @@ Result<CaseResult> RunCase(const ModelledOptions& options, const ClusterModel& c
 
 Measurement Report(const ModelledOptions& options, const ClusterModel& cluster,
                    const CaseResult& result, int batch) {
-  const auto median = [&](const std::function<double(const StepTimes&)>& part) {
+  const auto median = [&](const std::function<double(const TimesOfStep&)>& part) {
     return MedianOf(result.steps, part);
   };
   std::vector<double> totals_ms;
-  for (const StepTimes& step : result.steps) totals_ms.push_back(step.total * 1e3);
+  for (const TimesOfStep& step : result.steps) totals_ms.push_back(step.total * 1e3);
   const int num_batches = cluster.config.num_batches;
   Measurement m;
   m.name = "modelled";
@@ -313,29 +313,29 @@ Measurement Report(const ModelledOptions& options, const ClusterModel& cluster,
              {"transport", TransportKindName(cluster.config.transport)},
              {"overlap", SwitchName(cluster.config.overlap)}};
   m.value =
-      TokensPerSecond(cluster, result.steps, batch, [](const StepTimes& s) { return s.total; });
+      TokensPerSecond(cluster, result.steps, batch, [](const TimesOfStep& s) { return s.total; });
   m.unit = "output tokens/s";
   m.p99 = Percentile(totals_ms, 0.99);
   m.p99_of = "ms per step";
-  const auto ideal = [](const StepTimes& s) { return s.ideal; };
+  const auto ideal = [](const TimesOfStep& s) { return s.ideal; };
   m.reference = "cost model: the devices' times and nothing else";
   m.reference_value = TokensPerSecond(cluster, result.steps, batch, ideal);
   m.ratio = m.value / m.reference_value;
   m.details = {
-      {"step_ms", 1e3 * median([](const StepTimes& s) { return s.total; })},
+      {"step_ms", 1e3 * median([](const TimesOfStep& s) { return s.total; })},
       {"ideal_step_ms", 1e3 * median(ideal)},
-      {"ideal_linear_ms", 1e3 * median([](const StepTimes& s) { return s.linear; })},
-      {"ideal_attention_ms", 1e3 * median([](const StepTimes& s) { return s.attention; })},
-      {"manager_ms", 1e3 * median([](const StepTimes& s) { return s.total - s.compute_node; })},
-      {"compute_node_ms", 1e3 * median([](const StepTimes& s) {
+      {"ideal_linear_ms", 1e3 * median([](const TimesOfStep& s) { return s.linear; })},
+      {"ideal_attention_ms", 1e3 * median([](const TimesOfStep& s) { return s.attention; })},
+      {"manager_ms", 1e3 * median([](const TimesOfStep& s) { return s.total - s.compute_node; })},
+      {"compute_node_ms", 1e3 * median([](const TimesOfStep& s) {
                             return s.compute_node - s.attention_wait - s.linear;
                           })},
       {"memory_nodes_ms",
-       1e3 * median([](const StepTimes& s) { return s.attention_wait - s.attention; })},
+       1e3 * median([](const TimesOfStep& s) { return s.attention_wait - s.attention; })},
       {"cpu", result.cpu}};
   if (cluster.config.models_network()) {
     const double network = NetworkSeconds(cluster, batch / num_batches);
-    const double exposed = median([&](const StepTimes& s) { return s.total - ideal(s); });
+    const double exposed = median([&](const TimesOfStep& s) { return s.total - ideal(s); });
     m.details["network_ms"] = 1e3 * network;
     m.details["exposed_ms"] = 1e3 * exposed;
     m.details["hidden_share"] = 1 - exposed / network;

@@ -203,6 +203,11 @@ ManagerAnswer AskManager(const ClusterConfig& config) {
   return answer;
 }
 
+// ", 3 WHAT", or nothing.
+std::string Unless0(int64_t number, const std::string& what) {
+  return number == 0 ? "" : ", " + std::to_string(number) + what;
+}
+
 std::string StatusTable(const std::string& status_json) {
   const json document = json::parse(status_json, nullptr, false);
   const bool serving = document.is_object() && document.value("serving", json(false)) == json(true);
@@ -223,7 +228,9 @@ std::string StatusTable(const std::string& status_json) {
   const json scheduler =
       document.is_object() ? document.value("scheduler", json::object()) : json::object();
   text += "\nrequests: " + std::to_string(Number(scheduler, "num_running")) + " running, " +
-          std::to_string(Number(scheduler, "num_waiting")) + " waiting; " +
+          std::to_string(Number(scheduler, "num_waiting")) + " waiting" +
+          Unless0(Number(scheduler, "num_parked"), " parked until a node comes that can hold them") +
+          Unless0(Number(scheduler, "num_rebuilding"), " start again") + "; " +
           std::to_string(Number(scheduler, "num_preemptions")) + " preemptions\n";
   return text;
 }

@@ -118,7 +118,7 @@ void Scheduler::State::PlanDecode(StepPlan& plan) {
   for (auto it = running.begin(); it != running.end();) {
     Sequence& sequence = *it->second;
     if (sequence.batch == plan.batch && !sequence.prefilling) {
-      const Growth growth = GrowByOne(sequence, plan);
+      const Growth growth = GrowByOne(sequence);
       if (growth != Growth::kGrown) {
         // If the sequence was preempted itself, `it` is no longer valid.
         it = running.upper_bound(sequence.arrival);
@@ -136,7 +136,7 @@ void Scheduler::State::PlanDecode(StepPlan& plan) {
   }
 }
 
-Scheduler::State::Growth Scheduler::State::GrowByOne(Sequence& sequence, StepPlan& plan) {
+Scheduler::State::Growth Scheduler::State::GrowByOne(Sequence& sequence) {
   sequence.num_in_flight = 0;
   // The last step came back without a sample for this sequence: its row is computed again, in the
   // slot that it has.
@@ -145,7 +145,7 @@ Scheduler::State::Growth Scheduler::State::GrowByOne(Sequence& sequence, StepPla
   while ((pool = PoolToGrow(sequence)) == nullptr) {
     Sequence* const victim = VictimFor(sequence);
     if (victim == nullptr) return Growth::kHasToWait;
-    Preempt(*victim, plan);
+    Preempt(*victim);
     if (victim == &sequence) return Growth::kPreempted;
   }
   auto extent = std::find_if(sequence.extents.begin(), sequence.extents.end(),
@@ -192,7 +192,7 @@ Sequence* Scheduler::State::VictimFor(Sequence& sequence) const {
   return slots_to_come ? nullptr : &sequence;
 }
 
-void Scheduler::State::Preempt(Sequence& sequence, StepPlan& plan) {
+void Scheduler::State::Preempt(Sequence& sequence) {
   GiveUpSlots(sequence);
   ++num_preemptions;
   Enqueue(sequence, /*preempted=*/true);

@@ -167,14 +167,14 @@ struct Scheduler::State {
   void WithdrawKept(Sequence& sequence);
   enum class Growth { kGrown, kPreempted, kHasToWait };
   // Gives the sequence a slot for the token that was sampled last; may preempt others, or itself.
-  Growth GrowByOne(Sequence& sequence, StepPlan& plan);
+  Growth GrowByOne(Sequence& sequence);
   // The pool of the sequence's next token; nullptr if all pools that it may grow on are full.
   KvPool* PoolToGrow(const Sequence& sequence);
   // The sequence to preempt so that this one gets a slot: the newest of those that hold slots where
   // it may grow, possibly itself. nullptr if slots will be free, or a newer sequence preemptable,
   // when a step in flight is completed.
   Sequence* VictimFor(Sequence& sequence) const;
-  void Preempt(Sequence& sequence, StepPlan& plan);
+  void Preempt(Sequence& sequence);
 
   void Enqueue(const Sequence& sequence, bool preempted);
   // The sequence waits, or is parked, with the tokens it has. REQUIRES: it neither runs nor waits.

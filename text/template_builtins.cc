@@ -16,7 +16,7 @@ using Filter = Result<Value> (*)(const Value&, const Arguments&, Meter&);
 using Test = bool (*)(const Value&, const Arguments&);
 
 constexpr size_t kCharactersPerStep = 4;  // that are looked at one by one
-constexpr size_t kMaxNameBytes = 200;     // that a message repeats
+constexpr size_t kMaxShownBytes = 200;    // that a message repeats
 
 // The last character of a text that is not empty.
 std::string_view LastCharacter(std::string_view text) {
@@ -421,7 +421,7 @@ Result<Value> ApplyFilter(const std::string& name, const Value& value, const Arg
                           Meter& meter) {
   const auto found = Filters().find(name);
   if (found == Filters().end())
-    return Unimplemented("the filter '" + Shortened(name, kMaxNameBytes) + "' is not supported");
+    return Unimplemented("the filter '" + Shortened(name, kMaxShownBytes) + "' is not supported");
   Result<Value> result = found->second(value, arguments, meter);
   if (!result.ok()) return result.status().WithContext("filter '" + name + "'");
   return result;
@@ -439,7 +439,7 @@ Result<bool> ApplyTest(const std::string& name, const Value& value, const Argume
   LAMINA_RETURN_IF_ERROR(meter.Text(value.string() != nullptr ? value.string()->size() : 0));
   const auto found = Tests().find(name);
   if (found == Tests().end())
-    return Unimplemented("the test 'is " + Shortened(name, kMaxNameBytes) + "' is not supported");
+    return Unimplemented("the test 'is " + Shortened(name, kMaxShownBytes) + "' is not supported");
   return found->second(value, arguments);
 }
 
