@@ -50,7 +50,7 @@ class BatchStepsTest : public ::testing::Test {
     for (const Work& work : steps_.in_flight()[batch]->plan.work) {
       if (work.sample) sampled.push_back({work.sequence, 7});
     }
-    EXPECT_EQ(steps_.Complete(batch, now, sampled, StepCost{}), std::nullopt)
+    EXPECT_EQ(steps_.Complete(batch, now, sampled, StepCost{}).pipeline, std::nullopt)
         << "this pipeline is not chosen by what steps cost";
   }
 

@@ -199,7 +199,9 @@ void FakeKvNodes::CheckShape(const StepPlan& plan) const {
   }
   EXPECT_LE(num_rows, options_.max_num_batched_tokens);
   EXPECT_LE(num_decode_rows, options_.max_num_seqs);
-  if (!options_.replays_as_computed) EXPECT_LE(num_partial, options_.prefix_caching ? 2u : 1u);
+  if (!options_.replays_as_computed) {
+    EXPECT_LE(num_partial, options_.prefix_caching ? 2u : 1u);
+  }
   EXPECT_LE(tables_.size() + num_starts - leaving_.size(),
             static_cast<size_t>(options_.max_num_seqs));
   if (options_.num_batches > 1) return;
