@@ -67,7 +67,7 @@ struct StreamRow {
   ChartPoints running, pausing;
 };
 
-void AddTo(ChartPoints& parts, double from, double to, double row) {
+void AddPart(ChartPoints& parts, double from, double to, double row) {
   parts.emplace_back(from, row);
   parts.emplace_back(to, row);
 }
@@ -79,11 +79,11 @@ void AddRequest(const StreamRequest& request, double pause_ms, const ChartTime& 
   for (size_t i = 1; i < request.times.size(); ++i) {
     const TimePoint before = request.times[i - 1], now = request.times[i];
     if (1e3 * SecondsBetween(before, now) <= pause_ms) continue;
-    AddTo(parts.running, time(from), time(before), row);
-    AddTo(parts.pausing, time(before), time(now), row);
+    AddPart(parts.running, time(from), time(before), row);
+    AddPart(parts.pausing, time(before), time(now), row);
     from = now;
   }
-  AddTo(parts.running, time(from), time(request.times.back()), row);
+  AddPart(parts.running, time(from), time(request.times.back()), row);
 }
 
 // Those that did not go on pause until they failed or the run ended.
@@ -93,8 +93,8 @@ void AddLostEnds(const RecoveryTimeline& run, const FaultFigures& fault, const C
     if (interruption.resumed) continue;
     const StreamRequest& request = run.streams[interruption.stream].requests[interruption.request];
     const TimePoint from = request.times.empty() ? request.submitted : request.times.back();
-    AddTo(parts.pausing, time(from), time(request.ended.value_or(run.end)),
-          rows[interruption.stream]);
+    AddPart(parts.pausing, time(from), time(request.ended.value_or(run.end)),
+            rows[interruption.stream]);
   }
 }
 

@@ -40,7 +40,7 @@ struct RecoveryOptions {
 constexpr int kMostStreams = 1 << 16;
 constexpr int64_t kMostStreamTokens = 1 << 20;
 
-Result<StreamLoad> LoadOf(const RecoveryOptions& options) {
+Result<StreamLoad> StreamLoadOf(const RecoveryOptions& options) {
   StreamLoad load = options.load;
   if (options.tokens > 0) {
     load.output_tokens = options.tokens;
@@ -63,7 +63,7 @@ Status CheckTimes(const std::vector<NodeFault>& faults, const StreamLoad& load) 
 }
 
 // All streams are to be served at a time, or some would wait for others and not for nodes.
-Status CheckFits(const ClusterConfig& config, const StreamLoad& load) {
+Status CheckStreamsFit(const ClusterConfig& config, const StreamLoad& load) {
   if (load.num_streams > config.max_num_seqs) {
     return InvalidArgument(
         fmt::format("--streams {}: the cluster serves {} sequences at a time; give fewer, or raise "
@@ -93,11 +93,11 @@ Status BenchRecovery(const RecoveryOptions& options) {
   LAMINA_RETURN_IF_ERROR(CheckWritable({options.chart}));
   LAMINA_ASSIGN_OR_RETURN(const std::vector<NodeFault> faults, ParseFaults(options.faults));
   RecoveryReport report;
-  LAMINA_ASSIGN_OR_RETURN(report.load, LoadOf(options));
+  LAMINA_ASSIGN_OR_RETURN(report.load, StreamLoadOf(options));
   LAMINA_RETURN_IF_ERROR(CheckTimes(faults, report.load));
   LAMINA_ASSIGN_OR_RETURN(ServedCluster cluster, LoadServedCluster(options.cluster));
   LAMINA_RETURN_IF_ERROR(CheckFaults(faults, cluster.config).WithContext(options.cluster));
-  LAMINA_RETURN_IF_ERROR(CheckFits(cluster.config, report.load));
+  LAMINA_RETURN_IF_ERROR(CheckStreamsFit(cluster.config, report.load));
   report.cluster = cluster.config.name;
   LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<LocalCluster> daemons,
                           LocalCluster::CreateFor(cluster.config));

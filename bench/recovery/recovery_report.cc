@@ -26,8 +26,8 @@ std::string FaultNames(const RecoveryTimeline& run) {
   return names;
 }
 
-Measurement Figure(const RecoveryReport& report, const char* figure, double value,
-                   const char* unit) {
+Measurement FigureLine(const RecoveryReport& report, const char* figure, double value,
+                       const char* unit) {
   Measurement m;
   m.name = "recovery";
   m.sizes = {{"figure", figure},
@@ -44,13 +44,13 @@ Measurement Figure(const RecoveryReport& report, const char* figure, double valu
 void AddFaultFigures(const RecoveryReport& report, const FaultFigures& fault,
                      std::vector<Measurement>& out) {
   const size_t first = out.size();
-  out.push_back(Figure(report, "detection", Ms(fault.known_s), "ms"));
+  out.push_back(FigureLine(report, "detection", Ms(fault.known_s), "ms"));
   if (!fault.known_s) out.back().note = "the manager's status never told of it";
-  out.push_back(
-      Figure(report, "interrupted", static_cast<double>(fault.interruptions.size()), "requests"));
+  out.push_back(FigureLine(report, "interrupted", static_cast<double>(fault.interruptions.size()),
+                           "requests"));
   out.back().details = {{"resumed", fault.num_resumed}};
-  out.push_back(Figure(report, "first_resumed", Ms(fault.first_resumed_s), "ms"));
-  out.push_back(Figure(report, "last_resumed", Ms(fault.last_resumed_s), "ms"));
+  out.push_back(FigureLine(report, "first_resumed", Ms(fault.first_resumed_s), "ms"));
+  out.push_back(FigureLine(report, "last_resumed", Ms(fault.last_resumed_s), "ms"));
   Measurement& last = out.back();
   if (!fault.last_resumed_s) last.note = "no interrupted request resumed";
   if (fault.over_prefill) {
@@ -58,9 +58,10 @@ void AddFaultFigures(const RecoveryReport& report, const FaultFigures& fault,
     last.reference_value = last.value / *fault.over_prefill;
     last.ratio = 1 / *fault.over_prefill;
   }
-  out.push_back(Figure(report, "tokens_again", static_cast<double>(fault.tokens_again), "tokens"));
   out.push_back(
-      Figure(report, "last_resumed_over_prefill", fault.over_prefill.value_or(kUnknown), "ratio"));
+      FigureLine(report, "tokens_again", static_cast<double>(fault.tokens_again), "tokens"));
+  out.push_back(FigureLine(report, "last_resumed_over_prefill",
+                           fault.over_prefill.value_or(kUnknown), "ratio"));
   if (!fault.over_prefill)
     out.back().note = "nothing was computed again, or the rate of prefill is unknown";
   for (size_t i = first; i < out.size(); ++i) out[i].sizes["fault"] = FaultName(report, fault);
@@ -73,10 +74,10 @@ void AddGapFigures(const RecoveryReport& report, const char* streams,
     const GapFigures& of_phase = gaps[phase];
     if (of_phase.count == 0) continue;
     const size_t first = out.size();
-    out.push_back(Figure(report, "tpot", of_phase.median_ms, "ms"));
+    out.push_back(FigureLine(report, "tpot", of_phase.median_ms, "ms"));
     out.back().p99 = of_phase.p99_ms;
     out.back().p99_of = "ms between two tokens of a request";
-    out.push_back(Figure(report, "largest_gap", of_phase.largest_ms, "ms"));
+    out.push_back(FigureLine(report, "largest_gap", of_phase.largest_ms, "ms"));
     for (size_t i = first; i < out.size(); ++i) {
       out[i].sizes["phase"] = kPhaseNames[phase];
       out[i].sizes["of"] = streams;
@@ -90,7 +91,7 @@ void AddRateFigures(const RecoveryReport& report, std::vector<Measurement>& out)
   for (size_t phase = 0; phase < kNumRunPhases; ++phase) {
     const std::optional<double> rate = report.figures.tokens_per_s[phase];
     if (!rate) continue;
-    Measurement& m = out.emplace_back(Figure(report, "output_rate", *rate, "output tokens/s"));
+    Measurement& m = out.emplace_back(FigureLine(report, "output_rate", *rate, "output tokens/s"));
     m.sizes["phase"] = kPhaseNames[phase];
     if (phase == static_cast<size_t>(RunPhase::kBefore) || !before) continue;
     m.reference = "before the first fault";
@@ -99,7 +100,7 @@ void AddRateFigures(const RecoveryReport& report, std::vector<Measurement>& out)
   }
 }
 
-std::string FigureText(double value) {
+std::string ValueText(double value) {
   return std::isnan(value) ? "-" : fmt::format("{:.{}f}", value, std::abs(value) < 10 ? 2 : 1);
 }
 
@@ -109,22 +110,22 @@ std::string FigureRow(const std::string& name, const std::string& value) {
 
 std::string FaultText(const RecoveryReport& report, const FaultFigures& fault) {
   std::string out = FaultName(report, fault) + "\n";
-  out += FigureRow("  the manager knew after (ms)", FigureText(Ms(fault.known_s)));
+  out += FigureRow("  the manager knew after (ms)", ValueText(Ms(fault.known_s)));
   out += FigureRow("  requests interrupted", fmt::format("{}", fault.interruptions.size()));
   out += FigureRow("  of these resumed", fmt::format("{}", fault.num_resumed));
-  out += FigureRow("  the first resumed after (ms)", FigureText(Ms(fault.first_resumed_s)));
-  out += FigureRow("  the last resumed after (ms)", FigureText(Ms(fault.last_resumed_s)));
+  out += FigureRow("  the first resumed after (ms)", ValueText(Ms(fault.first_resumed_s)));
+  out += FigureRow("  the last resumed after (ms)", ValueText(Ms(fault.last_resumed_s)));
   out += FigureRow("  tokens computed again", fmt::format("{}", fault.tokens_again));
   out += FigureRow("  last resumed / (these tokens / rate of prefill)",
-                   FigureText(fault.over_prefill.value_or(kUnknown)));
+                   ValueText(fault.over_prefill.value_or(kUnknown)));
   return out;
 }
 
 using PhaseValues = std::array<double, kNumRunPhases>;
 
 std::string PhaseRow(const std::string& name, const PhaseValues& values) {
-  return fmt::format("{:<38}{:>12}{:>12}{:>12}\n", name, FigureText(values[0]),
-                     FigureText(values[1]), FigureText(values[2]));
+  return fmt::format("{:<38}{:>12}{:>12}{:>12}\n", name, ValueText(values[0]), ValueText(values[1]),
+                     ValueText(values[2]));
 }
 
 PhaseValues ValuesOf(const std::array<GapFigures, kNumRunPhases>& gaps, double GapFigures::*value) {
@@ -155,7 +156,7 @@ std::string PhasesText(const RecoveryFigures& figures) {
 std::string OutcomeText(const RecoveryReport& report) {
   const RecoveryFigures& figures = report.figures;
   std::string out = FigureRow("rate of prefill (tokens/s)",
-                              FigureText(figures.prefill_tokens_per_s.value_or(kUnknown)));
+                              ValueText(figures.prefill_tokens_per_s.value_or(kUnknown)));
   out += FigureRow("requests that failed", fmt::format("{}", figures.num_errors));
   if (figures.check) {
     out += FigureRow("tokens that differ from the run without faults",
@@ -182,22 +183,22 @@ std::vector<Measurement> MeasurementsOf(const RecoveryReport& report) {
   const RecoveryFigures& figures = report.figures;
   std::vector<Measurement> out;
   for (const FaultFigures& fault : figures.faults) AddFaultFigures(report, fault, out);
-  out.push_back(
-      Figure(report, "prefill_rate", figures.prefill_tokens_per_s.value_or(kUnknown), "tokens/s"));
+  out.push_back(FigureLine(report, "prefill_rate", figures.prefill_tokens_per_s.value_or(kUnknown),
+                           "tokens/s"));
   if (!figures.prefill_tokens_per_s)
     out.back().note = "a fault came before all streams had a token";
   AddRateFigures(report, out);
   AddGapFigures(report, "interrupted", figures.gaps_of_interrupted, out);
   AddGapFigures(report, "others", figures.gaps_of_others, out);
-  out.push_back(Figure(report, "errors", static_cast<double>(figures.num_errors), "requests"));
+  out.push_back(FigureLine(report, "errors", static_cast<double>(figures.num_errors), "requests"));
   out.back().note = figures.first_error;
   if (figures.check) {
-    out.push_back(Figure(report, "different_tokens",
-                         static_cast<double>(figures.check->num_different), "tokens"));
+    out.push_back(FigureLine(report, "different_tokens",
+                             static_cast<double>(figures.check->num_different), "tokens"));
     out.back().details = {{"compared", figures.check->num_compared}};
   }
   out.push_back(
-      Figure(report, "slots_at_end", static_cast<double>(report.run.slots_at_end), "slots"));
+      FigureLine(report, "slots_at_end", static_cast<double>(report.run.slots_at_end), "slots"));
   out.back().details = {{"preemptions", report.run.num_preemptions}};
   return out;
 }
