@@ -5,6 +5,7 @@
 #include "bench/modelled.h"
 #include "bench/paper_tables/paper_tables.h"
 #include "bench/profile/profile_command.h"
+#include "bench/recovery/recovery_command.h"
 #include "bench/serve/serve_command.h"
 #include "bench/throughput.h"
 #include "bench/transport/transport.h"
@@ -23,6 +24,7 @@ void RegisterBench(CLI::App& app) {
   RegisterThroughput(*command);
   RegisterBenchServe(*command);
   RegisterBenchDollar(*command);
+  RegisterRecovery(*command);
   RegisterTransport(*command);
   RegisterProfile(*command);
   RegisterPaperTables(*command);

@@ -12,6 +12,7 @@
 #include "bench/in_process_executor.h"
 #include "bench/kernels/machine_limits.h"
 #include "bench/report.h"
+#include "bench/synthetic_prompt.h"
 #include "cli/commands.h"
 #include "cost/cost_model.h"
 #include "cost/node_device.h"
@@ -67,17 +68,6 @@ struct Run {
   std::vector<double> itl_ms;  // between two tokens of one sequence
 };
 
-// Pseudo-random tokens (Knuth's MMIX generator), the same in every run.
-std::vector<TokenId> SyntheticPrompt(int length, int which, int64_t vocab_size) {
-  std::vector<TokenId> prompt;
-  uint64_t state = static_cast<uint64_t>(which) * 0x9e3779b97f4a7c15u + 1;
-  for (int i = 0; i < length; ++i) {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    prompt.push_back(static_cast<TokenId>((state >> 33) % static_cast<uint64_t>(vocab_size)));
-  }
-  return prompt;
-}
-
 Status NotAllAtOnce() {
   return OutOfSpace(
       "--decode-only: some sequences had to wait for KV memory, so what was measured is a smaller "
@@ -120,7 +110,7 @@ Result<Run> RunOnce(Engine& engine, const Options& options, int64_t vocab_size) 
   Progress progress(options.num_prompts);
   for (int i = 0; i < options.num_prompts; ++i) {
     GenerateRequest request;
-    request.prompt = SyntheticPrompt(options.input_len, i, vocab_size);
+    request.prompt = SyntheticPrompt(options.input_len, static_cast<uint64_t>(i), vocab_size);
     request.max_new_tokens = options.output_len;
     request.ignore_eos = true;
     request.sampling.temperature = 0;

@@ -11,7 +11,7 @@ namespace lamina {
 namespace {
 
 // Pixels of one chart, and the margins in it for labels.
-constexpr double kWidth = 520, kHeight = 320;
+constexpr double kHeight = 320;
 constexpr double kLeft = 70, kRight = 20, kTop = 46, kBottom = 50;
 constexpr double kHeading = 34;
 constexpr double kLegendRow = 16;
@@ -110,7 +110,22 @@ std::string ErrorBar(double x, double low, double high, const char* color) {
       x - kEnd, x + kEnd, x, low, high, color);
 }
 
+std::string DrawSegments(const ChartSeries& series, const char* color, const Axis& x,
+                         const Axis& y) {
+  std::string path;
+  for (size_t i = 0; i + 1 < series.points.size(); i += 2) {
+    const auto &from = series.points[i], &to = series.points[i + 1];
+    if (IsDrawn(from) && IsDrawn(to))
+      path += fmt::format("M{:.1f} {:.1f}L{:.1f} {:.1f}", x.At(from.first), y.At(from.second),
+                          x.At(to.first), y.At(to.second));
+  }
+  return fmt::format(
+      "<path class=\"segments\" d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"4\"/>\n", path,
+      color);
+}
+
 std::string DrawSeries(const ChartSeries& series, const char* color, const Axis& x, const Axis& y) {
+  if (series.segments) return DrawSegments(series, color, x, y);
   std::string out;
   if (series.dots) {
     for (const auto& point : series.points) {
@@ -168,7 +183,7 @@ struct Legend {
   double height = 0;
 };
 
-Legend DrawLegend(const Chart& chart) {
+Legend DrawLegend(const Chart& chart, double chart_width) {
   Legend legend;
   double at = kLeft;
   for (size_t i = 0; i < chart.series.size(); ++i) {
@@ -176,7 +191,7 @@ Legend DrawLegend(const Chart& chart) {
     if (name.empty()) continue;
     // A guess at the width of the text.
     const double width = 30 + 7.1 * static_cast<double>(name.size());
-    if (at > kLeft && at + width > kWidth) {
+    if (at > kLeft && at + width > chart_width) {
       at = kLeft;
       legend.height += kLegendRow;
     }
@@ -189,7 +204,7 @@ Legend DrawLegend(const Chart& chart) {
   return legend;
 }
 
-std::string DrawChart(const Chart& chart) {
+std::string DrawChart(const Chart& chart, double width) {
   ValueRange xs, ys;
   ys.Cover(0);
   for (const ChartSeries& series : chart.series) {
@@ -204,9 +219,9 @@ std::string DrawChart(const Chart& chart) {
       ys.Cover(spread.second);
     }
   }
-  const Legend legend = DrawLegend(chart);
+  const Legend legend = DrawLegend(chart, width);
   const Axis x =
-      (chart.x_in_powers_of_two ? MakeAxisOfPowers : MakeAxis)(xs, kLeft, kWidth - kRight);
+      (chart.x_in_powers_of_two ? MakeAxisOfPowers : MakeAxis)(xs, kLeft, width - kRight);
   const Axis y = MakeAxis(ys, kHeight - kBottom, kTop + legend.height);
   std::string out = DrawAxes(chart, x, y);
   for (size_t i = 0; i < chart.series.size(); ++i)
@@ -256,7 +271,8 @@ std::vector<double> AxisTicks(double low, double high, int count) {
   return ticks;
 }
 
-std::string DrawCharts(const std::string& heading, const std::vector<Chart>& charts, int columns) {
+std::string DrawCharts(const std::string& heading, const std::vector<Chart>& charts, int columns,
+                       double width) {
   const auto rows = (static_cast<int>(charts.size()) + columns - 1) / columns;
   const double top = heading.empty() ? 0 : kHeading;
   std::string out = fmt::format(
@@ -264,13 +280,13 @@ std::string DrawCharts(const std::string& heading, const std::vector<Chart>& cha
       "0 {0:.0f} {1:.0f}\" "
       "font-family=\"sans-serif\" "
       "font-size=\"12\">\n<rect class=\"paper\" width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
-      kWidth * columns, top + kHeight * rows);
+      width * columns, top + kHeight * rows);
   if (!heading.empty()) out += SvgText(20, 22, "font-size=\"15\" font-weight=\"bold\"", heading);
   for (size_t i = 0; i < charts.size(); ++i) {
     const auto column = static_cast<double>(i % static_cast<size_t>(columns)),
                row = static_cast<double>(i / static_cast<size_t>(columns));
-    out += fmt::format("<g transform=\"translate({:.0f} {:.0f})\">\n{}</g>\n", column * kWidth,
-                       top + row * kHeight, DrawChart(charts[i]));
+    out += fmt::format("<g transform=\"translate({:.0f} {:.0f})\">\n{}</g>\n", column * width,
+                       top + row * kHeight, DrawChart(charts[i], width));
   }
   return out + "</svg>\n";
 }

@@ -19,6 +19,8 @@ struct ChartSeries {
   bool dots = false;
   // A line with a mark at each point: <circle class="mark">.
   bool marked = false;
+  // A line from each point with an even index to the one after it: <path class="segments">.
+  bool segments = false;
   // For each point the ends of an error bar in y. Empty: no error bars.
   std::vector<std::pair<double, double>> spreads = {};
 };
@@ -40,9 +42,10 @@ struct Chart {
 };
 
 // A whole SVG document: the charts in rows of `columns` under the heading, which takes no room if
-// it is "". Texts are escaped. Colours are attributes, so that a page's style sheet can replace
-// them by class: paper, grid, axis, note.
-std::string DrawCharts(const std::string& heading, const std::vector<Chart>& charts, int columns);
+// it is "". `width` is that of a chart, in pixels. Texts are escaped. Colours are attributes, so
+// that a page's style sheet can replace them by class: paper, grid, axis, note.
+std::string DrawCharts(const std::string& heading, const std::vector<Chart>& charts, int columns,
+                       double width = 520);
 
 // The text as it has to stand in SVG and HTML, quotes included.
 std::string EscapeXml(const std::string& text);

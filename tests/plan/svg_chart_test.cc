@@ -42,6 +42,26 @@ TEST(DrawCharts, PutsValuesWhereTheyBelong) {
   EXPECT_THAT(svg, Not(HasSubstr("far away")));
 }
 
+TEST(DrawCharts, SegmentsJoinTwoPointsEach) {
+  Chart chart;
+  ChartSeries& rows = chart.series.emplace_back();
+  rows.points = {{0, 50}, {5, 50}, {10, 100}, {5, 100}, {0, 0}};
+  rows.segments = true;
+  EXPECT_THAT(
+      DrawCharts("", {chart}, 1),
+      HasSubstr("<path class=\"segments\" d=\"M70.0 158.0L285.0 158.0M500.0 46.0L285.0 46.0\""))
+      << "the last point has none to be joined with";
+}
+
+TEST(DrawCharts, AWiderChartHasALongerAxis) {
+  Chart chart;
+  chart.series = {{"", {{0, 0}, {10, 100}}, false}};
+  const std::string svg = DrawCharts("", {chart, chart}, 2, 1000);
+  EXPECT_THAT(svg, HasSubstr("width=\"2000\""));
+  EXPECT_THAT(svg, HasSubstr("points=\"70.0,270.0 980.0,46.0 \""));
+  EXPECT_THAT(svg, HasSubstr("translate(1000 0)"));
+}
+
 TEST(DrawCharts, WhatIsNoNumberIsLeftOut) {
   Chart chart;
   const double nothing = std::nan(""), infinite = std::numeric_limits<double>::infinity();
