@@ -31,7 +31,7 @@ struct NodeFault {
 // The faults as they are typed: NAME@TIME, and for `stop` also NAME@TIME+DURATION, after which the
 // node goes on.
 struct FaultTexts {
-  std::vector<std::string> kill, stop, restart;
+  std::vector<std::string> kill = {}, stop = {}, restart = {};
 };
 
 // In the order of their times. kInvalidArgument quotes the text that cannot be read and says what
