@@ -240,7 +240,7 @@ TEST(RandomLoad, Preempts) {
   for (const bool spread : {false, true}) {
     int64_t num_preemptions = 0;
     size_t num_spread = 0;
-    for (uint32_t seed = 100; seed < 108; ++seed) {
+    for (uint32_t seed = 100; seed < 124; ++seed) {
       RandomLoad load(seed, spread);
       load.Run(1000);
       num_preemptions += load.num_preemptions();
