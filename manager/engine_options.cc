@@ -22,9 +22,10 @@ EngineOptions EngineOptions::Of(const ClusterConfig& config, const ModelConfig& 
   options.scheduler.max_model_len = config.max_model_len;
   options.scheduler.max_queued = config.max_num_queued_reqs;
   options.scheduler.prefix_caching = config.prefix_caching;
-  // Decode rows are rounded on the wire and merged from parts, rows of a prefill are not.
-  options.scheduler.replays_as_computed =
-      config.wire_dtype.value_or(DType::kF32) != DType::kF32 || config.overlap == Switch::kOn;
+  // Decode rows are rounded on the wire, rows of a prefill are not. (With overlap a row's output is
+  // put together from its step's rows and those before; starting again puts it together otherwise,
+  // however the rows are computed.)
+  options.scheduler.replays_as_computed = config.wire_dtype.value_or(DType::kF32) != DType::kF32;
   options.eos_tokens = model.eos_tokens;
   options.vocab_size = model.vocab_size;
   options.step_timeout = config.step_timeout;
