@@ -74,6 +74,7 @@ struct Deployment {
   int max_queued = 1024;
   Clock::duration peer_timeout = std::chrono::seconds(10);
   Clock::duration step_timeout = std::chrono::seconds(60);
+  Clock::duration start_timeout = std::chrono::seconds(60);  // and until the engine gives up
   std::string model = SourcePath("/models/tiny-stories");
   LoadFormat load_format = LoadFormat::kAuto;
 
@@ -95,8 +96,8 @@ struct Serving {
                                                   const Deployment& deployment);
 };
 
-// Polls status() until the scheduler and every ready memory node hold no token; "" then, else what
-// was still held at the deadline.
+// Polls status() until no sequence runs, waits or is parked, and the scheduler and every ready
+// memory node hold no token; "" then, else what was still held at the deadline.
 std::string AwaitNoTokens(Engine& engine, Deadline deadline);
 
 // Calls `condition` until it is true or the deadline passes; returns whether it became true.
