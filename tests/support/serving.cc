@@ -100,6 +100,7 @@ Result<ClusterConfig> ConfigOf(const Deployment& deployment, const ModelConfig& 
   config.max_num_seqs = deployment.max_num_seqs;
   config.max_num_batched_tokens = deployment.max_num_batched_tokens;
   config.max_num_queued_reqs = deployment.max_queued;
+  config.prefix_caching = deployment.prefix_caching;
   config.peer_timeout = deployment.peer_timeout;
   config.step_timeout = deployment.step_timeout;
   config.start_timeout = deployment.start_timeout;

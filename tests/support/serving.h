@@ -71,6 +71,7 @@ struct Deployment {
   int max_num_seqs = 32;
   int max_num_batched_tokens = 128;
   int64_t memory_bytes = int64_t{16} << 20;  // of each memory node (or the KV in process)
+  bool prefix_caching = true;                // as manager/cluster_config.h
   int max_queued = 1024;
   Clock::duration peer_timeout = std::chrono::seconds(10);
   Clock::duration step_timeout = std::chrono::seconds(60);
