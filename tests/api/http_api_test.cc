@@ -319,6 +319,12 @@ TEST_F(HttpApi, HealthFollowsTheEngine) {
   EXPECT_EQ(healthy.status, 200);
   EXPECT_EQ(healthy.body, "");
   EngineStatus down;
+  down.detail = "no memory node is left; waiting for nodes to come back";
+  engine_->SetStatus(down);
+  EXPECT_EQ(Get("/health").status, 503);
+  EXPECT_EQ(Post("/v1/completions", {{"prompt", "x"}, {"max_tokens", 1}}).status, 200)
+      << "a request waits";
+  down.given_up = true;
   down.detail = "memory node m0 is lost";
   engine_->SetStatus(down);
   EXPECT_EQ(Get("/health").status, 503);
@@ -361,7 +367,9 @@ TEST_F(HttpApi, ClusterStatus) {
                           "no heartbeat", "0..1", "layers 2..3", 77, "tcp", "verbs: no device",
                           1000, 10, 2, 9, 1, 5, 700});
   status.nodes[0].paths = {{"c0", "tcp", "", "verbs: no device"}};
+  status.num_rebuilding = 5;
   status.scheduler.num_waiting = 3;
+  status.scheduler.num_parked = 2;
   status.scheduler.num_preemptions = 4;
   status.scheduler.nodes.push_back({NodeId{1}, 1000, 10, 2});
   engine_->SetStatus(status);
@@ -373,7 +381,30 @@ TEST_F(HttpApi, ClusterStatus) {
           R"({"id": 1, "name": "m0", "role": "memory", "address": "10.0.0.7:7001", "state": "lost", "detail": "no heartbeat", "kv_heads": "0..1", "holds": "layers 2..3", "weight_bytes": 77, "transport": "tcp", "transport_refused": "verbs: no device",
       "capacity_tokens": 1000, "used_tokens": 10, "num_sequences": 2, "stored_tokens": 9, "stored_sequences": 1, "stale_messages": 5, "attention_us": 700, "paths": [{"from": "c0", "fabric": "tcp", "through": "", "refused": "verbs: no device"}]})"));
   EXPECT_EQ(body["scheduler"]["num_waiting"], 3);
+  EXPECT_EQ(body["scheduler"]["num_parked"], 2);
+  EXPECT_EQ(body["scheduler"]["num_rebuilding"], 5);
   EXPECT_EQ(body["scheduler"]["nodes"][0]["capacity_tokens"], 1000);
+}
+
+TEST_F(HttpApi, ClusterStatusSaysWhetherRequestsAreAnsweredWaitOrFail) {
+  StartServer();
+  struct Case {
+    bool serving, stands_still, given_up;
+    const char* state;
+  };
+  for (const Case& one : {Case{true, false, false, "serving"},
+                          {true, true, false, "reconnecting"},
+                          {false, false, false, "suspended"},
+                          {false, false, true, "given up"}}) {
+    EngineStatus status;
+    status.serving = one.serving;
+    status.stands_still = one.stands_still;
+    status.given_up = one.given_up;
+    engine_->SetStatus(status);
+    const json body = Get("/cluster/status").json();
+    EXPECT_EQ(body["state"], one.state);
+    EXPECT_EQ(body["serving"], one.state == std::string("serving"));
+  }
 }
 
 TEST_F(HttpApi, HealthSaysSoWhileAcceptedRequestsWaitForNodes) {

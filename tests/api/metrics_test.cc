@@ -18,6 +18,8 @@ TEST(Metrics, EveryNameIsThereFromTheBeginning) {
   const std::string text = metrics.Serialize({});
   for (const char* name : {"vllm:num_requests_running",
                            "vllm:num_requests_waiting",
+                           "lamina:num_requests_parked",
+                           "lamina:num_requests_rebuilding",
                            "vllm:kv_cache_usage_perc",
                            "vllm:num_preemptions_total",
                            "vllm:prompt_tokens_total",
@@ -90,6 +92,8 @@ TEST(Metrics, GaugesFollowTheStatus) {
   EngineStatus status;
   status.scheduler.num_running = 5;
   status.scheduler.num_waiting = 2;
+  status.scheduler.num_parked = 3;
+  status.num_rebuilding = 4;
   status.scheduler.num_preemptions = 7;
   status.scheduler.nodes = {{NodeId{1}, 100, 50, 1}, {NodeId{2}, 300, 50, 1}};
   NodeStatus compute;
@@ -108,6 +112,8 @@ TEST(Metrics, GaugesFollowTheStatus) {
   std::string text = metrics.Serialize(status);
   EXPECT_THAT(text, HasSubstr(std::string("vllm:num_requests_running") + kLabels + " 5\n"));
   EXPECT_THAT(text, HasSubstr(std::string("vllm:num_requests_waiting") + kLabels + " 2\n"));
+  EXPECT_THAT(text, HasSubstr(std::string("lamina:num_requests_parked") + kLabels + " 3\n"));
+  EXPECT_THAT(text, HasSubstr(std::string("lamina:num_requests_rebuilding") + kLabels + " 4\n"));
   EXPECT_THAT(text, HasSubstr(std::string("vllm:num_preemptions_total") + kLabels + " 7\n"));
   EXPECT_THAT(text, HasSubstr(std::string("vllm:kv_cache_usage_perc") + kLabels + " 0.25\n"));
   EXPECT_THAT(text, HasSubstr("lamina:kv_slots_used{node=\"m0\",role=\"memory\"} 50\n"));

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <csignal>
 #include <fstream>
+#include <future>
 #include <map>
 
 #include "tests/support/free_port.h"
@@ -191,7 +192,7 @@ TEST_F(OutageOfACluster, AManagerWithoutHopeExitsAndSaysWhy) {
                                       HasSubstr("no node came back that would do")));
 }
 
-// What was under way has failed, at a time that nobody bounds.
+// Whoever stops it should know, though nobody waits.
 TEST_F(OutageOfACluster, AStopInAnOutageShowsInTheExitStatus) {
   WriteConfig("600s");
   const std::unique_ptr<ServerProcess> server = Serve({"--cluster", config()});
@@ -203,6 +204,47 @@ TEST_F(OutageOfACluster, AStopInAnOutageShowsInTheExitStatus) {
   EXPECT_EQ(server->process().exit_description(), "exited with status 1");
   EXPECT_THAT(server->output(), HasSubstr("stopped while nothing could be served: no compute node "
                                           "is left: lost compute node c0"));
+}
+
+TEST_F(OutageOfACluster, AStopInAnOutageCutsOffWhatWaits) {
+  WriteConfig("600s");
+  const std::unique_ptr<ServerProcess> server =
+      Serve({"--cluster", config(), "--drain-timeout", "1"});
+  ASSERT_NE(server, nullptr);
+  daemons_.at("c0").Kill(SIGKILL);
+  ASSERT_TRUE(AwaitTrue([&] { return server->Health() == 503; }, Deadline::After(seconds(20))));
+  std::future<std::string> answer =
+      std::async(std::launch::async, [&] { return Complete(*server); });
+  EXPECT_TRUE(AwaitTrue([&] { return server->Status()["scheduler"]["num_waiting"] == 1; },
+                        Deadline::After(seconds(10))));
+  server->process().Kill(SIGTERM);
+  ASSERT_TRUE(server->process().Wait(Deadline::After(seconds(60))));
+  EXPECT_EQ(server->process().exit_description(), "exited with status 1");
+  EXPECT_EQ(answer.get(), "");
+  EXPECT_THAT(server->output(), HasSubstr("1 request under way did not end well"));
+}
+
+// Of a node that is started again while requests wait for it.
+TEST_F(OutageOfACluster, WhatWaitsIsAnswered) {
+  const std::unique_ptr<ServerProcess> server = Serve({"--cluster", config()});
+  ASSERT_NE(server, nullptr);
+  const std::string expected = Complete(*server);
+  for (const std::vector<std::string>& nodes : {std::vector<std::string>{"c0"}, {"m0", "m1"}}) {
+    SCOPED_TRACE(nodes[0]);
+    for (const std::string& node : nodes)
+      daemons_.at(node).Stop(Deadline::After(Clock::duration::zero()));
+    ASSERT_TRUE(AwaitTrue([&] { return server->Health() == 503; }, Deadline::After(seconds(20))));
+    EXPECT_EQ(server->Status()["state"], "suspended");
+    std::future<std::string> answer =
+        std::async(std::launch::async, [&] { return Complete(*server); });
+    const char* const where = nodes[0] == "c0" ? "num_waiting" : "num_parked";
+    EXPECT_TRUE(AwaitTrue([&] { return server->Status()["scheduler"][where] == 1; },
+                          Deadline::After(seconds(10))))
+        << server->Status().dump();
+    StartDaemon(nodes[0]);
+    EXPECT_EQ(answer.get(), expected);
+    EXPECT_EQ(server->Health(), 200);
+  }
 }
 
 TEST_F(OutageOfACluster, ASecondManagerIsToldSoAndTakesOverOnceTheFirstIsGone) {

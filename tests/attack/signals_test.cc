@@ -148,10 +148,11 @@ TEST_F(Signals, StreamsThatAreCutShowInTheExitStatus) {
 }
 
 // As when a container's processes are killed one after another: the manager learns of a node's end
-// and of the signal at the same time. The compute node holds up the requests until then.
-TEST_F(Signals, RequestsThatALostNodeEndedShowInTheExitStatus) {
+// and of the signal at the same time. The compute node holds up the requests until then, and they
+// wait for another memory node as long as they may.
+TEST_F(Signals, RequestsThatWaitForALostNodeShowInTheExitStatus) {
   Result<std::unique_ptr<ServerProcess>> server =
-      ServerProcess::Start({kModel, "--memory-nodes", "1"});
+      ServerProcess::Start({kModel, "--memory-nodes", "1", "--drain-timeout", "2"});
   ASSERT_TRUE(server.ok()) << server.status();
   const std::optional<pid_t> c0 = (*server)->DaemonOf("c0"), m0 = (*server)->DaemonOf("m0");
   ASSERT_TRUE(c0.has_value() && m0.has_value());

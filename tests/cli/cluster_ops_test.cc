@@ -599,6 +599,20 @@ TEST(StatusTable, ShowsTheWorstPathAndThatThereAreOthers) {
   EXPECT_THAT(alike, Not(HasSubstr("data paths")));
 }
 
+TEST(StatusTable, CountsWhatIsParkedAndWhatStartsAgain) {
+  EngineStatus status;
+  status.serving = true;
+  status.scheduler.num_running = 4;
+  status.scheduler.num_waiting = 3;
+  EXPECT_THAT(StatusTable(ClusterStatusJson(status).dump()),
+              HasSubstr("\nrequests: 4 running, 3 waiting; 0 preemptions\n"));
+  status.scheduler.num_parked = 2;
+  status.num_rebuilding = 5;
+  EXPECT_THAT(StatusTable(ClusterStatusJson(status).dump()),
+              HasSubstr("\nrequests: 4 running, 3 waiting, 2 parked until a node comes that can "
+                        "hold them, 5 start again; 0 preemptions\n"));
+}
+
 TEST(StatusTable, ToleratesWhatItDoesNotKnow) {
   for (const char* text :
        {"", "[]", "{}", R"({"nodes": 3})",

@@ -235,7 +235,7 @@ bool EndsOrGoesOn(const Collector& collector) {
 // A node that dies while a kernel of the compute node waits for it, or only stops answering.
 class CudaLoss : public ::testing::TestWithParam<int> {};
 
-TEST_P(CudaLoss, OfAMemoryNodeEndsOnlyItsOwnRequestsAndTheGpuGoesOn) {
+TEST_P(CudaLoss, OfAMemoryNodeEndsNoRequestAndTheGpuGoesOn) {
   if (const Result<int> count = cuda::DeviceCount(); !count.ok()) GTEST_SKIP() << count.status();
   setenv("LAMINA_EMULATED_STREAMS", "threads", /*overwrite=*/1);
   Deployment deployment;
@@ -248,11 +248,11 @@ TEST_P(CudaLoss, OfAMemoryNodeEndsOnlyItsOwnRequestsAndTheGpuGoesOn) {
   ASSERT_TRUE(serving.ok()) << serving.status();
   Engine& engine = *(*serving)->engine;
   const std::vector<GoldenPrompt> golden = ShortPrompts(DType::kBF16);
-  const auto check = [&](const Generated& got, size_t i) {
-    const std::vector<TokenId>& expected = golden[i].continuation_ids;
-    ASSERT_LE(got.tokens.size(), expected.size());
-    EXPECT_TRUE(std::equal(got.tokens.begin(), got.tokens.end(), expected.begin()))
-        << golden[i].prompt;
+  const auto check = [&](const Generated& got, size_t i, size_t num_tokens) {
+    std::vector<TokenId> expected = golden[i].continuation_ids;
+    expected.resize(std::min(num_tokens, expected.size()));
+    EXPECT_TRUE(got.error.ok()) << got.error;
+    EXPECT_EQ(got.tokens, expected) << golden[i].prompt;
   };
   std::vector<Collector> collectors(4);
   for (size_t i = 0; i < collectors.size(); ++i)
@@ -260,24 +260,17 @@ TEST_P(CudaLoss, OfAMemoryNodeEndsOnlyItsOwnRequestsAndTheGpuGoesOn) {
         engine.Submit(GreedyRequest(golden[i].prompt_ids, kLongTokens), collectors[i].sink()).ok());
   for (const Collector& collector : collectors)
     ASSERT_TRUE(collector.WaitForTokens(2, Deadline::After(std::chrono::seconds(60))));
+  for (const NodeUse& node : engine.status().scheduler.nodes)
+    EXPECT_GE(node.num_sequences, 1) << "node " << node.id.value << " has none";
   ASSERT_TRUE((*serving)->cluster->Kill("m0", GetParam()).ok());
-  int failed = 0;
   for (size_t i = 0; i < collectors.size(); ++i) {
     ASSERT_TRUE(EndsOrGoesOn(collectors[i])) << "request " << i << " hangs";
-    const Generated got = collectors[i].results()[0];
-    failed += got.reason == FinishReason::kError ? 1 : 0;
-    if (got.reason == FinishReason::kError) {
-      EXPECT_THAT(got.error.message(), ::testing::HasSubstr("m0"));
-    }
-    check(got, i);
+    check(collectors[i].results()[0], i, kLongTokens);
   }
-  EXPECT_GE(failed, 1) << "m0 had none";
-  EXPECT_LE(failed, 3) << "m1 had none";
   Collector again;
   ASSERT_TRUE(engine.Submit(GreedyRequest(golden[0].prompt_ids, kTokens), again.sink()).ok());
   ASSERT_TRUE(again.Wait(Deadline::After(std::chrono::seconds(60))));
-  EXPECT_TRUE(again.results()[0].error.ok()) << again.results()[0].error;
-  check(again.results()[0], 0);
+  check(again.results()[0], 0, kTokens);
   EXPECT_EQ(AwaitNoTokens(engine, Deadline::After(std::chrono::seconds(10))), "");
 }
 

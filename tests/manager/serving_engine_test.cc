@@ -164,12 +164,30 @@ TEST_F(ReconnectTest, WhatRanStartsAgainWithItsTokens) {
   EXPECT_EQ(after_->announced[0].num_prompt_tokens, 2);
 }
 
-TEST_F(ReconnectTest, EndsEverythingWithItsReasonIfItFails) {
+TEST_F(ReconnectTest, RequestsWaitIfItFailsUntilItDoesNot) {
+  options_.retry = {milliseconds(1), milliseconds(4), milliseconds(4), seconds(1)};
+  const Collector collector = LoseComputeInTheMiddle(), meanwhile;
+  EndReconnecting(PeerLost("no compute node is left: test"));
+  ASSERT_TRUE(AwaitTrue([&] { return !engine_->status().serving; }, Deadline::After(seconds(10))));
+  EXPECT_FALSE(engine_->status().given_up);
+  ASSERT_TRUE(engine_->Submit(GreedyRequest({1}, 1), meanwhile.sink()).ok());
+  EXPECT_FALSE(collector.results()[0].finished);
+  EndReconnecting(OkStatus());
+  EXPECT_THAT(Await(collector).tokens, ElementsAre(20, 30, 40));
+  EXPECT_EQ(Await(meanwhile).reason, FinishReason::kLength);
+  EXPECT_TRUE(engine_->status().serving);
+}
+
+TEST_F(ReconnectTest, EndsEverythingWithItsReasonIfItFailsForTooLong) {
+  options_.give_up_after = milliseconds(200);
   const Collector collector = LoseComputeInTheMiddle();
   EndReconnecting(PeerLost("no compute node is left: test"));
   EXPECT_EQ(Await(collector).reason, FinishReason::kError);
   EXPECT_THAT(collector.results()[0].error.message(), HasSubstr("no compute node is left"));
   EXPECT_FALSE(engine_->status().serving);
+  EXPECT_TRUE(engine_->status().given_up);
+  EXPECT_EQ(engine_->Submit(GreedyRequest({1}, 1), collector.sink()).status().code(),
+            StatusCode::kPeerLost);
 }
 
 TEST_F(ReconnectTest, TheEngineMayEndMeanwhile) {
@@ -354,17 +372,16 @@ TEST_F(ReturnTest, ServesAgainWhenAllWereLostAndAllAnswer) {
   for (const NodeId node : {kNode, kOther})
     shared_->on_event(FakeExecutor::Lost(ExecutorEvent::Kind::kNodeLost, node));
   shared_->on_event(FakeExecutor::Lost(ExecutorEvent::Kind::kComputeLost, kCompute));
-  EXPECT_EQ(Await(collector).reason, FinishReason::kError);
   ASSERT_TRUE(AwaitTrue([&] { return !engine_->status().serving; }, Deadline::After(seconds(10))));
   EXPECT_THAT(engine_->status().detail, HasSubstr("waiting for nodes to come back"));
-  EXPECT_EQ(engine_->Submit(GreedyRequest({1}, 1), collector.sink()).status().code(),
-            StatusCode::kPeerLost);
+  EXPECT_EQ(engine_->status().scheduler.num_parked, 1);
+  EXPECT_FALSE(collector.results()[0].finished);
   for (const NodeId node : {kNode, kOther, kCompute}) BringBack(node);
   ASSERT_TRUE(AwaitTrue([&] { return engine_->status().serving; }, Deadline::After(seconds(10))));
   shared_->on_event(FakeExecutor::Answer(old));  // of an earlier generation
   ExpectServes();
   EXPECT_EQ(engine_->status().scheduler.nodes.size(), 2u);
-  EXPECT_TRUE(collector.results()[0].tokens.empty());
+  EXPECT_THAT(Await(collector).tokens, ElementsAre(20, 30, 40, 50, 60));
 }
 
 // Loading may take longer than the wait for nodes that do not answer.

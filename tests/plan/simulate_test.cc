@@ -436,25 +436,46 @@ TEST_F(SimulateTest, ASlowNodeTakesLongerFromThenOn) {
               twice + kLayers * AttentionTime(1, 101), 1e-6);
 }
 
-TEST_F(SimulateTest, RequestsOfALostMemoryNodeFailAndTheOthersGoOn) {
+int64_t CountOf(const SimulationResult& result, RequestTimes::Outcome outcome) {
+  return std::ranges::count(result.requests, outcome, &RequestTimes::outcome);
+}
+
+TEST_F(SimulateTest, RequestsOfALostMemoryNodeStartAgainElsewhere) {
   const ClusterModel cluster = Cluster(1, 2, "40GB");
   SimulationOptions options;
+  const SimulationResult whole = Run(cluster, Alike(8, 100, 400), options);
   options.changes = {*NodeChange::ParseFail("m1@500ms")};
   const SimulationResult result = Run(cluster, Alike(8, 100, 400), options);
-  const auto failed =
-      std::ranges::count(result.requests, RequestTimes::Outcome::kFailed, &RequestTimes::outcome);
-  EXPECT_EQ(failed, 4) << "half of them were there";
-  EXPECT_EQ(
-      std::ranges::count(result.requests, RequestTimes::Outcome::kDone, &RequestTimes::outcome), 4);
+  int slower = 0;
+  for (size_t i = 0; i < result.requests.size(); ++i) {
+    EXPECT_EQ(result.requests[i].outcome, RequestTimes::Outcome::kDone);
+    EXPECT_EQ(result.requests[i].output_tokens, 400);
+    slower += result.requests[i].e2e_s() > whole.requests[i].e2e_s() ? 1 : 0;
+  }
+  EXPECT_GE(slower, 4) << "half of them were there, and are prefilled again";
   EXPECT_EQ(result.used_tokens_at_end, 0);
   options.changes.push_back(*NodeChange::ParseFail("m0@600ms"));
   const SimulationResult none = Run(cluster, Alike(8, 100, 400, 0.2), options);
   EXPECT_NE(none.failure, "");
   EXPECT_EQ(FindLimit(cluster, none).resource, "failure") << FindLimit(cluster, none).why;
   EXPECT_EQ(FindLimit(cluster, none).why, none.failure);
-  EXPECT_EQ(
-      std::ranges::count(none.requests, RequestTimes::Outcome::kUnfinished, &RequestTimes::outcome),
-      0);
+  EXPECT_EQ(CountOf(none, RequestTimes::Outcome::kUnfinished), 0);
+}
+
+TEST_F(SimulateTest, WhatNoMemoryNodeThatIsLeftCanHoldFails) {
+  ClusterModel cluster = Cluster(1, 2, "40GB");
+  cluster.kv_nodes[0].capacity_tokens = 450;
+  RequestTrace workload = Alike(8, 100, 400);
+  for (size_t i = 0; i < 4; ++i) workload.requests[i].output_tokens = 300;
+  SimulationOptions options;
+  options.changes = {*NodeChange::ParseFail("m1@500ms")};
+  const SimulationResult result = Run(cluster, workload, options);
+  for (size_t i = 0; i < result.requests.size(); ++i)
+    EXPECT_EQ(result.requests[i].outcome,
+              i < 4 ? RequestTimes::Outcome::kDone : RequestTimes::Outcome::kFailed)
+        << i;
+  EXPECT_EQ(result.failure, "");
+  EXPECT_EQ(result.used_tokens_at_end, 0);
 }
 
 TEST_F(SimulateTest, IdsOfNodesMayHaveGaps) {

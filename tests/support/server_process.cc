@@ -113,8 +113,9 @@ std::string ServerProcess::AwaitIdle(Deadline deadline) const {
       [&] {
         status = Status();
         if (!status.is_object()) return false;
-        int64_t held = status["scheduler"]["num_running"].get<int64_t>() +
-                       status["scheduler"]["num_waiting"].get<int64_t>();
+        int64_t held = 0;
+        for (const char* count : {"num_running", "num_waiting", "num_parked"})
+          held += status["scheduler"][count].get<int64_t>();
         for (const auto& node : status["nodes"]) {
           if (node["state"] == "ready")
             held += node["used_tokens"].get<int64_t>() + node["stored_tokens"].get<int64_t>();

@@ -34,7 +34,8 @@ class ServerProcess {
   std::vector<pid_t> Daemons() const;
   size_t NumOpenFiles() const;
 
-  // Polls until no sequence runs and no slot is held anywhere; "" then, else the last status.
+  // Polls until no sequence runs, waits or is parked and no slot is held anywhere; "" then, else
+  // the last status.
   std::string AwaitIdle(Deadline deadline) const;
 
   ChildProcess& process() { return *process_; }

@@ -100,8 +100,10 @@ Result<ClusterConfig> ConfigOf(const Deployment& deployment, const ModelConfig& 
   config.max_num_seqs = deployment.max_num_seqs;
   config.max_num_batched_tokens = deployment.max_num_batched_tokens;
   config.max_num_queued_reqs = deployment.max_queued;
+  config.prefix_caching = deployment.prefix_caching;
   config.peer_timeout = deployment.peer_timeout;
   config.step_timeout = deployment.step_timeout;
+  config.start_timeout = deployment.start_timeout;
   config.kv_head_parallel = deployment.kv_head_parallel;
   config.spread_tokens = deployment.spread_tokens;
   config.pipeline = deployment.pipeline;
@@ -182,8 +184,9 @@ std::string AwaitNoTokens(Engine& engine, Deadline deadline) {
       [&] {
         const EngineStatus status = engine.status();
         held.clear();
-        if (status.scheduler.num_running + status.scheduler.num_waiting > 0)
-          held += " sequences run or wait;";
+        const SchedulerStats& scheduler = status.scheduler;
+        if (scheduler.num_running + scheduler.num_waiting + scheduler.num_parked > 0)
+          held += " sequences run, wait or are parked;";
         for (const NodeStatus& node : status.nodes) {
           if (node.state != NodeState::kReady ||
               node.used_tokens + node.stored_tokens + node.stored_sequences == 0)

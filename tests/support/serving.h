@@ -71,9 +71,11 @@ struct Deployment {
   int max_num_seqs = 32;
   int max_num_batched_tokens = 128;
   int64_t memory_bytes = int64_t{16} << 20;  // of each memory node (or the KV in process)
+  bool prefix_caching = true;                // as manager/cluster_config.h
   int max_queued = 1024;
   Clock::duration peer_timeout = std::chrono::seconds(10);
   Clock::duration step_timeout = std::chrono::seconds(60);
+  Clock::duration start_timeout = std::chrono::seconds(60);  // and until the engine gives up
   std::string model = SourcePath("/models/tiny-stories");
   LoadFormat load_format = LoadFormat::kAuto;
 
@@ -95,8 +97,8 @@ struct Serving {
                                                   const Deployment& deployment);
 };
 
-// Polls status() until the scheduler and every ready memory node hold no token; "" then, else what
-// was still held at the deadline.
+// Polls status() until no sequence runs, waits or is parked, and the scheduler and every ready
+// memory node hold no token; "" then, else what was still held at the deadline.
 std::string AwaitNoTokens(Engine& engine, Deadline deadline);
 
 // Calls `condition` until it is true or the deadline passes; returns whether it became true.
