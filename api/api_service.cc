@@ -147,7 +147,8 @@ Status ApiService::CheckAccepting() const {
   if (engine_ == nullptr) return TryAgain("the model is still loading");
   const EngineStatus status = engine_->status();
   if (status.given_up) return TryAgain(status.detail);
-  if (status.scheduler.num_waiting > options_.max_queued_requests) return TryAgain();
+  if (status.scheduler.num_waiting + status.scheduler.num_parked > options_.max_queued_requests)
+    return TryAgain();
   return OkStatus();
 }
 
@@ -365,7 +366,9 @@ void ApiService::HandleClusterStatus(const std::shared_ptr<Exchange>& exchange) 
     status.serving = false;
     status.detail = "the server is shutting down";
   }
-  Answer(exchange, ClusterStatusJson(status));
+  ordered_json document = ClusterStatusJson(status);
+  if (draining_ || engine_ == nullptr) document["state"] = draining_ ? "shutting down" : "loading";
+  Answer(exchange, document);
 }
 
 }  // namespace lamina

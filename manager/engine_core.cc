@@ -164,7 +164,9 @@ TimePoint EngineCore::NextDeadline() const {
   for (const std::optional<InFlight>& step : steps_.in_flight()) {
     if (step) next = std::min(next, step->submitted + options_.step_timeout);
   }
-  for (const auto& [sequence, parked] : parked_) next = std::min(next, parked.until);
+  if (outage_.ok()) {
+    for (const auto& [sequence, parked] : parked_) next = std::min(next, parked.until);
+  }
   return next;
 }
 

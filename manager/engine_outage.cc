@@ -58,7 +58,9 @@ void EngineCore::Park(SequenceId sequence, const Status& why, TimePoint now) {
   parked_.try_emplace(sequence, Parked{now + options_.give_up_after, why});
 }
 
+// In an outage everybody waits for its end, and hears of its reason.
 void EngineCore::CheckParked(TimePoint now) {
+  if (!outage_.ok()) return;
   std::vector<SequenceId> overdue;
   for (const auto& [sequence, parked] : parked_) {
     if (now >= parked.until) overdue.push_back(sequence);

@@ -102,7 +102,7 @@ Scenario FourOfEach() {
 // Chunks of a long prompt are small, so that it takes many steps. It comes while others decode.
 Scenario InTheMiddleOfAPrompt() {
   Scenario scenario = Plain("mid_prefill");
-  scenario.deployment.max_num_batched_tokens = 16;
+  scenario.deployment.max_num_batched_tokens = scenario.deployment.max_num_seqs = 16;
   scenario.requests.resize(kStreamsBesides);
   for (const TokenId first : {400, 401})
     scenario.requests.push_back(Stream(LongPrompt(first, kLongPrompt), 20));
