@@ -15,8 +15,12 @@ constexpr float kTolerance = 1e-3F;
 
 }  // namespace
 
-// As long as sequences with KV on a lost memory node fail, and all of them in an outage.
-bool MayFail(const Status& why) { return why.code() == StatusCode::kPeerLost; }
+// As long as sequences fail that have lost KV: with their memory node, which closed (kPeerLost) or
+// was silent (kTimeout), or with a message to it (kCorrupt); and all of them in an outage.
+bool MayFail(const Status& why) {
+  return why.code() == StatusCode::kPeerLost || why.code() == StatusCode::kTimeout ||
+         why.code() == StatusCode::kCorrupt;
+}
 
 StreamOracle::StreamOracle(const PlannedRequest& request, std::vector<const Answer*> expected,
                            bool exact)

@@ -91,13 +91,18 @@ FaultKind DrawKind(Random& random) {
     FaultKind kind;
     uint64_t percent;
   };
-  constexpr std::array kWeights = {
-      Weight{FaultKind::kKill, 36},        Weight{FaultKind::kPause, 15},
-      Weight{FaultKind::kSlow, 5},         Weight{FaultKind::kCutData, 10},
-      Weight{FaultKind::kCutControl, 7},   Weight{FaultKind::kIsolate, 7},
-      Weight{FaultKind::kBreakControl, 4}, Weight{FaultKind::kCorrupt, 5},
-      Weight{FaultKind::kDuplicate, 4},    Weight{FaultKind::kLoseNotification, 4},
-      Weight{FaultKind::kDelay, 3}};
+  constexpr std::array kWeights = {Weight{FaultKind::kKill, 30},
+                                   Weight{FaultKind::kVanish, 6},
+                                   Weight{FaultKind::kPause, 15},
+                                   Weight{FaultKind::kSlow, 5},
+                                   Weight{FaultKind::kCutData, 10},
+                                   Weight{FaultKind::kCutControl, 7},
+                                   Weight{FaultKind::kIsolate, 7},
+                                   Weight{FaultKind::kBreakControl, 4},
+                                   Weight{FaultKind::kCorrupt, 5},
+                                   Weight{FaultKind::kDuplicate, 4},
+                                   Weight{FaultKind::kLoseNotification, 4},
+                                   Weight{FaultKind::kDelay, 3}};
   uint64_t left = random.Below(100);
   for (const Weight& weight : kWeights) {
     if (left < weight.percent) return weight.kind;
@@ -111,6 +116,7 @@ bool IsOfOnePost(FaultKind kind) { return kind >= FaultKind::kCorrupt; }
 Clock::duration DrawLength(Random& random, FaultKind kind) {
   switch (kind) {
     case FaultKind::kKill:
+    case FaultKind::kVanish:
       return random.Chance(30) ? random.Between(milliseconds(1), milliseconds(50))
                                : random.Between(milliseconds(100), milliseconds(5000));
     case FaultKind::kSlow: return random.Between(milliseconds(5), milliseconds(1000));
@@ -125,21 +131,27 @@ Clock::duration DrawLength(Random& random, FaultKind kind) {
   }
 }
 
-// `first`: when the first fault begins, which later ones follow soon or late.
-Clock::duration DrawTime(Random& random, std::optional<Clock::duration> first) {
-  if (!first)
-    return random.Chance(85) ? random.Between(milliseconds(0), milliseconds(12))
-                             : random.Between(milliseconds(0), milliseconds(1000));
+// Most faults meet a request that has just come, or nodes that are being connected anew. `first`:
+// when the first fault begins, which others follow soon or late.
+void DrawTime(Random& random, const Scenario& scenario, std::optional<Clock::duration> first,
+              Fault& fault) {
   const uint64_t when = random.Below(10);
-  return *first + random.Between(milliseconds(0), when < 4   ? milliseconds(5)
-                                                  : when < 7 ? milliseconds(1500)
-                                                             : milliseconds(6000));
+  if (when < 5) {
+    const PlannedRequest& met = scenario.requests[random.Below(scenario.requests.size())];
+    fault.at = met.at + random.Between(milliseconds(0), milliseconds(4));
+  } else if (first && when < 8) {
+    fault.on_reconnect = random.Between(1, 3);
+    fault.at = random.Between(milliseconds(0), milliseconds(2));
+  } else {
+    fault.at = first.value_or(Clock::duration::zero()) +
+               random.Between(milliseconds(0), when < 9 ? milliseconds(5) : milliseconds(3000));
+  }
 }
 
 Fault DrawFault(Random& random, const Scenario& scenario, std::optional<Clock::duration> first) {
   Fault fault;
   fault.kind = DrawKind(random);
-  fault.at = DrawTime(random, first);
+  DrawTime(random, scenario, first, fault);
   fault.lasts = DrawLength(random, fault.kind);
   fault.one_way = random.Chance(40);
   fault.factor = fault.kind == FaultKind::kSlow ? random.Between(5, 200) : 1;
@@ -214,6 +226,8 @@ std::string Describe(const Fault& fault) {
   switch (fault.kind) {
     case FaultKind::kKill:
       return fault.node + " is killed, and started again after" + lasts.substr(4);
+    case FaultKind::kVanish:
+      return fault.node + " loses power, and is started again after" + lasts.substr(4);
     case FaultKind::kPause: return fault.node + " does not run" + lasts;
     case FaultKind::kSlow:
       return fmt::format("{} is {} times slower{}", fault.node, fault.factor, lasts);
@@ -255,7 +269,12 @@ std::string Describe(const Scenario& scenario) {
         request.abort_at ? fmt::format(", aborts at {:.3f} ms", Millis(*request.abort_at)) : "");
   }
   for (const Fault& fault : scenario.faults)
-    text += fmt::format("  {} at {:.3f} ms: {}\n", fault.name, Millis(fault.at), Describe(fault));
+    text += fmt::format("  {} at {:.3f} ms{}: {}\n", fault.name, Millis(fault.at),
+                        fault.on_reconnect == 0
+                            ? ""
+                            : fmt::format(" of the nodes being connected anew for the {}. time",
+                                          fault.on_reconnect),
+                        Describe(fault));
   return text;
 }
 

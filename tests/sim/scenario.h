@@ -50,6 +50,7 @@ struct PlannedRequest {
 
 enum class FaultKind : uint8_t {
   kKill,          // the process ends; its daemon is started again when the fault is over
+  kVanish,        // the same, but nobody hears of it: the machine has no power
   kPause,         // the process does not run
   kSlow,          // its turns take `factor` times as long
   kCutData,       // from `node` to `other`, and back unless it is one-way
@@ -66,6 +67,9 @@ enum class FaultKind : uint8_t {
 struct Fault {
   std::string name = {};  // "f0"
   FaultKind kind = FaultKind::kKill;
+  // From when the nodes are connected or, if this is not 0, from when they begin to be connected
+  // anew for this many times; it does not happen if they are not.
+  int on_reconnect = 0;
   Clock::duration at{};
   Clock::duration lasts{};
   std::string node = {};

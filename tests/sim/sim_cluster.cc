@@ -8,9 +8,11 @@
 #include <charconv>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <utility>
 
+#include "base/log.h"
 #include "tests/sim/world.h"
 
 namespace lamina::sim {
@@ -102,6 +104,10 @@ int RunVerbosely(Scenario scenario, const Options& options, Expected& expected) 
     return 2;
   }
   fmt::print("{}", Describe(scenario));
+  // The processes' own lines stand between the events, whose times are those of the simulation.
+  spdlog::set_pattern("         %l: %v");
+  if (const char* const level = std::getenv("LAMINA_LOG"))
+    spdlog::set_level(spdlog::level::from_str(level));
   const EventLog log = [](const std::string& line) { fmt::print("{}\n", line); };
   const RunResult result = RunOne(scenario, expected, options.verbose ? log : nullptr);
   fmt::print("{} events, {} tokens, {:.3f} s of virtual time, hash {:016x}\n{}\n",

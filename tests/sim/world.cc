@@ -12,7 +12,8 @@
 #include <vector>
 
 #include "base/log.h"
-#include "manager/resolve_config.h"
+#include "tests/sim/cluster_options.h"
+#include "tests/sim/faults.h"
 #include "tests/sim/oracles.h"
 #include "tests/sim/random.h"
 #include "tests/sim/sim_fabric.h"
@@ -22,23 +23,14 @@ namespace lamina::sim {
 namespace {
 
 using std::chrono::seconds;
-using testing::ControlNetwork;
 using testing::VirtualCluster;
 
-constexpr auto kPeerTimeout = milliseconds(200);
-constexpr auto kStepTimeout = seconds(5);
-constexpr int64_t kMostTokens = 48;
-// Nodes that were lost again soon after their return are left alone for so long.
-constexpr RetryOptions kRetry{.first = milliseconds(500),
-                              .most = seconds(2),
-                              .most_after_return = seconds(4),
-                              .settled = seconds(60)};
-// The manager does not give up before every fault is over.
-constexpr auto kGiveUpAfter = seconds(600);
 // Within this time after the last fault everything ends.
 constexpr auto kPatience = seconds(120);
 // Nodes tell their counters every second.
 constexpr auto kUntilCounted = milliseconds(2500);
+// What a fault has held up has arrived by then.
+constexpr auto kLongestDelay = seconds(1);
 constexpr auto kLeastTurn = microseconds(1);
 constexpr auto kMostTurn = microseconds(20);
 
@@ -73,40 +65,6 @@ class QuietLog {
   const spdlog::level::level_enum before_;
 };
 
-Result<testing::VirtualClusterOptions> OptionsOf(const ClusterShape& shape,
-                                                 const Expected& expected) {
-  testing::Deployment deployment;
-  const int num_shares = shape.pipeline_parallel_size * shape.tensor_parallel_size;
-  deployment.num_compute_nodes = shape.num_compute_nodes / num_shares;
-  deployment.num_memory_nodes = shape.num_memory_nodes;
-  deployment.pipeline = shape.pipeline;
-  deployment.pipeline_parallel_size = shape.pipeline_parallel_size;
-  deployment.tensor_parallel_size = shape.tensor_parallel_size;
-  deployment.kv_head_parallel = shape.kv_head_parallel;
-  deployment.spread_tokens = shape.spread_tokens;
-  deployment.overlap = shape.overlap ? Switch::kOn : Switch::kOff;
-  deployment.kv_dtype = DType::kF32;
-  deployment.max_num_seqs = shape.max_num_seqs;
-  deployment.max_num_batched_tokens = std::max(shape.max_num_seqs, shape.max_num_batched_tokens);
-  deployment.memory_bytes = shape.tokens_per_pool *
-                            KvBytesPerToken(expected.model(), deployment.kv_dtype) /
-                            shape.kv_head_parallel;
-  deployment.peer_timeout = kPeerTimeout;
-  deployment.step_timeout = kStepTimeout;
-  deployment.model = expected.model_dir();
-  ClusterConfig config;
-  config.nodes = VirtualCluster::NodesOf(deployment);
-  config.prefix_caching = shape.prefix_caching;
-  config.payload_checksum = Switch::kOn;
-  config.max_model_len = kMostTokens;
-  config.start_timeout = kGiveUpAfter;
-  testing::VirtualClusterOptions options;
-  options.model = expected.model();
-  LAMINA_ASSIGN_OR_RETURN(options.config, ConfigOf(deployment, options.model, std::move(config)));
-  options.retry = kRetry;
-  return options;
-}
-
 class World {
  public:
   World(const Scenario& scenario, Expected& expected, const EventLog& log)
@@ -128,12 +86,15 @@ class World {
     std::optional<RequestId> id;
     bool refused = false, wants_abort = false, aborted = false;
     bool under_way() const { return id && !oracle.over(); }
+    bool over() const { return refused || (id && oracle.over()); }
+    bool failed() const { return refused || oracle.failed(); }
   };
 
   bool Connect();
   void PlanAll();
-  void PlayAll();
   void AwaitEnd();
+  void AwaitTime(Clock::duration time);
+  bool AllReady() const;
   void Count();
 
   // What the clients do.
@@ -144,22 +105,17 @@ class World {
   bool AllOver() const;
   bool AnyUnderWay(bool with_tokens) const;
 
-  // Faults: world_faults below.
   void Begin(const Fault& fault);
   void End(const Fault& fault);
-  void Kill(const std::string& node);
-  void Restart(const std::string& node);
-  void Cut(const Fault& fault, bool cut);
-  void CutData(const std::string& from, const std::string& to, bool cut);
-  void CutControl(const std::string& node, bool to_manager, bool cut);
-  void PlanPost(const Fault& fault);
-  void NoteKill(const std::string& node);
-  void NoteResume(const std::string& node);
 
-  // Time goes on until `at`, or until something is wrong.
-  void AdvanceTo(TimePoint at);
-  bool Await(const std::function<bool()>& done, Clock::duration patience);
+  // Time goes on, with what the timeline says, until `done` or until something is wrong. Returns
+  // false in the latter case, and if nothing of the timeline was left for kPatience.
+  bool Await(const std::function<bool()>& done);
+  bool HasDue() const;
+  void PlayDue();
+  void PlanFault(const Fault& fault, Clock::duration from);
   void Watch();
+  void NoteReconnect();
   void NoteStates();
   void AbortThoseWhoWant();
 
@@ -167,7 +123,6 @@ class World {
   void Fail(const std::string& kind, const std::string& what);
   void Saw(Coincidence coincidence, uint64_t times = 1) { result_.seen.Saw(coincidence, times); }
   bool failed() const { return !result_.failure.empty(); }
-  bool IsMemory(const std::string& node) const { return node.front() == 'm'; }
   std::string Unfinished() const;
 
   const Scenario& scenario_;
@@ -180,10 +135,10 @@ class World {
   std::multimap<Clock::duration, std::function<void()>> timeline_;
   const PlannedRequest plain_ = PlainRequest();
   std::deque<Client> clients_;
-  std::map<std::string, int> killed_;    // how many faults keep the node down
-  std::map<std::string, int> slowness_;  // 1 if it is not there
-  std::set<std::string> lost_;           // as the status showed them last
+  std::optional<Faults> faults_;
+  std::set<std::string> lost_;  // as the status showed them last
   bool reconnecting_ = false, looking_ = false;
+  int num_reconnects_ = 0;
   std::optional<int64_t> shared_at_loss_;
   Hash hash_;
   RunResult result_;
@@ -207,8 +162,7 @@ void World::Fail(const std::string& kind, const std::string& what) {
 RunResult World::Run() {
   PlanAll();
   if (!failed() && Connect()) {
-    PlayAll();
-    if (!failed()) AwaitEnd();
+    AwaitEnd();
     Count();
     result_.lasted = cluster_->now() - start_;
   }
@@ -228,9 +182,7 @@ bool World::Connect() {
       return control_random_.Between(microseconds(20), microseconds(80));
     };
     options->turn_takes = [this](const std::string& who) -> Clock::duration {
-      const auto slow = slowness_.find(who);
-      return turn_random_.Between(kLeastTurn, kMostTurn) *
-             (slow == slowness_.end() ? 1 : slow->second);
+      return turn_random_.Between(kLeastTurn, kMostTurn) * (faults_ ? faults_->SlownessOf(who) : 1);
     };
   }
   Result<std::unique_ptr<VirtualCluster>> made =
@@ -240,6 +192,7 @@ bool World::Connect() {
     return false;
   }
   cluster_ = *std::move(made);
+  faults_.emplace(scenario_, *cluster_, data_, result_.seen);
   start_ = cluster_->now();
   const auto is_over = [&] { return cluster_->serves() || !cluster_->failure().ok(); };
   if (!cluster_->RunUntil(is_over, kPatience) || !cluster_->serves()) {
@@ -272,34 +225,47 @@ void World::PlanAll() {
     if (request.abort_at) timeline_.emplace(*request.abort_at, [this, client] { Abort(*client); });
   }
   for (const Fault& fault : scenario_.faults) {
-    timeline_.emplace(fault.at, [this, &fault] { Begin(fault); });
-    timeline_.emplace(fault.at + fault.lasts, [this, &fault] { End(fault); });
+    if (fault.on_reconnect == 0) PlanFault(fault, Clock::duration::zero());
   }
 }
 
-void World::PlayAll() {
-  for (const auto& [at, act] : timeline_) {
-    AdvanceTo(start_ + at);
-    if (failed()) return;
+void World::PlanFault(const Fault& fault, Clock::duration from) {
+  timeline_.emplace(from + fault.at, [this, &fault] { Begin(fault); });
+  timeline_.emplace(from + fault.at + fault.lasts, [this, &fault] { End(fault); });
+}
+
+bool World::HasDue() const {
+  return !timeline_.empty() && start_ + timeline_.begin()->first <= cluster_->now();
+}
+
+void World::PlayDue() {
+  while (!failed() && HasDue()) {
+    const std::function<void()> act = std::move(timeline_.begin()->second);
+    timeline_.erase(timeline_.begin());
     act();
   }
-  data_.DropPlans();
+  if (timeline_.empty()) data_.DropPlans();
 }
 
-void World::AdvanceTo(TimePoint at) {
-  while (!failed() && cluster_->now() < at) {
-    if (Await([] { return false; }, at - cluster_->now())) AbortThoseWhoWant();
+bool World::Await(const std::function<bool()>& done) {
+  TimePoint latest = cluster_->now() + kPatience;
+  while (!failed()) {
+    if (HasDue()) latest = cluster_->now() + kPatience;
+    PlayDue();
+    AbortThoseWhoWant();
+    if (failed()) return false;
+    if (done()) return true;
+    if (timeline_.empty() && cluster_->now() >= latest) return false;
+    const TimePoint until = timeline_.empty() ? latest : start_ + timeline_.begin()->first;
+    cluster_->RunUntil(
+        [&] {
+          Watch();
+          return failed() || done() || HasDue() ||
+                 std::ranges::any_of(clients_, &Client::wants_abort);
+        },
+        until - cluster_->now());
   }
-}
-
-// Returns true as well if something is wrong or a client wants to abort.
-bool World::Await(const std::function<bool()>& done, Clock::duration patience) {
-  return cluster_->RunUntil(
-      [&] {
-        Watch();
-        return failed() || done() || std::ranges::any_of(clients_, &Client::wants_abort);
-      },
-      patience);
+  return false;
 }
 
 void World::AbortThoseWhoWant() {
@@ -309,34 +275,32 @@ void World::AbortThoseWhoWant() {
 }
 
 void World::AwaitEnd() {
-  const TimePoint latest = cluster_->now() + kPatience;
-  const auto wait = [&](const std::function<bool()>& done) {
-    while (!failed() && !done()) {
-      if (!Await(done, latest - cluster_->now())) return false;
-      AbortThoseWhoWant();
-    }
-    return !failed();
-  };
-  if (!wait([this] { return AllOver(); })) return Fail("hang", Unfinished());
-  const auto all_ready = [this] {
-    if (cluster_->reconnecting() || cluster_->looking()) return false;
-    const EngineStatus status = cluster_->status();
-    return status.serving && std::ranges::all_of(status.nodes, [](const NodeStatus& node) {
-             return node.state == NodeState::kReady;
-           });
-  };
-  if (!wait(all_ready)) return Fail("not back", Unfinished());
+  if (!Await([this] { return timeline_.empty() && AllOver(); })) return Fail("hang", Unfinished());
+  AwaitTime(kLongestDelay);
+  if (!Await([this] { return AllReady(); })) return Fail("not back", Unfinished());
   Client* const client = AddClient(plain_);
   if (client == nullptr) return;
   Arrive(*client);
-  if (!wait([client] { return client->oracle.over(); })) return Fail("hang", Unfinished());
-  if (client->oracle.failed()) return Fail("stream", "a request failed when all was well again");
-  AdvanceTo(cluster_->now() + kUntilCounted);
-  if (failed()) return;
+  if (!Await([client] { return client->over(); })) return Fail("hang", Unfinished());
+  if (client->failed()) return Fail("stream", "a request failed when all was well again");
+  AwaitTime(kUntilCounted);
   if (const std::string leak = FindLeak(cluster_->status()); !leak.empty()) Fail("leak", leak);
   const std::string stray =
       FindStrayConnection(scenario_, data_, cluster_->network().num_connections());
   if (!stray.empty()) Fail("stray", stray);
+}
+
+void World::AwaitTime(Clock::duration time) {
+  const TimePoint at = cluster_->now() + time;
+  Await([this, at] { return cluster_->now() >= at; });
+}
+
+bool World::AllReady() const {
+  if (!timeline_.empty() || cluster_->reconnecting() || cluster_->looking()) return false;
+  const EngineStatus status = cluster_->status();
+  return status.serving && std::ranges::all_of(status.nodes, [](const NodeStatus& node) {
+           return node.state == NodeState::kReady;
+         });
 }
 
 std::string World::Unfinished() const {
@@ -366,15 +330,10 @@ void World::Count() {
   const int64_t shared = status.scheduler.num_shared_tokens;
   Saw(Coincidence::kPrefixShared, shared > 0 ? 1 : 0);
   Saw(Coincidence::kPrefixSharedAfterFault, shared > shared_at_loss_.value_or(shared) ? 1 : 0);
-  for (const Client& client : clients_)
-    result_.num_failed += client.refused || client.oracle.failed() ? 1 : 0;
+  for (const Client& client : clients_) result_.num_failed += client.failed() ? 1 : 0;
 }
 
-bool World::AllOver() const {
-  return std::ranges::all_of(clients_, [](const Client& client) {
-    return client.refused || (client.id && client.oracle.over());
-  });
-}
+bool World::AllOver() const { return std::ranges::all_of(clients_, &Client::over); }
 
 bool World::AnyUnderWay(bool with_tokens) const {
   return std::ranges::any_of(clients_, [&](const Client& client) {
@@ -435,11 +394,21 @@ void World::Watch() {
   if (std::exchange(looking_, cluster_->looking()) != looking_)
     Note(looking_ ? "lost nodes are looked for" : "looked for lost nodes");
   if (std::exchange(reconnecting_, cluster_->reconnecting()) != reconnecting_) {
-    Note(reconnecting_ ? "nodes are connected anew" : "nodes were connected anew");
-    if (reconnecting_ && AnyUnderWay(true)) Saw(Coincidence::kRanAgain);
+    NoteReconnect();
   }
   NoteStates();
   if (!cluster_->given_up().ok()) Fail("gave up", cluster_->given_up().message());
+}
+
+void World::NoteReconnect() {
+  if (!reconnecting_)
+    return Note(cluster_->status().serving ? "nodes were connected anew" : "that was in vain");
+  Note("nodes are connected anew");
+  if (AnyUnderWay(true)) Saw(Coincidence::kRanAgain);
+  ++num_reconnects_;
+  for (const Fault& fault : scenario_.faults) {
+    if (fault.on_reconnect == num_reconnects_) PlanFault(fault, cluster_->now() - start_);
+  }
 }
 
 void World::NoteStates() {
@@ -458,131 +427,13 @@ void World::NoteStates() {
 
 void World::Begin(const Fault& fault) {
   Note(fault.name + ": " + Describe(fault));
-  const bool steps = AnyUnderWay(true) || AnyUnderWay(false);
-  const bool cuts = fault.kind == FaultKind::kCutData || fault.kind == FaultKind::kCutControl ||
-                    fault.kind == FaultKind::kIsolate;
-  if (cuts && fault.one_way && steps) Saw(Coincidence::kOneWayCut);
-  switch (fault.kind) {
-    case FaultKind::kKill: return Kill(fault.node);
-    case FaultKind::kPause:
-      if (cluster_->runs(fault.node)) cluster_->Pause(fault.node);
-      return;
-    case FaultKind::kSlow: slowness_[fault.node] = fault.factor; return;
-    case FaultKind::kCutControl:
-      if (steps) Saw(Coincidence::kControlCutOnly);
-      return Cut(fault, true);
-    case FaultKind::kCutData:
-    case FaultKind::kIsolate: return Cut(fault, true);
-    case FaultKind::kBreakControl:
-      if (cluster_->runs(fault.node)) Saw(Coincidence::kControlBroken);
-      return cluster_->network().Break(cluster_->AddressOf(fault.node));
-    case FaultKind::kCorrupt:
-    case FaultKind::kDuplicate:
-    case FaultKind::kLoseNotification:
-    case FaultKind::kDelay: return PlanPost(fault);
-  }
+  faults_->Begin(fault, {.prefill = AnyUnderWay(false), .decode = AnyUnderWay(true)});
 }
 
 void World::End(const Fault& fault) {
-  switch (fault.kind) {
-    case FaultKind::kKill: return Restart(fault.node);
-    case FaultKind::kPause: return NoteResume(fault.node);
-    case FaultKind::kSlow: slowness_.erase(fault.node); return;
-    case FaultKind::kCutControl:
-    case FaultKind::kCutData:
-    case FaultKind::kIsolate: Note(fault.name + " is over"); return Cut(fault, false);
-    default: return;
-  }
-}
-
-void World::PlanPost(const Fault& fault) {
-  const PostFault of_post = fault.kind == FaultKind::kCorrupt     ? PostFault::kCorrupt
-                            : fault.kind == FaultKind::kDuplicate ? PostFault::kDuplicate
-                            : fault.kind == FaultKind::kDelay     ? PostFault::kDelay
-                                                                  : PostFault::kLoseNotification;
-  data_.Plan(fault.node, fault.other, of_post, fault.lasts);
-}
-
-void World::Kill(const std::string& node) {
-  if (killed_[node]++ > 0) return;
-  NoteKill(node);
-  cluster_->Kill(node);
-  const auto is_down = [&](const std::string& other) { return !cluster_->runs(other); };
-  if (IsMemory(node) && std::ranges::all_of(scenario_.memory_nodes(), is_down))
-    Saw(Coincidence::kEveryMemoryNodeLost);
-  if (!IsMemory(node) && std::ranges::all_of(scenario_.compute_nodes(), is_down))
-    Saw(Coincidence::kEveryComputeNodeLost);
-}
-
-void World::NoteKill(const std::string& node) {
-  const bool memory = IsMemory(node);
-  const ClusterShape& shape = scenario_.shape;
-  if (AnyUnderWay(false))
-    Saw(memory ? Coincidence::kMemoryKilledInPrefill : Coincidence::kComputeKilledInPrefill);
-  if (AnyUnderWay(true)) {
-    Saw(memory ? Coincidence::kMemoryKilledInDecode : Coincidence::kComputeKilledInDecode);
-    if (shape.rotates()) Saw(Coincidence::kKilledInRotation);
-    if (memory && shape.spread_tokens > 0) Saw(Coincidence::kSpreadLostNode);
-    if (memory && shape.kv_head_parallel > 1) Saw(Coincidence::kGroupLostNode);
-  }
-  if (cluster_->reconnecting()) Saw(Coincidence::kKilledWhileReconnecting);
-}
-
-void World::Restart(const std::string& node) {
-  if (--killed_[node] > 0) return;
-  if (!cluster_->status().serving)
-    Saw(Coincidence::kStartedInOutage);
-  else if (cluster_->reconnecting())
-    Saw(Coincidence::kStartedWhileReconnecting);
-  Note(node + " is started");
-  if (const Status started = cluster_->Start(node); !started.ok())
-    Fail("set-up", "cannot start " + node + ": " + started.ToString());
-}
-
-void World::NoteResume(const std::string& node) {
-  if (!cluster_->paused(node)) return;
-  NoteStates();
-  Saw(lost_.contains(node) ? Coincidence::kPausedLong : Coincidence::kPausedShort);
-  Note(node + " runs again");
-  cluster_->Resume(node);
-}
-
-void World::Cut(const Fault& fault, bool cut) {
-  const std::string& node = fault.node;
-  if (fault.kind != FaultKind::kCutControl) {
-    std::vector<std::string> others = {fault.other};
-    if (fault.kind == FaultKind::kIsolate) {
-      others = scenario_.compute_nodes();
-      const std::vector<std::string> memory = scenario_.memory_nodes();
-      others.insert(others.end(), memory.begin(), memory.end());
-      std::erase(others, node);
-    }
-    for (const std::string& other : others) {
-      CutData(node, other, cut);
-      if (!fault.one_way) CutData(other, node, cut);
-    }
-  }
-  if (fault.kind == FaultKind::kCutData) return;
-  CutControl(node, /*to_manager=*/true, cut);
-  if (!fault.one_way) CutControl(node, /*to_manager=*/false, cut);
-}
-
-void World::CutData(const std::string& from, const std::string& to, bool cut) {
-  if (cut)
-    data_.wires().Cut(from, to);
-  else
-    data_.wires().Mend(from, to);
-}
-
-void World::CutControl(const std::string& node, bool to_manager, bool cut) {
-  testing::Wires& wires = cluster_->network().wires();
-  const std::string address = cluster_->AddressOf(node);
-  const std::string& from = to_manager ? address : ControlNetwork::kManager;
-  const std::string& to = to_manager ? ControlNetwork::kManager : address;
-  if (cut)
-    wires.Cut(from, to);
-  else
-    wires.Mend(from, to);
+  if (fault.lasts > Clock::duration::zero()) Note(fault.name + " is over");
+  if (const Status ended = faults_->End(fault); !ended.ok())
+    Fail("set-up", "cannot start " + fault.node + ": " + ended.ToString());
 }
 
 }  // namespace
