@@ -283,7 +283,11 @@ void World::AwaitEnd() {
   Arrive(*client);
   if (!Await([client] { return client->over(); })) return Fail("hang", Unfinished());
   if (client->failed()) return Fail("stream", "a request failed when all was well again");
+  // A loss of before may be told with the next step only.
   AwaitTime(kUntilCounted);
+  if (!Await([this] { return AllReady(); })) return Fail("not back", Unfinished());
+  AwaitTime(kUntilCounted);
+  if (failed()) return;
   if (const std::string leak = FindLeak(cluster_->status()); !leak.empty()) Fail("leak", leak);
   const std::string stray =
       FindStrayConnection(scenario_, data_, cluster_->network().num_connections());
