@@ -53,7 +53,7 @@ bool ComputeNode::Turn(TimePoint now) {
 
 TimePoint ComputeNode::wake_at(TimePoint now) const {
   const TimePoint latest = now + ManagerChannel::kLongestSleep;
-  return session_ == nullptr ? latest : std::min(latest, session_->wake_at());
+  return session_ == nullptr ? latest : std::min(latest, session_->wake_at(now));
 }
 
 void ComputeNode::Sleep(TimePoint now) {

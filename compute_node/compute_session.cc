@@ -21,6 +21,8 @@ namespace {
 
 constexpr auto kConnectTimeout = std::chrono::seconds(20);
 constexpr auto kLinger = std::chrono::seconds(1);
+// How often steps look at the time, for peers that are late and signs of life that are due.
+constexpr int kLooksPerTimeout = 10;
 // What a cluster's file may ask for (manager/cluster_config.cc): buffers are made for so many rows.
 constexpr int kMaxSequences = 65536;
 constexpr int kMaxTokensOfStep = 1 << 20;
@@ -226,9 +228,11 @@ bool ComputeSession::Turn(TimePoint now) {
   return busy;
 }
 
-TimePoint ComputeSession::wake_at() const {
+TimePoint ComputeSession::wake_at(TimePoint now) const {
   if (connecting_) return connecting_->wake_at();
-  return joining_ ? joining_->wake_at() : TimePoint::max();
+  const TimePoint looks =
+      RunsSteps(now) ? now + request_.limits.peer_timeout / kLooksPerTimeout : TimePoint::max();
+  return joining_ ? std::min(looks, joining_->wake_at()) : looks;
 }
 
 // What was posted last to another compute node may need polls to go out.

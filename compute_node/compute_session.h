@@ -54,7 +54,7 @@ class ComputeSession {
   // without waiting. Returns false if there was nothing to do. Then it need not be called before
   // something comes or wake_at. REQUIRES: is_open().
   bool Turn(TimePoint now);
-  TimePoint wake_at() const;
+  TimePoint wake_at(TimePoint now) const;
   // Whether steps are under way, or other compute nodes may need polls of this one.
   bool RunsSteps(TimePoint now) const;
   // Sleeps until there may be something to do, one of `fds` is readable, or `latest`.

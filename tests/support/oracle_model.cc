@@ -280,6 +280,20 @@ std::vector<OracleModel::Step> OracleModel::Greedy(const std::vector<int>& ids, 
   return steps;
 }
 
+std::vector<std::vector<double>> OracleModel::LogprobsAlong(const std::vector<int>& ids,
+                                                            const std::vector<int>& continuation,
+                                                            bool bf16_kv) const {
+  Cache cache = MakeCache(bf16_kv);
+  std::vector<float> hidden;
+  for (const int id : ids) hidden = Forward(id, cache);
+  std::vector<std::vector<double>> logprobs;
+  for (const int token : continuation) {
+    logprobs.push_back(LogSoftmax(Logits(hidden)));
+    hidden = Forward(token, cache);
+  }
+  return logprobs;
+}
+
 std::vector<double> OracleModel::LogSoftmax(const std::vector<float>& logits) {
   const double largest = *std::max_element(logits.begin(), logits.end());
   double total = 0;

@@ -31,6 +31,12 @@ class OracleModel {
   };
   std::vector<Step> Greedy(const std::vector<int>& ids, int max_tokens, bool bf16_kv) const;
 
+  // For each token of `continuation`, the natural log-probabilities of all tokens that could stand
+  // in its place. REQUIRES: as NextLogits, of both.
+  std::vector<std::vector<double>> LogprobsAlong(const std::vector<int>& ids,
+                                                 const std::vector<int>& continuation,
+                                                 bool bf16_kv) const;
+
   // Natural log-probabilities.
   static std::vector<double> LogSoftmax(const std::vector<float>& logits);
 

@@ -8,20 +8,24 @@
 namespace lamina::testing {
 namespace {
 
-constexpr auto kControlLatency = microseconds(50);
 // What a round takes in which somebody does something, so that the time goes on in any case.
 constexpr auto kRound = microseconds(1);
 
+OpenLadder OpenLoopback() {
+  return [](std::span<const std::string>) {
+    return Ladder::Open(std::vector<std::string>{"loopback"});
+  };
+}
+
 }  // namespace
 
-Result<std::unique_ptr<VirtualCluster>> VirtualCluster::Create(const Deployment& deployment) {
-  ClusterConfig nodes;
-  nodes.transport = deployment.transport;
+std::vector<NodeConfig> VirtualCluster::NodesOf(const Deployment& deployment) {
+  std::vector<NodeConfig> nodes;
   int port = 7001;  // of nobody: there are no sockets
   const int num_compute_nodes = deployment.num_compute_nodes * deployment.pipeline_parallel_size *
                                 deployment.tensor_parallel_size;
   for (int i = 0; i < num_compute_nodes; ++i) {
-    NodeConfig& node = nodes.nodes.emplace_back();
+    NodeConfig& node = nodes.emplace_back();
     node.name = "c" + std::to_string(i);
     node.role = NodeRole::kCompute;
     node.port = port++;
@@ -29,32 +33,44 @@ Result<std::unique_ptr<VirtualCluster>> VirtualCluster::Create(const Deployment&
     if (deployment.num_memory_nodes == 0) node.memory_bytes = deployment.memory_bytes;
   }
   for (int i = 0; i < deployment.num_memory_nodes; ++i) {
-    nodes.nodes.push_back({.name = "m" + std::to_string(i),
-                           .role = NodeRole::kMemory,
-                           .port = port++,
-                           .threads = 1,
-                           .memory_bytes = deployment.memory_bytes});
+    nodes.push_back({.name = "m" + std::to_string(i),
+                     .role = NodeRole::kMemory,
+                     .port = port++,
+                     .threads = 1,
+                     .memory_bytes = deployment.memory_bytes});
   }
-  uint32_t id = 2;  // with gaps: nobody may take ids for indices
-  for (NodeConfig& node : nodes.nodes) node.id = NodeId{std::exchange(id, 2 * id + 1)};
-  LAMINA_ASSIGN_OR_RETURN(const ModelConfig model, ModelConfig::Load(deployment.model));
-  LAMINA_ASSIGN_OR_RETURN(ClusterConfig config, ConfigOf(deployment, model, std::move(nodes)));
-  std::unique_ptr<VirtualCluster> cluster(new VirtualCluster(std::move(config), model));
-  for (const NodeConfig& node : cluster->config_.nodes)
+  uint32_t id = 2;
+  for (NodeConfig& node : nodes) node.id = NodeId{std::exchange(id, 2 * id + 1)};
+  return nodes;
+}
+
+Result<std::unique_ptr<VirtualCluster>> VirtualCluster::Create(const Deployment& deployment) {
+  VirtualClusterOptions options;
+  ClusterConfig nodes;
+  nodes.transport = deployment.transport;
+  nodes.nodes = NodesOf(deployment);
+  LAMINA_ASSIGN_OR_RETURN(options.model, ModelConfig::Load(deployment.model));
+  LAMINA_ASSIGN_OR_RETURN(options.config, ConfigOf(deployment, options.model, std::move(nodes)));
+  return Create(options);
+}
+
+Result<std::unique_ptr<VirtualCluster>> VirtualCluster::Create(
+    const VirtualClusterOptions& options) {
+  std::unique_ptr<VirtualCluster> cluster(new VirtualCluster(options));
+  for (const NodeConfig& node : cluster->config().nodes)
     LAMINA_RETURN_IF_ERROR(cluster->Start(node.name));
   cluster->connecting_.Start(cluster->now(), [&cluster](Turns& turns) {
-    return ClusterExecutor::ConnectByTurns(turns, cluster->config_, cluster->model_,
+    return ClusterExecutor::ConnectByTurns(turns, cluster->config(), cluster->options_.model,
                                            cluster->Means());
   });
   return cluster;
 }
 
-VirtualCluster::VirtualCluster(ClusterConfig config, ModelConfig model)
-    : network_(kControlLatency),
-      config_(std::move(config)),
-      model_(std::move(model)),
-      reconnect_means_{.reconnect = ReconnectTo(config_, model_, Means()),
-                       .look = LookAmong(config_, model_, Means()),
+VirtualCluster::VirtualCluster(const VirtualClusterOptions& options)
+    : network_(options.control_latency),
+      options_(options),
+      reconnect_means_{.reconnect = ReconnectTo(options_.config, options_.model, Means()),
+                       .look = LookAmong(options_.config, options_.model, Means()),
                        .end = EndAtOnce,
                        .on_change = Means().on_change} {}
 
@@ -67,30 +83,57 @@ VirtualCluster::~VirtualCluster() {
   daemons_.clear();
 }
 
+const NodeConfig& VirtualCluster::Find(const std::string& name) const {
+  return *std::ranges::find(config().nodes, name, &NodeConfig::name);
+}
+
+std::string VirtualCluster::AddressOf(const std::string& name) const {
+  return ClusterConfig::Address(Find(name));
+}
+
 Status VirtualCluster::Start(const std::string& name) {
-  const auto node = std::ranges::find(config_.nodes, name, &NodeConfig::name);
-  LAMINA_ASSIGN_OR_RETURN(Daemon daemon, Open(*node));
-  daemons_.insert_or_assign(name, std::move(daemon));
+  LAMINA_ASSIGN_OR_RETURN(Node node, Open(Find(name)));
+  daemons_.emplace(name, Daemon{.node = std::move(node)});
   return OkStatus();
 }
 
-void VirtualCluster::Kill(const std::string& name) { daemons_.erase(name); }
+void VirtualCluster::Kill(const std::string& name) {
+  if (paused(name)) Resume(name);  // nothing of it is silent any more
+  daemons_.erase(name);
+}
 
-Result<VirtualCluster::Daemon> VirtualCluster::Open(const NodeConfig& node) {
+void VirtualCluster::Pause(const std::string& name) {
+  if (std::exchange(daemons_.at(name).paused, true)) return;
+  network_.wires().Cut(AddressOf(name), ControlNetwork::kManager);
+  network_.wires().Cut(ControlNetwork::kManager, AddressOf(name));
+}
+
+void VirtualCluster::Resume(const std::string& name) {
+  const auto daemon = daemons_.find(name);
+  if (daemon == daemons_.end() || !std::exchange(daemon->second.paused, false)) return;
+  network_.wires().Mend(AddressOf(name), ControlNetwork::kManager);
+  network_.wires().Mend(ControlNetwork::kManager, AddressOf(name));
+}
+
+bool VirtualCluster::paused(const std::string& name) const {
+  const auto daemon = daemons_.find(name);
+  return daemon != daemons_.end() && daemon->second.paused;
+}
+
+Result<VirtualCluster::Node> VirtualCluster::Open(const NodeConfig& node) {
   MemoryNodeOptions options;
   options.name = node.name;
   options.listen = ClusterConfig::Address(node);
   options.num_threads = node.threads;
   options.memory_bytes = node.memory_bytes;
   options.open_control = network_.opener();
-  options.open_ladder = [](std::span<const std::string>) {
-    return Ladder::Open(std::vector<std::string>{"loopback"});
-  };
+  options.open_ladder =
+      options_.fabrics == nullptr ? OpenLoopback() : options_.fabrics->OpenerOf(node.name);
   if (node.role == NodeRole::kCompute) {
-    LAMINA_ASSIGN_OR_RETURN(Daemon compute, ComputeNode::Create(options));
+    LAMINA_ASSIGN_OR_RETURN(Node compute, ComputeNode::Create(options));
     return compute;
   }
-  LAMINA_ASSIGN_OR_RETURN(Daemon memory, MemoryNode::Create(options));
+  LAMINA_ASSIGN_OR_RETURN(Node memory, MemoryNode::Create(options));
   return memory;
 }
 
@@ -103,31 +146,60 @@ bool VirtualCluster::RunUntil(const std::function<bool()>& done, Clock::duration
   const TimePoint latest = now() + patience;
   while (!done()) {
     if (now() >= latest) return false;
-    if (TurnAll()) {
+    // Who did something and needs no time for it has its next turn at once.
+    if (TurnAll() && options_.turn_takes == nullptr)
       clock_.Advance(kRound);
-    } else {
+    else
       clock_.AdvanceTo(std::min(latest, std::max(NextTurn(), now() + kRound)));
-    }
   }
   return true;
 }
 
 bool VirtualCluster::TurnAll() {
   bool any = network_.Deliver();
-  for (auto& [name, daemon] : daemons_)
-    any |= std::visit([this](const auto& node) { return node->Turn(now()); }, daemon);
-  any |= TurnTasks();
-  any |= TurnEngine();
+  if (options_.fabrics != nullptr) any |= options_.fabrics->Deliver();
+  for (auto& [name, daemon] : daemons_) any |= TurnDaemon(name, daemon);
+  any |= TurnManager();
   return any;
 }
 
+bool VirtualCluster::TurnDaemon(const std::string& name, Daemon& daemon) {
+  if (daemon.paused || now() < daemon.free_at) return false;
+  if (!std::visit([this](const auto& node) { return node->Turn(now()); }, daemon.node))
+    return false;
+  daemon.free_at = FreeAt(name);
+  return true;
+}
+
+bool VirtualCluster::TurnManager() {
+  if (now() < manager_free_at_) return false;
+  const bool tasks = TurnTasks();
+  const bool engine = TurnEngine();
+  if (tasks || engine) manager_free_at_ = FreeAt(ControlNetwork::kManager);
+  return tasks || engine;
+}
+
+TimePoint VirtualCluster::FreeAt(const std::string& who) const {
+  return options_.turn_takes == nullptr ? now() : now() + options_.turn_takes(who);
+}
+
 TimePoint VirtualCluster::NextTurn() const {
-  TimePoint next = network_.next();
-  for (const auto& [name, daemon] : daemons_)
-    next = std::min(next,
-                    std::visit([this](const auto& node) { return node->wake_at(now()); }, daemon));
-  next = std::min({next, connecting_.next(), reconnecting_.next(), looking_.next()});
-  return core_ == nullptr ? next : std::min(next, next_turn_);
+  TimePoint next = std::min(network_.next(), NextOfManager());
+  if (options_.fabrics != nullptr) next = std::min(next, options_.fabrics->next());
+  for (const auto& [name, daemon] : daemons_) next = std::min(next, NextOfDaemon(daemon));
+  return next;
+}
+
+TimePoint VirtualCluster::NextOfDaemon(const Daemon& daemon) const {
+  if (daemon.paused) return TimePoint::max();
+  if (daemon.free_at > now()) return daemon.free_at;
+  return std::visit([this](const auto& node) { return node->wake_at(now()); }, daemon.node);
+}
+
+TimePoint VirtualCluster::NextOfManager() const {
+  if (manager_free_at_ > now()) return manager_free_at_;
+  const TimePoint tasks = std::min({connecting_.next(), reconnecting_.next(), looking_.next()});
+  return core_ == nullptr ? tasks : std::min(tasks, next_turn_);
 }
 
 bool VirtualCluster::TurnTasks() {
@@ -135,18 +207,23 @@ bool VirtualCluster::TurnTasks() {
   if (!std::exchange(changed_, false) && now() < next) return false;
   if (std::optional<Connected> connected = connecting_.Turn(now()))
     TakeConnected(*std::move(connected));
-  if (std::optional<Reconnected> reconnected = reconnecting_.Turn(now()))
+  if (std::optional<Reconnected> reconnected = reconnecting_.Turn(now())) {
+    reconnects_ = false;
     core_->TakeReconnected(*std::move(reconnected), now());
-  if (std::optional<std::set<NodeId>> found = looking_.Turn(now()))
+  }
+  if (std::optional<std::set<NodeId>> found = looking_.Turn(now())) {
+    looks_ = false;
     core_->TakeFound(*std::move(found), now());
+  }
   return true;
 }
 
 void VirtualCluster::TakeConnected(Connected outcome) {
   failure_ = outcome.status();
   if (!outcome.ok()) return;
-  EngineOptions options = EngineOptions::Of(config_, model_);
+  EngineOptions options = EngineOptions::Of(config(), options_.model);
   options.reconnects = options.looks_for_nodes = true;
+  options.retry = options_.retry;
   core_ = std::make_unique<EngineCore>(
       options, *std::move(outcome),
       [this](EngineCore::Event event) { events_.push_back(std::move(event)); });
@@ -159,12 +236,14 @@ bool VirtualCluster::TurnEngine() {
   EngineDecisions decisions = core_->Turn(now());
   next_turn_ = decisions.next_turn;
   if (decisions.reconnect) {
+    reconnects_ = true;
     reconnecting_.Start(now(), [&](Turns& turns) {
       return ReconnectByTurns(turns, *std::move(decisions.reconnect), reconnect_means_);
     });
     changed_ = true;
   }
   if (decisions.look_for) {
+    looks_ = true;
     looking_.Start(now(), [&](Turns& turns) {
       return reconnect_means_.look(turns, *std::move(decisions.look_for), TimePoint::max(),
                                    reconnect_means_.on_change);
@@ -178,6 +257,11 @@ bool VirtualCluster::TurnEngine() {
 Result<RequestId> VirtualCluster::Submit(GenerateRequest request, Engine::Sink sink) {
   next_turn_ = now();
   return core_->Submit(std::move(request), std::move(sink), now());
+}
+
+void VirtualCluster::Abort(RequestId request) {
+  next_turn_ = now();
+  core_->Abort(request, now());
 }
 
 }  // namespace lamina::testing

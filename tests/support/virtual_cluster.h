@@ -24,15 +24,44 @@
 
 namespace lamina::testing {
 
+// What the nodes' data paths go over.
+class VirtualFabrics {
+ public:
+  virtual ~VirtualFabrics() = default;
+  // For NodeOptions::open_ladder of a node.
+  virtual OpenLadder OpenerOf(const std::string& node) = 0;
+  // As ControlNetwork's.
+  virtual bool Deliver() = 0;
+  virtual TimePoint next() const = 0;
+};
+
+struct VirtualClusterOptions {
+  ClusterConfig config;  // resolved
+  ModelConfig model;
+  // Borrowed; null: the loopback fabric, over which everything arrives at once.
+  VirtualFabrics* fabrics = nullptr;
+  // How long a frame of a control channel is under way.
+  std::function<Clock::duration()> control_latency = [] { return microseconds(50); };
+  // How long a turn takes in which the node of this name, or "manager", has done something. Null:
+  // no time, so that everybody has a turn in each microsecond in which anybody does something.
+  std::function<Clock::duration(const std::string& who)> turn_takes = nullptr;
+  RetryOptions retry;
+};
+
 // REQUIRES: there is one at a time. Thread: owner, and no other one reads the clock.
 class VirtualCluster {
  public:
-  // Starts the nodes and begins to connect them. The data path goes over the loopback fabric,
-  // whatever the deployment says.
+  // Starts the nodes and begins to connect them.
+  static Result<std::unique_ptr<VirtualCluster>> Create(const VirtualClusterOptions& options);
+  // The data path goes over the loopback fabric, whatever the deployment says.
   static Result<std::unique_ptr<VirtualCluster>> Create(const Deployment& deployment);
   ~VirtualCluster();
 
+  // The nodes of a deployment, with ids that have gaps: nobody may take them for indices.
+  static std::vector<NodeConfig> NodesOf(const Deployment& deployment);
+
   TimePoint now() const { return Clock::now(); }
+  const ClusterConfig& config() const { return options_.config; }
 
   // Takes turns until `done`, which is asked after each round; returns false if `patience` is over
   // before.
@@ -44,39 +73,68 @@ class VirtualCluster {
 
   // REQUIRES of these: serves().
   Result<RequestId> Submit(GenerateRequest request, Engine::Sink sink);
+  void Abort(RequestId request);
   EngineStatus status() const { return core_->status(Clock::now()); }
+  // Why nothing will be served any more; ok: it is, or may be.
+  const Status& given_up() const { return core_->given_up(); }
+
+  // Whether nodes are being connected anew, and whether lost ones are being looked for.
+  bool reconnecting() const { return reconnects_; }
+  bool looking() const { return looks_; }
 
   // The node's process is gone: nobody hears of it but by the ends of its connections.
   void Kill(const std::string& name);
-  // Its daemon is started again.
+  // Its daemon is started again. REQUIRES: it was killed.
   Status Start(const std::string& name);
+  bool runs(const std::string& name) const { return daemons_.contains(name); }
+  // Its process does not run meanwhile, and its connections are silent. REQUIRES: it runs.
+  void Pause(const std::string& name);
+  void Resume(const std::string& name);
+  bool paused(const std::string& name) const;
+
+  ControlNetwork& network() { return network_; }
+  // Where the node's control channel ends.
+  std::string AddressOf(const std::string& name) const;
 
  private:
-  using Daemon = std::variant<std::unique_ptr<ComputeNode>, std::unique_ptr<MemoryNode>>;
+  using Node = std::variant<std::unique_ptr<ComputeNode>, std::unique_ptr<MemoryNode>>;
+  struct Daemon {
+    Node node;
+    TimePoint free_at{};  // when its last turn is over
+    bool paused = false;
+  };
   using Connected = ClusterExecutor::Connected;
-  VirtualCluster(ClusterConfig config, ModelConfig model);
+  explicit VirtualCluster(const VirtualClusterOptions& options);
 
-  Result<Daemon> Open(const NodeConfig& node);
+  Result<Node> Open(const NodeConfig& node);
+  const NodeConfig& Find(const std::string& name) const;
   ConnectMeans Means();
-  // A turn of everybody. Returns whether anybody did something.
+  // A turn of everybody who is free. Returns whether anybody did something.
   bool TurnAll();
+  bool TurnDaemon(const std::string& name, Daemon& daemon);
+  bool TurnManager();
   bool TurnTasks();
   bool TurnEngine();
   void TakeConnected(Connected outcome);
+  // When a turn that begins now, and in which something is done, is over.
+  TimePoint FreeAt(const std::string& who) const;
   // When the next turn of somebody is due.
   TimePoint NextTurn() const;
+  TimePoint NextOfDaemon(const Daemon& daemon) const;
+  TimePoint NextOfManager() const;
 
   VirtualClock clock_;
   ControlNetwork network_;
-  const ClusterConfig config_;
-  const ModelConfig model_;
+  const VirtualClusterOptions options_;
   std::map<std::string, Daemon> daemons_;  // by name; those that run
   bool changed_ = false;                   // something has come for the tasks
+  TimePoint manager_free_at_{};
   // What the manager does beside serving.
   const ReconnectMeans reconnect_means_;
   Task<Connected> connecting_;
   Task<Reconnected> reconnecting_;
   Task<std::set<NodeId>> looking_;
+  bool reconnects_ = false, looks_ = false;  // those run
   std::deque<EngineCore::Event> events_;
   TimePoint next_turn_{};  // of the engine
   Status failure_;

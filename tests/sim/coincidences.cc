@@ -1,0 +1,45 @@
+#include "tests/sim/coincidences.h"
+
+namespace lamina::sim {
+
+std::string_view NameOf(Coincidence coincidence) {
+  switch (coincidence) {
+    case Coincidence::kMemoryKilledInPrefill: return "memory node killed in a prefill";
+    case Coincidence::kMemoryKilledInDecode: return "memory node killed in a decode step";
+    case Coincidence::kComputeKilledInPrefill: return "compute node killed in a prefill";
+    case Coincidence::kComputeKilledInDecode: return "compute node killed in a decode step";
+    case Coincidence::kKilledInRotation: return "node killed in a rotation";
+    case Coincidence::kKilledWhileReconnecting: return "node killed while reconnecting";
+    case Coincidence::kStartedWhileReconnecting: return "daemon started while reconnecting";
+    case Coincidence::kStartedInOutage: return "daemon started in an outage";
+    case Coincidence::kArrivedInOutage: return "request came in an outage";
+    case Coincidence::kArrivedWhileReconnecting: return "request came while reconnecting";
+    case Coincidence::kAbortedWhileReconnecting: return "client aborted while reconnecting";
+    case Coincidence::kAbortedInPrefill: return "client aborted before its first token";
+    case Coincidence::kPausedShort: return "node paused, and nobody lost it";
+    case Coincidence::kPausedLong: return "node paused, and lost";
+    case Coincidence::kNodeTakenBack: return "lost node taken back";
+    case Coincidence::kOneWayCut: return "one direction cut, with steps under way";
+    case Coincidence::kControlCutOnly: return "control channel silent, data path alive";
+    case Coincidence::kControlBroken: return "control channel broken, both ends alive";
+    case Coincidence::kPostCorrupted: return "post corrupted";
+    case Coincidence::kPostDuplicated: return "post announced twice";
+    case Coincidence::kNotificationLost: return "notification lost";
+    case Coincidence::kPostDelayed: return "post delayed";
+    case Coincidence::kPostOfTheDead: return "post arrived when its sender was gone";
+    case Coincidence::kPostToNobody: return "post arrived when its receiver was gone";
+    case Coincidence::kLateMessageDropped: return "late or repeated message dropped";
+    case Coincidence::kPreempted: return "sequence preempted";
+    case Coincidence::kPrefixShared: return "prefix shared";
+    case Coincidence::kPrefixSharedAfterFault: return "prefix shared after a loss";
+    case Coincidence::kRanAgain: return "sequence started again with tokens that were told";
+    case Coincidence::kSpreadLostNode: return "spread sequences lost a node";
+    case Coincidence::kGroupLostNode: return "group of nodes lost one";
+    case Coincidence::kEveryMemoryNodeLost: return "no memory node left";
+    case Coincidence::kEveryComputeNodeLost: return "no compute node left";
+    case Coincidence::kNumCoincidences: break;
+  }
+  return "";
+}
+
+}  // namespace lamina::sim

@@ -1,0 +1,131 @@
+#include "tests/sim/oracles.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace lamina::sim {
+namespace {
+
+constexpr TokenId kEndOfText = 2;
+// Where sums have another order.
+constexpr float kTolerance = 1e-3F;
+
+}  // namespace
+
+// As long as sequences fail that have lost KV: with their memory node, which closed (kPeerLost) or
+// was silent (kTimeout), or with a message to it (kCorrupt); and all of them in an outage.
+bool MayFail(const Status& why) {
+  return why.code() == StatusCode::kPeerLost || why.code() == StatusCode::kTimeout ||
+         why.code() == StatusCode::kCorrupt;
+}
+
+StreamOracle::StreamOracle(const PlannedRequest& request, std::vector<const Answer*> expected,
+                           bool exact)
+    : request_(request),
+      expected_(std::move(expected)),
+      exact_(exact),
+      streams_(static_cast<size_t>(request.n)) {}
+
+size_t StreamOracle::LengthOf(int index) const {
+  const auto most = static_cast<size_t>(request_.max_new_tokens);
+  if (request_.ignore_eos) return most;
+  for (size_t i = 0; i < most; ++i) {
+    if (TokenAt(index, i) == kEndOfText) return i + 1;
+  }
+  return most;
+}
+
+std::string StreamOracle::Take(const TokenEvent& event) {
+  if (event.index < 0 || event.index >= request_.n)
+    return fmt::format("continuation {} of {}", event.index, request_.n);
+  Stream& stream = streams_[static_cast<size_t>(event.index)];
+  if (stream.over) return fmt::format("continuation {} goes on after its end", event.index);
+  std::string wrong = event.token ? TakeToken(stream, event) : "";
+  if (wrong.empty() && event.finish) wrong = TakeEnd(stream, event);
+  return wrong;
+}
+
+std::string StreamOracle::TakeToken(Stream& stream, const TokenEvent& event) {
+  const size_t position = stream.told++;
+  if (position >= LengthOf(event.index))
+    return fmt::format("token {} is {}, behind the end of the answer", position, *event.token);
+  const Answer& answer = *expected_[static_cast<size_t>(event.index)];
+  if (*event.token != answer.tokens[position])
+    return fmt::format("token {} is {} instead of {}", position, *event.token,
+                       answer.tokens[position]);
+  const float expected = answer.logprobs[position];
+  const bool right =
+      exact_ ? event.logprob == expected : std::fabs(event.logprob - expected) < kTolerance;
+  if (!right)
+    return fmt::format("log-probability of token {} is {} instead of {}", position, event.logprob,
+                       expected);
+  if (event.first != (position == 0))
+    return fmt::format("token {} is told as {}the first", position, event.first ? "" : "not ");
+  return "";
+}
+
+std::string StreamOracle::TakeEnd(Stream& stream, const TokenEvent& event) {
+  stream.over = true;
+  ++num_over_;
+  if (*event.finish == FinishReason::kError) {
+    failed_ = true;
+    return MayFail(event.error) ? "" : "failed: " + event.error.ToString();
+  }
+  if (*event.finish == FinishReason::kAbort) return aborted_ ? "" : "aborted by nobody";
+  const size_t length = LengthOf(event.index);
+  if (stream.told != length) return fmt::format("ends after {} of {} tokens", stream.told, length);
+  const bool stops = !request_.ignore_eos && TokenAt(event.index, length - 1) == kEndOfText;
+  if (stops != (*event.finish == FinishReason::kStop)) return "ends for another reason";
+  return "";
+}
+
+int StreamOracle::num_tokens() const {
+  return std::accumulate(streams_.begin(), streams_.end(), 0, [](int sum, const Stream& stream) {
+    return sum + static_cast<int>(stream.told);
+  });
+}
+
+int StreamOracle::fewest_tokens() const {
+  return static_cast<int>(std::ranges::min_element(streams_, {}, &Stream::told)->told);
+}
+
+std::string FindLeak(const EngineStatus& status) {
+  std::string held;
+  const SchedulerStats& scheduler = status.scheduler;
+  if (scheduler.num_running + scheduler.num_waiting > 0)
+    held +=
+        fmt::format(" {} sequences run and {} wait;", scheduler.num_running, scheduler.num_waiting);
+  for (const NodeUse& pool : scheduler.nodes) {
+    if (pool.used_tokens + pool.num_sequences > 0)
+      held += fmt::format(" {} slots of pool {} are owned by {} sequences;", pool.used_tokens,
+                          pool.id.value, pool.num_sequences);
+  }
+  for (const NodeStatus& node : status.nodes) {
+    if (node.stored_tokens + node.stored_sequences > 0)
+      held += fmt::format(" {} stores {} tokens of {} sequences;", node.name, node.stored_tokens,
+                          node.stored_sequences);
+  }
+  return held;
+}
+
+std::string FindStrayConnection(const Scenario& scenario, const SimNetwork& data,
+                                size_t num_control) {
+  const std::vector<std::string> compute = scenario.compute_nodes();
+  const std::vector<std::string> memory = scenario.memory_nodes();
+  std::string stray;
+  if (num_control != compute.size() + memory.size())
+    stray += fmt::format(" {} control connections to {} nodes;", num_control,
+                         compute.size() + memory.size());
+  const auto is_compute = [](const std::string& node) { return node.front() == 'c'; };
+  for (const auto& [ends, count] : data.endpoints()) {
+    const auto& [own, peer] = ends;
+    const int expected = is_compute(own) || is_compute(peer) ? 1 : 0;
+    if (count != expected) stray += fmt::format(" {} endpoints of {} to {};", count, own, peer);
+  }
+  return stray;
+}
+
+}  // namespace lamina::sim

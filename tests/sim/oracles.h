@@ -1,0 +1,66 @@
+// What must hold of every run, whatever happens in it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "manager/engine.h"
+#include "tests/sim/expected.h"
+#include "tests/sim/scenario.h"
+#include "tests/sim/sim_fabric.h"
+
+namespace lamina::sim {
+
+// Whether a request may fail for this reason, or be refused. The aim is that none may.
+bool MayFail(const Status& why);
+
+// One request's streams: each is a prefix of the expected answer, nothing is told twice, and each
+// ends once, complete unless its client went away.
+class StreamOracle {
+ public:
+  // Borrows both. `expected`: of each continuation. Where sums may have another order (`exact` is
+  // false) log-probabilities may differ a little.
+  StreamOracle(const PlannedRequest& request, std::vector<const Answer*> expected, bool exact);
+
+  // Returns what is wrong with the event, "" for nothing.
+  std::string Take(const TokenEvent& event);
+  // The client goes away.
+  void Abort() { aborted_ = true; }
+
+  bool over() const { return num_over_ == request_.n; }
+  bool failed() const { return failed_; }
+  // Of all continuations.
+  int num_tokens() const;
+  // Of the continuation that has the fewest.
+  int fewest_tokens() const;
+
+ private:
+  struct Stream {
+    size_t told = 0;
+    bool over = false;
+  };
+  std::string TakeToken(Stream& stream, const TokenEvent& event);
+  std::string TakeEnd(Stream& stream, const TokenEvent& event);
+  // How many tokens the answer has to its end.
+  size_t LengthOf(int index) const;
+  TokenId TokenAt(int index, size_t position) const {
+    return expected_[static_cast<size_t>(index)]->tokens[position];
+  }
+
+  const PlannedRequest& request_;
+  const std::vector<const Answer*> expected_;
+  const bool exact_;
+  std::vector<Stream> streams_;
+  int num_over_ = 0;
+  bool aborted_ = false, failed_ = false;
+};
+
+// What is still held when every stream is over, every node serves and nodes were asked for their
+// counters since; "" for nothing.
+std::string FindLeak(const EngineStatus& status);
+// Connections that should not be there, or that are missing, when every node serves.
+std::string FindStrayConnection(const Scenario& scenario, const SimNetwork& data,
+                                size_t num_control);
+
+}  // namespace lamina::sim

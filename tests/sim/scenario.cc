@@ -1,0 +1,291 @@
+#include "tests/sim/scenario.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <sstream>
+
+#include "tests/sim/random.h"
+
+namespace lamina::sim {
+namespace {
+
+using std::chrono::seconds;
+
+// Prompts come from so many texts, so that some begin alike and answers can be kept.
+constexpr int kNumTexts = 4;
+constexpr std::array kPromptLengths = {4, 9, 16, 20};
+constexpr int kNumEndings = 3;
+constexpr int kEndingTokens = 3;
+constexpr int kNumSeeds = 3;
+
+TokenId TokenOf(uint64_t text, uint64_t position) {
+  constexpr int kFirstOrdinary = 3;
+  Random random(text * 1000 + position + 1);
+  return static_cast<TokenId>(kFirstOrdinary + random.Below(kVocabulary - kFirstOrdinary));
+}
+
+std::vector<TokenId> DrawPrompt(Random& random) {
+  const uint64_t text = random.Below(kNumTexts), ending = random.Below(kNumEndings);
+  const int length = kPromptLengths[random.Below(kPromptLengths.size())];
+  std::vector<TokenId> prompt;
+  for (int i = 0; i < length; ++i) {
+    const bool ends = ending > 0 && i >= length - kEndingTokens;
+    prompt.push_back(TokenOf(ends ? kNumTexts + ending : text, static_cast<uint64_t>(i)));
+  }
+  return prompt;
+}
+
+void DrawComputeNodes(Random& random, ClusterShape& shape) {
+  const uint64_t kind = random.Below(10);
+  if (kind < 4) return;
+  shape.num_compute_nodes = 2;
+  if (kind == 8) {
+    shape.pipeline_parallel_size = 2;
+  } else if (kind == 9) {
+    shape.tensor_parallel_size = shape.kv_head_parallel = 2;
+    shape.num_memory_nodes = 2;
+  } else {
+    constexpr std::array kModes = {PipelineMode::kFixed, PipelineMode::kRotational,
+                                   PipelineMode::kRotational, PipelineMode::kAuto};
+    shape.pipeline = kModes[random.Below(kModes.size())];
+  }
+}
+
+ClusterShape DrawShape(Random& random) {
+  ClusterShape shape;
+  shape.num_memory_nodes = random.Between(1, 3);
+  DrawComputeNodes(random, shape);
+  if (shape.num_memory_nodes == 2 && random.Chance(30)) shape.kv_head_parallel = 2;
+  if (shape.num_memory_nodes > shape.kv_head_parallel && random.Chance(25)) shape.spread_tokens = 8;
+  shape.prefix_caching = random.Chance(50);
+  shape.overlap = random.Chance(10);
+  shape.tokens_per_pool = random.Chance(25) ? random.Between(52, 64) : random.Between(128, 256);
+  shape.max_num_seqs = random.Between(2, 8);
+  shape.max_num_batched_tokens = 8 << random.Below(3);
+  return shape;
+}
+
+PlannedRequest DrawRequest(Random& random) {
+  PlannedRequest request;
+  const uint64_t when = random.Below(100);
+  request.at = random.Between(Clock::duration::zero(), when < 60   ? milliseconds(10)
+                                                       : when < 85 ? milliseconds(100)
+                                                                   : milliseconds(4000));
+  request.prompt = DrawPrompt(random);
+  const uint64_t n = random.Below(100);
+  request.n = n < 75 ? 1 : n < 95 ? 2 : 4;
+  request.max_new_tokens = random.Between(4, kMostNewTokens);
+  request.samples = random.Chance(35);
+  request.seed = 1 + random.Below(kNumSeeds);
+  request.ignore_eos = random.Chance(50);
+  if (random.Chance(6)) request.abort_after_tokens = random.Between(0, request.max_new_tokens);
+  if (random.Chance(6))
+    request.abort_at = request.at + random.Between(microseconds(0), milliseconds(20));
+  return request;
+}
+
+FaultKind DrawKind(Random& random) {
+  struct Weight {
+    FaultKind kind;
+    uint64_t percent;
+  };
+  constexpr std::array kWeights = {Weight{FaultKind::kKill, 30},
+                                   Weight{FaultKind::kVanish, 6},
+                                   Weight{FaultKind::kPause, 15},
+                                   Weight{FaultKind::kSlow, 5},
+                                   Weight{FaultKind::kCutData, 10},
+                                   Weight{FaultKind::kCutControl, 7},
+                                   Weight{FaultKind::kIsolate, 7},
+                                   Weight{FaultKind::kBreakControl, 4},
+                                   Weight{FaultKind::kCorrupt, 5},
+                                   Weight{FaultKind::kDuplicate, 4},
+                                   Weight{FaultKind::kLoseNotification, 4},
+                                   Weight{FaultKind::kDelay, 3}};
+  uint64_t left = random.Below(100);
+  for (const Weight& weight : kWeights) {
+    if (left < weight.percent) return weight.kind;
+    left -= weight.percent;
+  }
+  return FaultKind::kKill;
+}
+
+bool IsOfOnePost(FaultKind kind) { return kind >= FaultKind::kCorrupt; }
+
+Clock::duration DrawLength(Random& random, FaultKind kind) {
+  switch (kind) {
+    case FaultKind::kKill:
+    case FaultKind::kVanish:
+      return random.Chance(30) ? random.Between(milliseconds(1), milliseconds(50))
+                               : random.Between(milliseconds(100), milliseconds(5000));
+    case FaultKind::kSlow: return random.Between(milliseconds(5), milliseconds(1000));
+    case FaultKind::kDelay: return random.Between(microseconds(100), milliseconds(300));
+    case FaultKind::kPause:
+    case FaultKind::kCutData:
+    case FaultKind::kCutControl:
+    case FaultKind::kIsolate:
+      return random.Chance(40) ? random.Between(milliseconds(1), milliseconds(150))
+                               : random.Between(milliseconds(200), milliseconds(15000));
+    default: return {};
+  }
+}
+
+// Most faults meet a request that has just come, or nodes that are being connected anew. `first`:
+// when the first fault begins, which others follow soon or late.
+void DrawTime(Random& random, const Scenario& scenario, std::optional<Clock::duration> first,
+              Fault& fault) {
+  const uint64_t when = random.Below(10);
+  if (when < 5) {
+    const PlannedRequest& met = scenario.requests[random.Below(scenario.requests.size())];
+    fault.at = met.at + random.Between(milliseconds(0), milliseconds(4));
+  } else if (first && when < 8) {
+    fault.on_reconnect = random.Between(1, 3);
+    fault.at = random.Between(milliseconds(0), milliseconds(2));
+  } else {
+    fault.at = first.value_or(Clock::duration::zero()) +
+               random.Between(milliseconds(0), when < 9 ? milliseconds(5) : milliseconds(3000));
+  }
+}
+
+Fault DrawFault(Random& random, const Scenario& scenario, std::optional<Clock::duration> first) {
+  Fault fault;
+  fault.kind = DrawKind(random);
+  DrawTime(random, scenario, first, fault);
+  fault.lasts = DrawLength(random, fault.kind);
+  fault.one_way = random.Chance(40);
+  fault.factor = fault.kind == FaultKind::kSlow ? random.Between(5, 200) : 1;
+  const std::vector<std::string> compute = scenario.compute_nodes();
+  const std::vector<std::string> memory = scenario.memory_nodes();
+  const bool of_memory = random.Chance(60);
+  fault.node =
+      of_memory ? memory[random.Below(memory.size())] : compute[random.Below(compute.size())];
+  if (fault.kind != FaultKind::kCutData && !IsOfOnePost(fault.kind)) return fault;
+  const bool between_compute = !of_memory && compute.size() > 1 && random.Chance(40);
+  if (between_compute)
+    fault.other = fault.node == "c0" ? "c1" : "c0";
+  else
+    fault.other =
+        of_memory ? compute[random.Below(compute.size())] : memory[random.Below(memory.size())];
+  return fault;
+}
+
+std::vector<std::string> Names(char letter, int count) {
+  std::vector<std::string> names;
+  for (int i = 0; i < count; ++i) names.push_back(letter + std::to_string(i));
+  return names;
+}
+
+double Millis(Clock::duration duration) {
+  return std::chrono::duration<double, std::milli>(duration).count();
+}
+
+}  // namespace
+
+std::vector<std::string> Scenario::compute_nodes() const {
+  return Names('c', shape.num_compute_nodes);
+}
+
+std::vector<std::string> Scenario::memory_nodes() const {
+  return Names('m', shape.num_memory_nodes);
+}
+
+Scenario DrawScenario(uint64_t seed) {
+  Random random(seed);
+  Scenario scenario;
+  scenario.seed = seed;
+  scenario.shape = DrawShape(random);
+  const int num_requests = random.Between(2, 6);
+  for (int i = 0; i < num_requests; ++i) {
+    scenario.requests.push_back(DrawRequest(random));
+    scenario.requests.back().name = "r" + std::to_string(i);
+  }
+  constexpr std::array kNumFaults = {0, 1, 1, 1, 1, 2, 2, 2, 3, 4};
+  const int num_faults = kNumFaults[random.Below(kNumFaults.size())];
+  std::optional<Clock::duration> first;
+  for (int i = 0; i < num_faults; ++i) {
+    scenario.faults.push_back(DrawFault(random, scenario, first));
+    scenario.faults.back().name = "f" + std::to_string(i);
+    first = scenario.faults.front().at;
+  }
+  return scenario;
+}
+
+PlannedRequest PlainRequest() {
+  PlannedRequest request;
+  request.name = "plain";
+  for (int i = 0; i < kPromptLengths[1]; ++i)
+    request.prompt.push_back(TokenOf(0, static_cast<uint64_t>(i)));
+  return request;
+}
+
+std::string Describe(const Fault& fault) {
+  const std::string to = fault.node + " -> " + fault.other;
+  const std::string ways = fault.one_way ? to : fault.node + " <-> " + fault.other;
+  const std::string lasts = fmt::format(" for {:.3f} ms", Millis(fault.lasts));
+  switch (fault.kind) {
+    case FaultKind::kKill:
+      return fault.node + " is killed, and started again after" + lasts.substr(4);
+    case FaultKind::kVanish:
+      return fault.node + " loses power, and is started again after" + lasts.substr(4);
+    case FaultKind::kPause: return fault.node + " does not run" + lasts;
+    case FaultKind::kSlow:
+      return fmt::format("{} is {} times slower{}", fault.node, fault.factor, lasts);
+    case FaultKind::kCutData: return "data path " + ways + " is cut" + lasts;
+    case FaultKind::kCutControl:
+      return "control channel of " + fault.node + (fault.one_way ? " -> manager" : "") + " is cut" +
+             lasts;
+    case FaultKind::kIsolate:
+      return fault.node + (fault.one_way ? " is heard by nobody" : " is cut off") + lasts;
+    case FaultKind::kBreakControl: return "control channel of " + fault.node + " is reset";
+    case FaultKind::kCorrupt: return "next post " + to + " has a flipped bit";
+    case FaultKind::kDuplicate: return "next post " + to + " is announced twice";
+    case FaultKind::kLoseNotification: return "next post " + to + " is not announced";
+    case FaultKind::kDelay: return "next post " + to + " is held up" + lasts;
+  }
+  return "";
+}
+
+std::string Describe(const Scenario& scenario) {
+  const ClusterShape& shape = scenario.shape;
+  std::string text = fmt::format(
+      "seed {}: {} compute nodes ({}, {} stages, {} ranks), {} memory nodes ({} with the heads of "
+      "a "
+      "token, {} slots), spread {}, prefix caching {}, overlap {}, {} sequences and {} tokens a "
+      "step\n",
+      scenario.seed, shape.num_compute_nodes, PipelineModeName(shape.pipeline),
+      shape.pipeline_parallel_size, shape.tensor_parallel_size, shape.num_memory_nodes,
+      shape.kv_head_parallel, shape.tokens_per_pool, shape.spread_tokens, shape.prefix_caching,
+      shape.overlap, shape.max_num_seqs, shape.max_num_batched_tokens);
+  for (const PlannedRequest& request : scenario.requests) {
+    text += fmt::format(
+        "  {} at {:.3f} ms: {} tokens, n = {}, {} new ones, {}{}{}{}\n", request.name,
+        Millis(request.at), request.prompt.size(), request.n, request.max_new_tokens,
+        request.samples ? fmt::format("seed {}", request.seed) : "greedy",
+        request.ignore_eos ? ", no end of text" : "",
+        request.abort_after_tokens
+            ? fmt::format(", aborts after {} tokens", *request.abort_after_tokens)
+            : "",
+        request.abort_at ? fmt::format(", aborts at {:.3f} ms", Millis(*request.abort_at)) : "");
+  }
+  for (const Fault& fault : scenario.faults)
+    text += fmt::format("  {} at {:.3f} ms{}: {}\n", fault.name, Millis(fault.at),
+                        fault.on_reconnect == 0
+                            ? ""
+                            : fmt::format(" of the nodes being connected anew for the {}. time",
+                                          fault.on_reconnect),
+                        Describe(fault));
+  return text;
+}
+
+bool DropParts(Scenario& scenario, const std::string& names) {
+  std::istringstream list(names);
+  for (std::string name; std::getline(list, name, ',');) {
+    const auto is_it = [&](const auto& part) { return part.name == name; };
+    if (std::erase_if(scenario.requests, is_it) + std::erase_if(scenario.faults, is_it) == 0)
+      return false;
+  }
+  return true;
+}
+
+}  // namespace lamina::sim

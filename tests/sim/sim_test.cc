@@ -1,0 +1,76 @@
+// The first seeds of the simulation, and that it is worth something: it sees what it is for, and
+// it is a function of its seed.
+#include <gtest/gtest.h>
+
+#include "tests/sim/world.h"
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define LAMINA_SANITIZED
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define LAMINA_SANITIZED
+#endif
+
+namespace lamina::sim {
+namespace {
+
+#if defined(LAMINA_SANITIZED)
+constexpr uint64_t kNumSeeds = 150;
+constexpr bool kSeesAll = false;
+#else
+constexpr uint64_t kNumSeeds = 1500;
+constexpr bool kSeesAll = true;
+#endif
+constexpr uint64_t kNumRepeated = 20;
+
+class Simulation : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    Result<std::unique_ptr<Expected>> made = Expected::Create();
+    ASSERT_TRUE(made.ok()) << made.status();
+    expected_ = std::move(*made).release();
+  }
+  static void TearDownTestSuite() { delete expected_; }
+
+  static inline Expected* expected_ = nullptr;
+};
+
+TEST_F(Simulation, NoSeedFails) {
+  Coincidences seen;
+  for (uint64_t seed = 1; seed <= kNumSeeds; ++seed) {
+    const RunResult result = RunScenario(DrawScenario(seed), *expected_);
+    seen.Add(result.seen);
+    EXPECT_EQ(result.failure, "") << "seed " << seed << "; replay: sim_cluster --verbose --seed "
+                                  << seed;
+  }
+  for (size_t i = 0; kSeesAll && i < kNumCoincidences; ++i) {
+    const auto coincidence = static_cast<Coincidence>(i);
+    EXPECT_GT(seen.count(coincidence), 0u) << "never seen: " << NameOf(coincidence);
+  }
+}
+
+TEST_F(Simulation, ARunIsAFunctionOfItsSeed) {
+  for (uint64_t seed = 1; seed <= kNumRepeated; ++seed) {
+    const RunResult first = RunScenario(DrawScenario(seed), *expected_);
+    const RunResult again = RunScenario(DrawScenario(seed), *expected_);
+    EXPECT_EQ(first.hash, again.hash) << "seed " << seed;
+    EXPECT_GT(first.num_events, 0u);
+  }
+  EXPECT_NE(RunScenario(DrawScenario(1), *expected_).hash,
+            RunScenario(DrawScenario(2), *expected_).hash);
+}
+
+TEST_F(Simulation, PartsOfASeedCanBeLeftOut) {
+  Scenario scenario = DrawScenario(3);
+  const size_t num_requests = scenario.requests.size();
+  ASSERT_GT(num_requests, 1u);
+  EXPECT_FALSE(DropParts(scenario, "r99"));
+  EXPECT_TRUE(DropParts(scenario, "r0"));
+  EXPECT_EQ(scenario.requests.size(), num_requests - 1);
+  EXPECT_EQ(scenario.requests.front().name, "r1");
+}
+
+}  // namespace
+}  // namespace lamina::sim

@@ -1,0 +1,450 @@
+#include "tests/sim/world.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "tests/sim/cluster_options.h"
+#include "tests/sim/faults.h"
+#include "tests/sim/oracles.h"
+#include "tests/sim/random.h"
+#include "tests/sim/sim_fabric.h"
+#include "tests/support/virtual_cluster.h"
+
+namespace lamina::sim {
+namespace {
+
+using std::chrono::seconds;
+using testing::VirtualCluster;
+
+// Within this time after the last fault everything ends.
+constexpr auto kPatience = seconds(120);
+// Nodes tell their counters every second.
+constexpr auto kUntilCounted = milliseconds(2500);
+// What a fault has held up has arrived by then.
+constexpr auto kLongestDelay = seconds(1);
+constexpr auto kLeastTurn = microseconds(1);
+constexpr auto kMostTurn = microseconds(20);
+
+// Streams of random numbers of one seed.
+constexpr uint64_t kOfData = 0x5eed0001, kOfControl = 0x5eed0002, kOfTurns = 0x5eed0003;
+
+// FNV-1a.
+class Hash {
+ public:
+  void Add(std::string_view bytes) {
+    for (const char byte : bytes) {
+      value_ ^= static_cast<unsigned char>(byte);
+      value_ *= 0x100000001b3u;
+    }
+  }
+  uint64_t value() const { return value_; }
+
+ private:
+  uint64_t value_ = 0xcbf29ce484222325u;
+};
+
+// While it lives nothing is logged, unless `wanted`.
+class QuietLog {
+ public:
+  explicit QuietLog(bool wanted) : before_(spdlog::get_level()) {
+    if (!wanted) spdlog::set_level(spdlog::level::off);
+  }
+  ~QuietLog() { spdlog::set_level(before_); }
+  QuietLog(const QuietLog&) = delete;
+
+ private:
+  const spdlog::level::level_enum before_;
+};
+
+class World {
+ public:
+  World(const Scenario& scenario, Expected& expected, const EventLog& log)
+      : scenario_(scenario),
+        expected_(expected),
+        log_(log),
+        data_(scenario.seed ^ kOfData),
+        control_random_(scenario.seed ^ kOfControl),
+        turn_random_(scenario.seed ^ kOfTurns) {}
+
+  RunResult Run();
+
+ private:
+  struct Client {
+    Client(const PlannedRequest& request, std::vector<const Answer*> answers, bool exact)
+        : plan(request), oracle(request, std::move(answers), exact) {}
+    const PlannedRequest& plan;
+    StreamOracle oracle;
+    std::optional<RequestId> id;
+    bool refused = false, wants_abort = false, aborted = false;
+    bool under_way() const { return id && !oracle.over(); }
+    bool over() const { return refused || (id && oracle.over()); }
+    bool failed() const { return refused || oracle.failed(); }
+  };
+
+  bool Connect();
+  void PlanAll();
+  void AwaitEnd();
+  void AwaitTime(Clock::duration time);
+  bool AllReady() const;
+  void Count();
+
+  // What the clients do.
+  Client* AddClient(const PlannedRequest& request);
+  void Arrive(Client& client);
+  void Abort(Client& client);
+  void Tell(Client& client, const TokenEvent& event);
+  bool AllOver() const;
+  bool AnyUnderWay(bool with_tokens) const;
+
+  void Begin(const Fault& fault);
+  void End(const Fault& fault);
+
+  // Time goes on, with what the timeline says, until `done` or until something is wrong. Returns
+  // false in the latter case, and if nothing of the timeline was left for kPatience.
+  bool Await(const std::function<bool()>& done);
+  bool HasDue() const;
+  void PlayDue();
+  void PlanFault(const Fault& fault, Clock::duration from);
+  void Watch();
+  void NoteReconnect();
+  void NoteStates();
+  void AbortThoseWhoWant();
+
+  void Note(const std::string& what);
+  void Fail(const std::string& kind, const std::string& what);
+  void Saw(Coincidence coincidence, uint64_t times = 1) { result_.seen.Saw(coincidence, times); }
+  bool failed() const { return !result_.failure.empty(); }
+  std::string Unfinished() const;
+
+  const Scenario& scenario_;
+  Expected& expected_;
+  const EventLog& log_;
+  SimNetwork data_;
+  Random control_random_, turn_random_;
+  std::unique_ptr<VirtualCluster> cluster_;
+  TimePoint start_{};
+  std::multimap<Clock::duration, std::function<void()>> timeline_;
+  const PlannedRequest plain_ = PlainRequest();
+  std::deque<Client> clients_;
+  std::optional<Faults> faults_;
+  std::set<std::string> lost_;  // as the status showed them last
+  bool reconnecting_ = false, looking_ = false;
+  int num_reconnects_ = 0;
+  std::optional<int64_t> shared_at_loss_;
+  Hash hash_;
+  RunResult result_;
+};
+
+void World::Note(const std::string& what) {
+  const Clock::duration since = cluster_ == nullptr ? Clock::duration{} : cluster_->now() - start_;
+  const std::string line =
+      fmt::format("{:.6f} {}", std::chrono::duration<double>(since).count(), what);
+  hash_.Add(line);
+  ++result_.num_events;
+  if (log_ != nullptr) log_(line);
+}
+
+void World::Fail(const std::string& kind, const std::string& what) {
+  if (failed()) return;
+  result_.failure = kind + ": " + what;
+  Note("FAILED " + result_.failure);
+}
+
+RunResult World::Run() {
+  PlanAll();
+  if (!failed() && Connect()) {
+    AwaitEnd();
+    Count();
+    result_.lasted = cluster_->now() - start_;
+  }
+  cluster_.reset();
+  for (const auto& [ends, count] : data_.endpoints()) {
+    if (count != 0) Fail("stray", ends.first + " keeps an endpoint to " + ends.second);
+  }
+  result_.hash = hash_.value();
+  return std::move(result_);
+}
+
+bool World::Connect() {
+  Result<testing::VirtualClusterOptions> options = OptionsOf(scenario_.shape, expected_);
+  if (options.ok()) {
+    options->fabrics = &data_;
+    options->control_latency = [this]() -> Clock::duration {
+      return control_random_.Between(microseconds(20), microseconds(80));
+    };
+    options->turn_takes = [this](const std::string& who) -> Clock::duration {
+      return turn_random_.Between(kLeastTurn, kMostTurn) * (faults_ ? faults_->SlownessOf(who) : 1);
+    };
+  }
+  Result<std::unique_ptr<VirtualCluster>> made =
+      options.ok() ? VirtualCluster::Create(*options) : options.status();
+  if (!made.ok()) {
+    Fail("set-up", made.status().ToString());
+    return false;
+  }
+  cluster_ = *std::move(made);
+  faults_.emplace(scenario_, *cluster_, data_, result_.seen);
+  start_ = cluster_->now();
+  const auto is_over = [&] { return cluster_->serves() || !cluster_->failure().ok(); };
+  if (!cluster_->RunUntil(is_over, kPatience) || !cluster_->serves()) {
+    Fail("set-up", "not connected: " + cluster_->failure().ToString());
+    return false;
+  }
+  start_ = cluster_->now();
+  Note("connected");
+  return true;
+}
+
+World::Client* World::AddClient(const PlannedRequest& request) {
+  std::vector<const Answer*> answers;
+  for (int i = 0; i < request.n; ++i) {
+    const Result<Answer>& answer = expected_.Of(request, i);
+    if (!answer.ok()) {
+      Fail("reference", request.name + ": " + answer.status().message());
+      return nullptr;
+    }
+    answers.push_back(&*answer);
+  }
+  return &clients_.emplace_back(request, std::move(answers), scenario_.shape.exact());
+}
+
+void World::PlanAll() {
+  for (const PlannedRequest& request : scenario_.requests) {
+    Client* const client = AddClient(request);
+    if (client == nullptr) return;
+    timeline_.emplace(request.at, [this, client] { Arrive(*client); });
+    if (request.abort_at) timeline_.emplace(*request.abort_at, [this, client] { Abort(*client); });
+  }
+  for (const Fault& fault : scenario_.faults) {
+    if (fault.on_reconnect == 0) PlanFault(fault, Clock::duration::zero());
+  }
+}
+
+void World::PlanFault(const Fault& fault, Clock::duration from) {
+  timeline_.emplace(from + fault.at, [this, &fault] { Begin(fault); });
+  timeline_.emplace(from + fault.at + fault.lasts, [this, &fault] { End(fault); });
+}
+
+bool World::HasDue() const {
+  return !timeline_.empty() && start_ + timeline_.begin()->first <= cluster_->now();
+}
+
+void World::PlayDue() {
+  while (!failed() && HasDue()) {
+    const std::function<void()> act = std::move(timeline_.begin()->second);
+    timeline_.erase(timeline_.begin());
+    act();
+  }
+  if (timeline_.empty()) data_.DropPlans();
+}
+
+bool World::Await(const std::function<bool()>& done) {
+  TimePoint latest = cluster_->now() + kPatience;
+  while (!failed()) {
+    if (HasDue()) latest = cluster_->now() + kPatience;
+    PlayDue();
+    AbortThoseWhoWant();
+    if (failed()) return false;
+    if (done()) return true;
+    if (timeline_.empty() && cluster_->now() >= latest) return false;
+    const TimePoint until = timeline_.empty() ? latest : start_ + timeline_.begin()->first;
+    cluster_->RunUntil(
+        [&] {
+          Watch();
+          return failed() || done() || HasDue() ||
+                 std::ranges::any_of(clients_, &Client::wants_abort);
+        },
+        until - cluster_->now());
+  }
+  return false;
+}
+
+void World::AbortThoseWhoWant() {
+  for (Client& client : clients_) {
+    if (std::exchange(client.wants_abort, false)) Abort(client);
+  }
+}
+
+void World::AwaitEnd() {
+  if (!Await([this] { return timeline_.empty() && AllOver(); })) return Fail("hang", Unfinished());
+  AwaitTime(kLongestDelay);
+  if (!Await([this] { return AllReady(); })) return Fail("not back", Unfinished());
+  Client* const client = AddClient(plain_);
+  if (client == nullptr) return;
+  Arrive(*client);
+  if (!Await([client] { return client->over(); })) return Fail("hang", Unfinished());
+  if (client->failed()) return Fail("stream", "a request failed when all was well again");
+  // A loss of before may be told with the next step only.
+  AwaitTime(kUntilCounted);
+  if (!Await([this] { return AllReady(); })) return Fail("not back", Unfinished());
+  AwaitTime(kUntilCounted);
+  if (failed()) return;
+  if (const std::string leak = FindLeak(cluster_->status()); !leak.empty()) Fail("leak", leak);
+  const std::string stray =
+      FindStrayConnection(scenario_, data_, cluster_->network().num_connections());
+  if (!stray.empty()) Fail("stray", stray);
+}
+
+void World::AwaitTime(Clock::duration time) {
+  const TimePoint at = cluster_->now() + time;
+  Await([this, at] { return cluster_->now() >= at; });
+}
+
+bool World::AllReady() const {
+  if (!timeline_.empty() || cluster_->reconnecting() || cluster_->looking()) return false;
+  const EngineStatus status = cluster_->status();
+  return status.serving && std::ranges::all_of(status.nodes, [](const NodeStatus& node) {
+           return node.state == NodeState::kReady;
+         });
+}
+
+std::string World::Unfinished() const {
+  std::string text;
+  for (const Client& client : clients_) {
+    if (client.under_way())
+      text += fmt::format(" {} has {} tokens;", client.plan.name, client.oracle.num_tokens());
+  }
+  const EngineStatus status = cluster_->status();
+  for (const NodeStatus& node : status.nodes)
+    text += fmt::format(" {} {} ({});", node.name, NodeStateName(node.state), node.detail);
+  return text + " " + status.detail;
+}
+
+void World::Count() {
+  const FabricCounts& posts = data_.counts();
+  Saw(Coincidence::kPostCorrupted, posts.corrupted);
+  Saw(Coincidence::kPostDuplicated, posts.duplicated);
+  Saw(Coincidence::kNotificationLost, posts.lost);
+  Saw(Coincidence::kPostDelayed, posts.delayed);
+  Saw(Coincidence::kPostOfTheDead, posts.after_death);
+  Saw(Coincidence::kPostToNobody, posts.to_nobody);
+  const EngineStatus status = cluster_->status();
+  for (const NodeStatus& node : status.nodes)
+    Saw(Coincidence::kLateMessageDropped, static_cast<uint64_t>(node.stale_messages));
+  Saw(Coincidence::kPreempted, static_cast<uint64_t>(status.scheduler.num_preemptions));
+  const int64_t shared = status.scheduler.num_shared_tokens;
+  Saw(Coincidence::kPrefixShared, shared > 0 ? 1 : 0);
+  Saw(Coincidence::kPrefixSharedAfterFault, shared > shared_at_loss_.value_or(shared) ? 1 : 0);
+  for (const Client& client : clients_) result_.num_failed += client.failed() ? 1 : 0;
+}
+
+bool World::AllOver() const { return std::ranges::all_of(clients_, &Client::over); }
+
+bool World::AnyUnderWay(bool with_tokens) const {
+  return std::ranges::any_of(clients_, [&](const Client& client) {
+    return client.under_way() && (client.oracle.fewest_tokens() > 0) == with_tokens;
+  });
+}
+
+void World::Arrive(Client& client) {
+  const PlannedRequest& plan = client.plan;
+  GenerateRequest request;
+  request.prompt = plan.prompt;
+  request.n = plan.n;
+  request.max_new_tokens = plan.max_new_tokens;
+  request.ignore_eos = plan.ignore_eos;
+  request.sampling.temperature = plan.samples ? 1.0F : 0.0F;
+  request.sampling.seed = plan.seed;
+  request.sampling.num_logprobs = 0;
+  const Result<RequestId> id = cluster_->Submit(
+      std::move(request), [this, &client](const TokenEvent& event) { Tell(client, event); });
+  if (id.ok()) {
+    client.id = *id;
+    client.wants_abort = plan.abort_after_tokens == 0;
+    if (cluster_->reconnecting()) Saw(Coincidence::kArrivedWhileReconnecting);
+    return Note(plan.name + " comes");
+  }
+  client.refused = true;
+  Saw(Coincidence::kArrivedInOutage);
+  Note(plan.name + " is refused: " + id.status().message());
+  if (!MayFail(id.status())) Fail("refused", plan.name + ": " + id.status().ToString());
+}
+
+void World::Abort(Client& client) {
+  if (!client.under_way() || std::exchange(client.aborted, true)) return;
+  if (client.oracle.fewest_tokens() == 0) Saw(Coincidence::kAbortedInPrefill);
+  if (cluster_->reconnecting()) Saw(Coincidence::kAbortedWhileReconnecting);
+  Note(client.plan.name + " goes away");
+  client.oracle.Abort();
+  cluster_->Abort(*client.id);
+}
+
+void World::Tell(Client& client, const TokenEvent& event) {
+  std::string what = fmt::format("{}.{}", client.plan.name, event.index);
+  if (event.token) what += fmt::format(" token {}", *event.token);
+  if (event.finish)
+    what += fmt::format(" ends {} {}", static_cast<int>(*event.finish), event.error.message());
+  Note(what);
+  result_.num_tokens += event.token ? 1 : 0;
+  if (const std::string wrong = client.oracle.Take(event); !wrong.empty())
+    Fail("stream", client.plan.name + ": " + wrong);
+  if (client.plan.abort_after_tokens && !client.aborted &&
+      client.oracle.num_tokens() >= *client.plan.abort_after_tokens)
+    client.wants_abort = true;
+}
+
+// Is asked after each round.
+void World::Watch() {
+  if (cluster_->reconnecting() == reconnecting_ && cluster_->looking() == looking_) return;
+  if (std::exchange(looking_, cluster_->looking()) != looking_)
+    Note(looking_ ? "lost nodes are looked for" : "looked for lost nodes");
+  if (std::exchange(reconnecting_, cluster_->reconnecting()) != reconnecting_) {
+    NoteReconnect();
+  }
+  NoteStates();
+  if (!cluster_->given_up().ok()) Fail("gave up", cluster_->given_up().message());
+}
+
+void World::NoteReconnect() {
+  if (!reconnecting_)
+    return Note(cluster_->status().serving ? "nodes were connected anew" : "that was in vain");
+  Note("nodes are connected anew");
+  if (AnyUnderWay(true)) Saw(Coincidence::kRanAgain);
+  ++num_reconnects_;
+  for (const Fault& fault : scenario_.faults) {
+    if (fault.on_reconnect == num_reconnects_) PlanFault(fault, cluster_->now() - start_);
+  }
+}
+
+void World::NoteStates() {
+  const EngineStatus status = cluster_->status();
+  for (const NodeStatus& node : status.nodes) {
+    if (node.state == NodeState::kLost) {
+      if (!lost_.insert(node.name).second) continue;
+      Note(node.name + " is lost: " + node.detail);
+      if (!shared_at_loss_) shared_at_loss_ = status.scheduler.num_shared_tokens;
+    } else if (node.state == NodeState::kReady && lost_.erase(node.name) > 0) {
+      Note(node.name + " is taken back");
+      Saw(Coincidence::kNodeTakenBack);
+    }
+  }
+}
+
+void World::Begin(const Fault& fault) {
+  Note(fault.name + ": " + Describe(fault));
+  faults_->Begin(fault, {.prefill = AnyUnderWay(false), .decode = AnyUnderWay(true)});
+}
+
+void World::End(const Fault& fault) {
+  if (fault.lasts > Clock::duration::zero()) Note(fault.name + " is over");
+  if (const Status ended = faults_->End(fault); !ended.ok())
+    Fail("set-up", "cannot start " + fault.node + ": " + ended.ToString());
+}
+
+}  // namespace
+
+RunResult RunScenario(const Scenario& scenario, Expected& expected, const EventLog& log) {
+  const QuietLog quiet(log != nullptr);
+  return World(scenario, expected, log).Run();
+}
+
+}  // namespace lamina::sim
