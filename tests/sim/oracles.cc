@@ -17,11 +17,6 @@ constexpr float kTolerance = 1e-3F;
 
 // As long as sequences fail that have lost KV: with their memory node, which closed (kPeerLost) or
 // was silent (kTimeout), or with a message to it (kCorrupt); and all of them in an outage.
-bool MayFail(const Status& why) {
-  return why.code() == StatusCode::kPeerLost || why.code() == StatusCode::kTimeout ||
-         why.code() == StatusCode::kCorrupt;
-}
-
 StreamOracle::StreamOracle(const PlannedRequest& request, std::vector<const Answer*> expected,
                            bool exact)
     : request_(request),
@@ -72,7 +67,7 @@ std::string StreamOracle::TakeEnd(Stream& stream, const TokenEvent& event) {
   ++num_over_;
   if (*event.finish == FinishReason::kError) {
     failed_ = true;
-    return MayFail(event.error) ? "" : "failed: " + event.error.ToString();
+    return "failed: " + event.error.ToString();
   }
   if (*event.finish == FinishReason::kAbort) return aborted_ ? "" : "aborted by nobody";
   const size_t length = LengthOf(event.index);

@@ -12,9 +12,6 @@
 
 namespace lamina::sim {
 
-// Whether a request may fail for this reason, or be refused. The aim is that none may.
-bool MayFail(const Status& why);
-
 // One request's streams: each is a prefix of the expected answer, nothing is told twice, and each
 // ends once, complete unless its client went away.
 class StreamOracle {

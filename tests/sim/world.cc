@@ -334,7 +334,6 @@ void World::Count() {
   const int64_t shared = status.scheduler.num_shared_tokens;
   Saw(Coincidence::kPrefixShared, shared > 0 ? 1 : 0);
   Saw(Coincidence::kPrefixSharedAfterFault, shared > shared_at_loss_.value_or(shared) ? 1 : 0);
-  for (const Client& client : clients_) result_.num_failed += client.failed() ? 1 : 0;
 }
 
 bool World::AllOver() const { return std::ranges::all_of(clients_, &Client::over); }
@@ -361,12 +360,11 @@ void World::Arrive(Client& client) {
     client.id = *id;
     client.wants_abort = plan.abort_after_tokens == 0;
     if (cluster_->reconnecting()) Saw(Coincidence::kArrivedWhileReconnecting);
+    if (!cluster_->status().serving) Saw(Coincidence::kArrivedInOutage);
     return Note(plan.name + " comes");
   }
   client.refused = true;
-  Saw(Coincidence::kArrivedInOutage);
-  Note(plan.name + " is refused: " + id.status().message());
-  if (!MayFail(id.status())) Fail("refused", plan.name + ": " + id.status().ToString());
+  Fail("refused", plan.name + ": " + id.status().ToString());
 }
 
 void World::Abort(Client& client) {

@@ -24,7 +24,6 @@ struct RunResult {
   uint64_t hash = 0;
   uint64_t num_events = 0;
   uint64_t num_tokens = 0;   // that were told
-  uint64_t num_failed = 0;   // requests that failed as they may, or were refused
   Clock::duration lasted{};  // in virtual time
   Coincidences seen;
 
