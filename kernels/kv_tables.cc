@@ -1,5 +1,7 @@
 #include "kernels/kv_tables.h"
 
+#include <algorithm>
+
 namespace lamina {
 
 std::string NameOf(SequenceId sequence) { return "sequence " + std::to_string(sequence.value); }
