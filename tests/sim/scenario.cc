@@ -120,6 +120,9 @@ Clock::duration DrawLength(Random& random, FaultKind kind) {
       return random.Chance(30) ? random.Between(milliseconds(1), milliseconds(50))
                                : random.Between(milliseconds(100), milliseconds(5000));
     case FaultKind::kSlow: return random.Between(milliseconds(5), milliseconds(1000));
+    case FaultKind::kDuplicate:
+      return random.Chance(30) ? Clock::duration::zero()
+                               : random.Between(microseconds(0), milliseconds(2));
     case FaultKind::kDelay: return random.Between(microseconds(100), milliseconds(300));
     case FaultKind::kPause:
     case FaultKind::kCutData:
@@ -239,7 +242,8 @@ std::string Describe(const Fault& fault) {
       return fault.node + (fault.one_way ? " is heard by nobody" : " is cut off") + lasts;
     case FaultKind::kBreakControl: return "control channel of " + fault.node + " is reset";
     case FaultKind::kCorrupt: return "next post " + to + " has a flipped bit";
-    case FaultKind::kDuplicate: return "next post " + to + " is announced twice";
+    case FaultKind::kDuplicate:
+      return "next post " + to + " is announced once more," + lasts.substr(4) + " later";
     case FaultKind::kLoseNotification: return "next post " + to + " is not announced";
     case FaultKind::kDelay: return "next post " + to + " is held up" + lasts;
   }

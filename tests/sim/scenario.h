@@ -57,9 +57,9 @@ enum class FaultKind : uint8_t {
   kCutControl,    // between `node` and the manager; one-way: from the node
   kIsolate,       // all of the above cuts of a node
   kBreakControl,  // the control connection is reset; it lasts no time
-  // The next post from `node` to `other`; these last no time.
+  // The next post from `node` to `other`.
   kCorrupt,
-  kDuplicate,
+  kDuplicate,  // its notification comes once more, `lasts` later
   kLoseNotification,
   kDelay,  // by `lasts`
 };

@@ -82,6 +82,7 @@ int RunMany(uint64_t first, uint64_t last, Expected& expected) {
     if (result.failure.empty()) continue;
     if (++num_failed <= kMostFailuresShown)
       fmt::print("seed {} FAILED {}\n  {}\n", seed, result.failure, Command(seed, ""));
+    std::fflush(stdout);
   }
   const double real_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -88,7 +88,7 @@ class SimEndpoint final : public Endpoint {
  private:
   SimEnd& mine() const { return connection_->ends[self_]; }
   SimEnd& theirs() const { return connection_->ends[1 - self_]; }
-  Clock::duration Meet(Flight& flight, bool& twice);
+  Clock::duration Meet(Flight& flight, std::optional<Clock::duration>& again);
 
   SimNetwork& network_;
   const std::shared_ptr<SimConnection> connection_;
@@ -152,8 +152,8 @@ Status SimEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t> n
   flight->notify = notify;
   flight->tag = tag;
   end.flights.push_back(flight);
-  bool twice = false;
-  const Clock::duration delay = notify ? Meet(*flight, twice) : Clock::duration::zero();
+  std::optional<Clock::duration> again;
+  const Clock::duration delay = notify ? Meet(*flight, again) : Clock::duration::zero();
   const uint64_t bytes = flight->bytes();
   if (bytes > 0 && network_.random_.Chance(kPercentEarly)) {
     const uint64_t part = 1 + network_.random_.Below(bytes);
@@ -182,16 +182,19 @@ Status SimEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t> n
     if (flight->notify) receiver.notifications.push_back(*flight->notify);
   };
   network_.wires_.Send(end.way, arrive, delay);
-  if (twice) {
-    network_.wires_.Send(end.way, [connection = connection_, to = 1 - self_, value = *notify] {
+  if (again) {
+    // Never before the post itself; later ones may overtake it.
+    testing::Wires::Way aside{end.way.from, end.way.to, end.way.last + *again};
+    network_.wires_.Send(aside, [connection = connection_, to = 1 - self_, value = *notify] {
       connection->ends[to].notifications.push_back(value);
     });
   }
   return OkStatus();
 }
 
-// The fault that is planned for this post, if there is one. Returns how much later it arrives.
-Clock::duration SimEndpoint::Meet(Flight& flight, bool& twice) {
+// The fault that is planned for this post, if there is one. Returns how much later it arrives;
+// `again` is set to how much later its notification comes once more.
+Clock::duration SimEndpoint::Meet(Flight& flight, std::optional<Clock::duration>& again) {
   const auto planned = network_.planned_.find({mine().node, theirs().node});
   if (planned == network_.planned_.end() || planned->second.empty()) return {};
   const SimNetwork::Planned fault = planned->second.front();
@@ -204,9 +207,9 @@ Clock::duration SimEndpoint::Meet(Flight& flight, bool& twice) {
       ++counts.corrupted;
       break;
     case PostFault::kDuplicate:
-      twice = true;
+      again = fault.delay;
       ++counts.duplicated;
-      break;
+      return {};
     case PostFault::kLoseNotification:
       flight.notify.reset();
       ++counts.lost;
