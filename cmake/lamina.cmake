@@ -63,8 +63,8 @@ function(lamina_library name)
   endif()
 endfunction()
 
-# lamina_reads_and_prints(NAME): the library lamina_NAME does little but that, so compiling it in two thirds of the time counts for more
-# than its speed.
+# lamina_reads_and_prints(NAME): the library lamina_NAME does little else, so its release build gives up speed for a third of the time
+# that it takes to compile.
 function(lamina_reads_and_prints name)
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     # gcc 12 takes a Result's value for uninitialized at this level.

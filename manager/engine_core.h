@@ -14,8 +14,8 @@
 // model) requests wait, old and new ones, while nodes are looked for. If that does not help within
 // `give_up_after`, the engine gives up: every request fails, and given_up() says why.
 //
-// A request fails alone if its KV is lost `max_rebuilds` times, and if a row of it fails twice
-// though nodes did what they were told.
+// A request fails alone if its KV is lost more than `max_rebuilds` times, and if a row of it fails
+// twice though nodes did what they were told.
 #pragma once
 
 #include <functional>

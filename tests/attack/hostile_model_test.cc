@@ -11,19 +11,11 @@
 
 #include "base/clock.h"
 #include "tests/support/paths.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/server_process.h"
 #include "tests/support/temporary_folder.h"
 
 // What is freed stays in memory for a while, and all memory has a shadow.
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define LAMINA_KEEPS_WHAT_IS_FREED
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define LAMINA_KEEPS_WHAT_IS_FREED
-#endif
-
 namespace lamina::testing {
 namespace {
 
@@ -78,9 +70,8 @@ TEST(HostileModel, ItsTemplateKeepsNeitherOthersNorAShutdownWaiting) {
 
 // Keeps 220 MB of texts in a list, which is just allowed for one conversation.
 TEST(HostileModel, ItsTemplateWorksForOneConversationAtATime) {
-#ifdef LAMINA_KEEPS_WHAT_IS_FREED
-  GTEST_SKIP() << "a sanitizer keeps what is freed: its memory says nothing about lamina's";
-#endif
+  if (kSanitized)
+    GTEST_SKIP() << "a sanitizer keeps what is freed: its memory says nothing about lamina's";
   const TemporaryFolder folder;
   MakeModel(folder,
             "{% set ns = namespace(t='x', l=[]) %}{% for i in range(20) %}{% set ns.t = ns.t + "

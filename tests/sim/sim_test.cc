@@ -3,26 +3,14 @@
 #include <gtest/gtest.h>
 
 #include "tests/sim/world.h"
-
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define LAMINA_SANITIZED
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define LAMINA_SANITIZED
-#endif
+#include "tests/support/sanitized.h"
 
 namespace lamina::sim {
 namespace {
 
-#if defined(LAMINA_SANITIZED)
-constexpr uint64_t kNumSeeds = 150;
-constexpr bool kSeesAll = false;
-#else
-constexpr uint64_t kNumSeeds = 1500;
-constexpr bool kSeesAll = true;
-#endif
+// With a sanitizer a tenth of the seeds takes as long, which is too few to meet with everything.
+constexpr uint64_t kNumSeeds = testing::kSanitized ? 150 : 1500;
+constexpr bool kSeesAll = !testing::kSanitized;
 constexpr uint64_t kNumRepeated = 20;
 
 class Simulation : public ::testing::Test {

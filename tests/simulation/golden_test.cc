@@ -6,16 +6,8 @@
 #include <chrono>
 
 #include "tests/support/expect_golden.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/virtual_cluster.h"
-
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define LAMINA_SANITIZED
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define LAMINA_SANITIZED
-#endif
 
 namespace lamina::testing {
 namespace {
@@ -31,9 +23,7 @@ Deployment Plain() {
 // Sanitizers make the model's own work some twenty times slower, and find as much in a few prompts.
 std::vector<GoldenPrompt> Prompts() {
   std::vector<GoldenPrompt> golden = GoldenPrompts();
-#if defined(LAMINA_SANITIZED)
-  golden.resize(4);
-#endif
+  if (kSanitized) golden.resize(4);
   return golden;
 }
 
