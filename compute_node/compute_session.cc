@@ -91,6 +91,8 @@ Result<ConnectingAttention> StartRemoteAttention(const ConfigureCompute& request
   options.prefill_cache_tokens = options.wire.num_batches * (request.limits.max_model_len +
                                                              request.limits.max_num_batched_tokens);
   options.peer_timeout = request.limits.peer_timeout;
+  // Another compute node would have to know what is owed to this one.
+  if (!request.joins_others) options.suspect_after = request.limits.suspect_after;
   for (const MemoryNodeAddress& peer : request.memory_nodes) {
     if (peer.first_kv_head < 0 || peer.num_kv_heads < 1 ||
         peer.num_kv_heads > spec.num_kv_heads - peer.first_kv_head)
@@ -228,7 +230,8 @@ bool ComputeSession::Turn(TimePoint now) {
 
 TimePoint ComputeSession::wake_at() const {
   if (connecting_) return connecting_->wake_at();
-  return joining_ ? joining_->wake_at() : TimePoint::max();
+  if (joining_) return joining_->wake_at();
+  return is_open() ? runner_->wake_at() : TimePoint::max();
 }
 
 // What was posted last to another compute node may need polls to go out.
@@ -300,7 +303,12 @@ bool ComputeSession::ContinueJoining() {
 
 bool ComputeSession::Advance() {
   std::vector<StepResult> results;
-  if (!runner_->Advance(results)) return false;
+  const bool any = runner_->Advance(results);
+  for (PeerState& state : runner_->TakePeerStates()) {
+    state.epoch = request_.epoch;
+    manager_.Send(MessageType::kPeerState, Encode(state));
+  }
+  if (!any) return false;
   for (const StepResult& result : results) manager_.Send(MessageType::kStepResult, Encode(result));
   return true;
 }

@@ -101,6 +101,7 @@ Result<ClusterConfig> ConfigOf(const Deployment& deployment, const ModelConfig& 
   config.max_num_batched_tokens = deployment.max_num_batched_tokens;
   config.max_num_queued_reqs = deployment.max_queued;
   config.peer_timeout = deployment.peer_timeout;
+  config.suspect_after = deployment.suspect_after;
   config.step_timeout = deployment.step_timeout;
   config.kv_head_parallel = deployment.kv_head_parallel;
   config.spread_tokens = deployment.spread_tokens;

@@ -73,6 +73,7 @@ struct Deployment {
   int64_t memory_bytes = int64_t{16} << 20;  // of each memory node (or the KV in process)
   int max_queued = 1024;
   Clock::duration peer_timeout = std::chrono::seconds(10);
+  Clock::duration suspect_after = std::chrono::seconds(1);
   Clock::duration step_timeout = std::chrono::seconds(60);
   std::string model = SourcePath("/models/tiny-stories");
   LoadFormat load_format = LoadFormat::kAuto;

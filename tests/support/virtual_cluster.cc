@@ -114,8 +114,10 @@ bool VirtualCluster::RunUntil(const std::function<bool()>& done, Clock::duration
 
 bool VirtualCluster::TurnAll() {
   bool any = network_.Deliver();
-  for (auto& [name, daemon] : daemons_)
-    any |= std::visit([this](const auto& node) { return node->Turn(now()); }, daemon);
+  for (auto& [name, daemon] : daemons_) {
+    if (!paused_.contains(name))
+      any |= std::visit([this](const auto& node) { return node->Turn(now()); }, daemon);
+  }
   any |= TurnTasks();
   any |= TurnEngine();
   return any;
@@ -123,9 +125,11 @@ bool VirtualCluster::TurnAll() {
 
 TimePoint VirtualCluster::NextTurn() const {
   TimePoint next = network_.next();
-  for (const auto& [name, daemon] : daemons_)
-    next = std::min(next,
-                    std::visit([this](const auto& node) { return node->wake_at(now()); }, daemon));
+  for (const auto& [name, daemon] : daemons_) {
+    if (!paused_.contains(name))
+      next = std::min(
+          next, std::visit([this](const auto& node) { return node->wake_at(now()); }, daemon));
+  }
   next = std::min({next, connecting_.next(), reconnecting_.next(), looking_.next()});
   return core_ == nullptr ? next : std::min(next, next_turn_);
 }

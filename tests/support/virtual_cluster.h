@@ -50,6 +50,9 @@ class VirtualCluster {
   void Kill(const std::string& name);
   // Its daemon is started again.
   Status Start(const std::string& name);
+  // The node's process does not run until it is resumed; what is sent to it waits.
+  void Pause(const std::string& name) { paused_.insert(name); }
+  void Resume(const std::string& name) { paused_.erase(name); }
 
  private:
   using Daemon = std::variant<std::unique_ptr<ComputeNode>, std::unique_ptr<MemoryNode>>;
@@ -71,7 +74,8 @@ class VirtualCluster {
   const ClusterConfig config_;
   const ModelConfig model_;
   std::map<std::string, Daemon> daemons_;  // by name; those that run
-  bool changed_ = false;                   // something has come for the tasks
+  std::set<std::string> paused_;
+  bool changed_ = false;  // something has come for the tasks
   // What the manager does beside serving.
   const ReconnectMeans reconnect_means_;
   Task<Connected> connecting_;
