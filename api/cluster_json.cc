@@ -53,6 +53,7 @@ ordered_json ClusterStatusJson(const EngineStatus& status) {
   ordered_json scheduler = {{"num_running", status.scheduler.num_running},
                             {"num_waiting", status.scheduler.num_waiting},
                             {"num_parked", status.scheduler.num_parked},
+                            {"num_suspended", status.scheduler.num_suspended},
                             {"num_rebuilding", status.num_rebuilding},
                             {"num_preemptions", status.scheduler.num_preemptions},
                             {"num_started_tokens", status.scheduler.num_started_tokens},

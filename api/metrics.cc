@@ -144,6 +144,9 @@ struct Metrics::Families {
   Gauge& waiting = group.AddGauge("vllm:num_requests_waiting", "Sequences that wait.");
   Gauge& parked = group.AddGauge("lamina:num_requests_parked",
                                  "Sequences that wait for a node that could hold them.");
+  Gauge& suspended =
+      group.AddGauge("lamina:num_requests_suspended",
+                     "Sequences that sit out because a memory node with their KV is late.");
   Gauge& rebuilding =
       group.AddGauge("lamina:num_requests_rebuilding",
                      "Sequences whose KV was lost and that have got no token since.");
@@ -251,6 +254,7 @@ std::string Metrics::Serialize(const EngineStatus& status) {
   families_->running.Set(status.scheduler.num_running);
   families_->waiting.Set(status.scheduler.num_waiting);
   families_->parked.Set(status.scheduler.num_parked);
+  families_->suspended.Set(status.scheduler.num_suspended);
   families_->rebuilding.Set(status.num_rebuilding);
   const auto count = [](Counter& counter, int64_t total) {
     if (const double more = static_cast<double>(total) - counter.Value(); more > 0)

@@ -231,6 +231,7 @@ std::string StatusTable(const std::string& status_json) {
       "\nrequests: " + std::to_string(Number(scheduler, "num_running")) + " running, " +
       std::to_string(Number(scheduler, "num_waiting")) + " waiting" +
       Unless0(Number(scheduler, "num_parked"), " parked until a node comes that can hold them") +
+      Unless0(Number(scheduler, "num_suspended"), " sit out until their node answers") +
       Unless0(Number(scheduler, "num_rebuilding"), " start again") + "; " +
       std::to_string(Number(scheduler, "num_preemptions")) + " preemptions\n";
   return text;

@@ -111,8 +111,9 @@ class AttentionStep {
   virtual void Start(const AttentionValues& values) = 0;
 
   // Takes what has come and sends what Start found no room for. Returns true when everything has
-  // left and `out` is complete for every row that has not failed. A memory node that has no room,
-  // or does not answer, for the peer timeout is lost, and its rows fail.
+  // left and `out` is complete for every row that has not failed and is not late. A memory node
+  // that has no room, or does not answer, for the peer timeout is lost, and its rows fail. With a
+  // single compute node it is suspended before that.
   virtual bool Finish() = 0;
 
   // The step is over, or given up, whatever is under way. Failures and traffic can be read until
@@ -121,6 +122,9 @@ class AttentionStep {
 
   // What has failed so far. Rows of these sequences are skipped; their output is undefined.
   virtual const Failures& failures() = 0;
+  // Sequences with rows that get no attention in this step and have not failed, because a memory
+  // node is suspended: see PeerState. Their output is undefined too. Borrowed until the next call.
+  virtual std::span<const SequenceId> late() const = 0;
   virtual AttentionTraffic traffic() const = 0;
 
   // Null if the step cannot leave this node, which has the KV.
@@ -167,6 +171,14 @@ class AttentionStrategy {
 
   // The memory nodes that were lost since the last call, without those of Lose.
   virtual std::vector<LostNode> TakeLostNodes() = 0;
+
+  // What has become of suspended memory nodes, and which were suspended, since the last call, in
+  // the order in which it happened.
+  virtual std::vector<PeerState> TakePeerStates() = 0;
+  // Whether a memory node is suspended: Poll has to be called though no step is under way.
+  virtual bool suspends() const = 0;
+  // When a memory node will be late, or lost, if nothing comes before.
+  virtual TimePoint wake_at() const = 0;
 
   // How each memory node is reached.
   virtual std::vector<DataPath> paths() const = 0;

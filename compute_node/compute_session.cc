@@ -93,6 +93,8 @@ Result<ConnectingAttention> StartRemoteAttention(const ConfigureCompute& request
   options.prefill_cache_tokens = options.wire.num_batches * (request.limits.max_model_len +
                                                              request.limits.max_num_batched_tokens);
   options.peer_timeout = request.limits.peer_timeout;
+  // Another compute node would have to know what is owed to this one.
+  if (!request.joins_others) options.suspect_after = request.limits.suspect_after;
   for (const MemoryNodeAddress& peer : request.memory_nodes) {
     if (peer.first_kv_head < 0 || peer.num_kv_heads < 1 ||
         peer.num_kv_heads > spec.num_kv_heads - peer.first_kv_head)
@@ -230,9 +232,10 @@ bool ComputeSession::Turn(TimePoint now) {
 
 TimePoint ComputeSession::wake_at(TimePoint now) const {
   if (connecting_) return connecting_->wake_at();
-  const TimePoint looks =
+  TimePoint wakes =
       RunsSteps(now) ? now + request_.limits.peer_timeout / kLooksPerTimeout : TimePoint::max();
-  return joining_ ? std::min(looks, joining_->wake_at()) : looks;
+  if (joining_) return std::min(wakes, joining_->wake_at());
+  return is_open() ? std::min(wakes, runner_->wake_at()) : wakes;
 }
 
 // What was posted last to another compute node may need polls to go out.
@@ -304,7 +307,12 @@ bool ComputeSession::ContinueJoining() {
 
 bool ComputeSession::Advance() {
   std::vector<StepResult> results;
-  if (!runner_->Advance(results)) return false;
+  const bool any = runner_->Advance(results);
+  for (PeerState& state : runner_->TakePeerStates()) {
+    state.epoch = request_.epoch;
+    manager_.Send(MessageType::kPeerState, Encode(state));
+  }
+  if (!any) return false;
   for (const StepResult& result : results) manager_.Send(MessageType::kStepResult, Encode(result));
   return true;
 }

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 
 #include "compute_node/decode_path.h"
 #include "compute_node/peer_rows.h"
@@ -30,6 +31,9 @@ class DecodeByMessages final : public DecodePath {
   AskedNode asked() const { return {peer_.address().node, posted_ns_}; }
   // Expects the reply to a message that another compute node has sent.
   void Expect(const AskedNode& asked);
+
+  // Expects no reply any more. Returns whether one is still to come.
+  bool StopExpecting() { return std::exchange(expects_, false); }
 
   void Begin() override { expects_ = false; }
   void Send() override;

@@ -51,6 +51,9 @@ class LocalAttention final : public AttentionStrategy {
   void GiveUp() override {}
   void Lose(NodeId /*node*/, const std::string& /*why*/) override {}
   std::vector<LostNode> TakeLostNodes() override { return {}; }
+  std::vector<PeerState> TakePeerStates() override { return {}; }
+  bool suspends() const override { return false; }
+  TimePoint wake_at() const override { return TimePoint::max(); }
   std::vector<DataPath> paths() const override { return {}; }
 
  private:
@@ -66,6 +69,7 @@ class LocalAttention final : public AttentionStrategy {
     bool Finish() override { return true; }
     void End() override {}
     const Failures& failures() override { return failures_; }
+    std::span<const SequenceId> late() const override { return {}; }
     AttentionTraffic traffic() const override { return {}; }
     StepTransfer* transfer() override { return nullptr; }
 

@@ -113,6 +113,24 @@ void MemoryPeer::Lose(const std::string& why) {
   why_ = why;
 }
 
+bool MemoryPeer::TakeOwed(TimePoint now) {
+  for (uint32_t batch = 0; owed_ >> batch != 0; ++batch) {
+    if ((owed_ >> batch & 1) == 0 || !lanes_->arrived(MessageKind::kReply, batch)) continue;
+    owed_ &= ~(1u << batch);
+    const Status taken = lanes_->Take(MessageKind::kReply, batch).status();
+    if (!taken.ok()) Lose(taken.message());
+  }
+  if (lost_ || owed_ != 0 || pushing() || lanes_->unsent()) return false;
+  Answered(now - late_since_);
+  EndSuspension();
+  return true;
+}
+
+void MemoryPeer::EndSuspension() {
+  late_since_ = TimePoint::max();
+  owed_ = 0;
+}
+
 int64_t MemoryPeer::TakeDeviceWaitUs() {
   const int64_t waited_us = link_->waited_us();
   return waited_us - std::exchange(device_waited_us_, waited_us);

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 
+#include "base/clock.h"
 #include "base/ids.h"
 #include "compute_node/device_link.h"
 #include "transport/ladder.h"
@@ -47,6 +48,22 @@ class MemoryPeer {
   const std::string& why() const { return why_; }
   // Marks the node as lost; the first reason is kept.
   void Lose(const std::string& why);
+
+  // A node that is late is suspended until it has answered everything that was sent to it before:
+  // nobody waits for it, and nothing more is sent to it. `since` is when the wait for it began.
+  void Suspend(TimePoint since) { late_since_ = since; }
+  bool suspended() const { return late_since_ != TimePoint::max(); }
+  TimePoint late_since() const { return late_since_; }
+  // Nobody will take the reply to the batch's last decode message. REQUIRES: suspended().
+  void OweReply(uint32_t batch) { owed_ |= 1u << batch; }
+  // Drops such replies that have come. Returns whether nothing is missing any more; then the node
+  // is not suspended any more. REQUIRES: suspended().
+  bool TakeOwed(TimePoint now);
+  void EndSuspension();
+
+  // Waiting for its attention of a layer took so long.
+  void Answered(Clock::duration wait) { mean_wait_ += (wait - mean_wait_) / kWaitsAveraged; }
+  Clock::duration mean_wait() const { return mean_wait_; }
 
   // The link by which the two devices exchange decode messages themselves; nullptr if decode
   // messages go over lanes().
@@ -98,6 +115,13 @@ class MemoryPeer {
   bool is_linked_ = false;
   int64_t device_waited_us_ = 0;  // the part of the link's waited_us that was taken
   DataPath path_;
+  // A single wait counts for so much of the mean that the one after it is granted more than that
+  // (MemoryPeers::PatienceWith): a node that is slow is not suspended for ever.
+  static constexpr int kWaitsAveraged = 16;
+  Clock::duration mean_wait_{};
+  TimePoint late_since_ = TimePoint::max();  // it is not suspended
+  uint32_t owed_ = 0;                        // a bit for each batch
+  static_assert(kMaxBatches <= 32);
   bool lost_ = false;
   std::string why_;
 };

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "base/log.h"
+
 namespace lamina {
 namespace {
 
@@ -51,14 +53,78 @@ TimePoint MemoryPeers::wake_at() const {
 
 void MemoryPeers::Poll() {
   for (const Peer& peer : peers_) peer.connection->Poll();
+  if (any_suspended()) LookAfterSuspended(Clock::now());
+}
+
+std::string MemoryPeers::LateText(const MemoryPeer& peer, const TracedWork& of, const char* what,
+                                  Clock::duration waited) const {
+  return "step " + std::to_string(of.step.value) + " batch " + std::to_string(of.batch) +
+         " layer " + std::to_string(of.layer) + ": " + what + " did not come from " +
+         peer.peer_name() + " over " + peer.path().fabric + " within " +
+         std::to_string(std::chrono::duration_cast<milliseconds>(waited).count()) + " ms";
 }
 
 void MemoryPeers::LoseLate(MemoryPeer& peer, const TracedWork& of, const char* what) const {
-  const auto timeout = std::chrono::duration_cast<milliseconds>(peer_timeout_).count();
-  peer.Lose("step " + std::to_string(of.step.value) + " batch " + std::to_string(of.batch) +
-            " layer " + std::to_string(of.layer) + ": " + what + " did not come from " +
-            peer.peer_name() + " over " + peer.path().fabric + " within " +
-            std::to_string(timeout) + " ms");
+  peer.Lose(LateText(peer, of, what, peer_timeout_));
+}
+
+Clock::duration MemoryPeers::PatienceWith(const MemoryPeer& peer) const {
+  constexpr int kMeanWaits = 20;
+  // What devices exchange themselves is not waited for here, and what is owed would not be seen.
+  if (suspect_after_ == Clock::duration::zero() || peer.link() != nullptr) return peer_timeout_;
+  return std::min(peer_timeout_, std::max(suspect_after_, kMeanWaits * peer.mean_wait()));
+}
+
+void MemoryPeers::BeLate(MemoryPeer& late, TimePoint since, const TracedWork& of,
+                         const char* what) {
+  const Clock::duration patience = PatienceWith(late);
+  if (patience == peer_timeout_) return LoseLate(late, of, what);
+  const auto peer =
+      std::ranges::find_if(peers_, [&](const Peer& one) { return one.connection.get() == &late; });
+  late.Suspend(since);
+  ++num_suspended_;
+  peer->late_why = LateText(late, of, what, patience);
+  LAMINA_LOG_WARN("memory node {} is suspended: {}", late.name(), peer->late_why);
+  states_.push_back({.node = late.address().node,
+                     .state = PeerState::State::kSuspended,
+                     .message = late.name() + ": " + peer->late_why});
+}
+
+TimePoint MemoryPeers::suspended_until() const {
+  TimePoint first = TimePoint::max();
+  if (!any_suspended()) return first;
+  for (const Peer& peer : peers_) {
+    if (peer.connection->suspended())
+      first = std::min(first, peer.connection->late_since() + peer_timeout_);
+  }
+  return first;
+}
+
+void MemoryPeers::LookAfterSuspended(TimePoint now) {
+  for (Peer& peer : peers_) {
+    MemoryPeer& connection = *peer.connection;
+    if (!connection.suspended()) continue;
+    const bool goes_on = !connection.lost() && connection.TakeOwed(now);
+    if (!goes_on && !connection.lost()) {
+      if (now < connection.late_since() + peer_timeout_) continue;
+      connection.Lose(
+          peer.late_why + ", nor within " +
+          std::to_string(std::chrono::duration_cast<milliseconds>(peer_timeout_).count()) + " ms");
+    }
+    if (goes_on) {
+      LAMINA_LOG_INFO("memory node {} has answered: it is not suspended any more",
+                      connection.name());
+      states_.push_back(
+          {.node = connection.address().node, .state = PeerState::State::kResumed, .message = {}});
+    } else {
+      connection.EndSuspension();
+      if (!std::exchange(peer.told, true))
+        states_.push_back({.node = connection.address().node,
+                           .state = PeerState::State::kLost,
+                           .message = connection.name() + ": " + connection.why()});
+    }
+    --num_suspended_;
+  }
 }
 
 void MemoryPeers::Lose(NodeId node, const std::string& why) {

@@ -18,10 +18,12 @@ namespace lamina {
 // Thread: one owner.
 class MemoryPeers {
  public:
-  // `peer_timeout` is how long a memory node may take for anything. The ladder is shared with the
-  // paths to other compute nodes.
-  MemoryPeers(std::shared_ptr<Ladder> ladder, Clock::duration peer_timeout)
-      : ladder_(std::move(ladder)), peer_timeout_(peer_timeout) {}
+  // `peer_timeout` is how long a memory node may take for anything. One that has taken
+  // `suspect_after`, or 20 times as long as it takes for a layer on the average, is suspended; 0:
+  // none is. The ladder is shared with the paths to other compute nodes.
+  MemoryPeers(std::shared_ptr<Ladder> ladder, Clock::duration peer_timeout,
+              Clock::duration suspect_after)
+      : ladder_(std::move(ladder)), peer_timeout_(peer_timeout), suspect_after_(suspect_after) {}
 
   // Begins to connect to one more memory node. Arguments and errors are those of
   // MemoryPeer::StartConnect.
@@ -39,8 +41,18 @@ class MemoryPeers {
   MemoryPeer& operator[](size_t index) const { return *peers_[index].connection; }
   Clock::duration peer_timeout() const { return peer_timeout_; }
 
-  // Takes what has come from any node, and sends what was queued for want of room.
+  // Takes what has come from any node, and sends what was queued for want of room. A suspended
+  // node goes on if it has answered everything, and is lost after the peer timeout.
   void Poll();
+
+  // How long the node may keep a step waiting.
+  Clock::duration PatienceWith(const MemoryPeer& peer) const;
+  // `what` has not come from it for so long since `since`: it is suspended, or lost if
+  // PatienceWith is the peer timeout. REQUIRES: it is neither.
+  void BeLate(MemoryPeer& peer, TimePoint since, const TracedWork& of, const char* what);
+  bool any_suspended() const { return num_suspended_ > 0; }
+  // When the first suspended node is lost; the end of time without one.
+  TimePoint suspended_until() const;
 
   // The peer is lost, because `what` did not come from it within the peer timeout.
   void LoseLate(MemoryPeer& peer, const TracedWork& of, const char* what) const;
@@ -57,9 +69,11 @@ class MemoryPeers {
   // No result is needed any more: devices end their waits early.
   void GiveUp();
 
-  // The nodes that were lost since the last call, without those that the manager has lost: it
-  // knows.
+  // The nodes that were lost since the last call, without those that were suspended, of which
+  // TakeStates tells, and those that the manager has lost: it knows.
   std::vector<LostNode> TakeLost();
+  // See AttentionStrategy::TakePeerStates. The epoch is the caller's to fill in.
+  std::vector<PeerState> TakeStates() { return std::exchange(states_, {}); }
   // The number of notifications that came twice since the last call.
   int64_t TakeStale();
   std::vector<DataPath> paths() const;
@@ -69,13 +83,19 @@ class MemoryPeers {
     std::unique_ptr<ConnectingPeer> connecting;  // null once it is connected
     std::unique_ptr<MemoryPeer> connection;      // null until then
     bool told = false;                           // it is lost, and the manager knows
+    std::string late_why = {};                   // while it is suspended
   };
+  std::string LateText(const MemoryPeer& peer, const TracedWork& of, const char* what,
+                       Clock::duration waited) const;
+  void LookAfterSuspended(TimePoint now);
   // Whether a device has written messages that this host has still to post.
   bool Carrying() const;
 
   const std::shared_ptr<Ladder> ladder_;
-  const Clock::duration peer_timeout_;
+  const Clock::duration peer_timeout_, suspect_after_;
   std::vector<Peer> peers_;
+  int num_suspended_ = 0;
+  std::vector<PeerState> states_;  // that TakeStates has not told
 };
 
 }  // namespace lamina

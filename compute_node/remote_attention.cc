@@ -80,14 +80,18 @@ RemoteStep& RemoteAttention::Begin(const AttentionRows& rows) {
 }
 
 void RemoteAttention::Sleep(std::span<const int> fds, Deadline latest) {
-  TimePoint first = Clock::now();
-  bool fetching = false;
-  for (const std::unique_ptr<RemoteStep>& step : steps_) {
-    first = std::min(first, step->waits_since());
-    fetching |= step->fetching();
-  }
-  session_.peers.Sleep(fds, Deadline(std::min(first + session_.options.peer_timeout, latest.at())),
-                       fetching);
+  const TimePoint end =
+      std::min({Clock::now() + session_.options.peer_timeout, latest.at(), wake_at()});
+  const bool fetching = std::ranges::any_of(
+      steps_, [](const std::unique_ptr<RemoteStep>& step) { return step->fetching(); });
+  session_.peers.Sleep(fds, Deadline(end), fetching);
+}
+
+TimePoint RemoteAttention::wake_at() const {
+  TimePoint first = session_.peers.suspended_until();
+  for (const std::unique_ptr<RemoteStep>& step : steps_)
+    first = std::min(first, step->patience_ends());
+  return first;
 }
 
 }  // namespace lamina

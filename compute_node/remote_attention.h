@@ -47,12 +47,16 @@ class RemoteAttention final : public AttentionStrategy {
   void GiveUp() override { session_.peers.GiveUp(); }
   void Lose(NodeId node, const std::string& why) override { session_.peers.Lose(node, why); }
   std::vector<LostNode> TakeLostNodes() override { return session_.peers.TakeLost(); }
+  std::vector<PeerState> TakePeerStates() override { return session_.peers.TakeStates(); }
+  bool suspends() const override { return session_.peers.any_suspended(); }
+  TimePoint wake_at() const override;
   std::vector<DataPath> paths() const override { return session_.peers.paths(); }
 
  private:
   RemoteAttention(const RemoteAttentionOptions& options, std::shared_ptr<Ladder> ladder,
                   std::unique_ptr<PrefillKv> prefill, ComputeDevice& device)
-      : session_{options, device, MemoryPeers(std::move(ladder), options.peer_timeout),
+      : session_{options, device,
+                 MemoryPeers(std::move(ladder), options.peer_timeout, options.suspect_after),
                  std::move(prefill)} {}
   Status StartPeers(const std::vector<MemoryNodeAddress>& addresses, Deadline deadline);
 

@@ -48,13 +48,16 @@ void RemoteStep::Begin(const AttentionRows& rows) {
     share.path->Begin();
     share.num_unpushed = 0;
     share.failed = share.peer.lost();
+    share.late = false;
   }
+  late_.clear();
   for (int i = 0; i < static_cast<int>(state_.rows.size()); ++i) {
     const AttentionWork& work = state_.rows[static_cast<size_t>(i)];
     if (!work.prefill && !work.also_on.empty()) state_.partials.Add(i);
     AddRow(i, work.node);
     for (const NodeId node : work.also_on) AddRow(i, node);
   }
+  LeaveOutSuspended();
   session_.prefill->Begin(state_.id, state_.rows.subspan(first_prefill_), state_.failures);
 }
 
@@ -97,13 +100,44 @@ void RemoteStep::FailRowsOfLost() {
   }
 }
 
+// What of its prompts has not arrived there is lost, and the compute node does not keep it.
+void RemoteStep::LeaveOut(Share& share) {
+  share.late = true;
+  if (share.by_messages != nullptr && share.by_messages->StopExpecting())
+    share.peer.OweReply(state_.batch);
+  share.num_unpushed = 0;
+  for (const int row : share.rows->decode())
+    late_.push_back(state_.rows[static_cast<size_t>(row)].sequence);
+  const Status status = TimedOut("memory node " + share.peer.name() + " is suspended");
+  for (const int row : share.rows->prefill()) state_.Fail(row, status);
+}
+
+void RemoteStep::LeaveOutSuspended() {
+  if (!session_.peers.any_suspended()) return;
+  for (Share& share : shares_) {
+    if (share.peer.suspended() && !share.peer.lost() && !share.late && !share.rows->empty())
+      LeaveOut(share);
+  }
+}
+
+bool RemoteStep::GivesUpOn(Share& share, TimePoint now, TimePoint since, const char* what) {
+  if (!share.peer.suspended()) {
+    if (now < since + session_.peers.PatienceWith(share.peer)) return false;
+    session_.peers.BeLate(share.peer, since, state_.Traced(state_.rows.size()), what);
+  }
+  if (!share.peer.lost()) LeaveOut(share);
+  return true;
+}
+
 void RemoteStep::StartQueries(int layer, const float* q, NodeId taker) {
+  LeaveOutSuspended();
   state_.layer.layer = layer;
   state_.layer.q = q;
   state_.taker = taker;
   sent_queries_ = true;
   for (const Share& share : shares_) {
-    if (share.by_messages != nullptr && !share.peer.lost() && !share.rows->decode().empty())
+    if (share.by_messages != nullptr && !share.peer.lost() && !share.late &&
+        !share.rows->decode().empty())
       share.by_messages->SendQueries();
   }
 }
@@ -119,7 +153,8 @@ void RemoteStep::StartFor(NodeId taker, const AttentionValues& values) {
   Send();
   asked_.clear();
   for (const Share& share : shares_) {
-    if (share.by_messages != nullptr && !share.peer.lost() && !share.rows->decode().empty())
+    if (share.by_messages != nullptr && !share.peer.lost() && !share.late &&
+        !share.rows->decode().empty())
       asked_.push_back(share.by_messages->asked());
   }
 }
@@ -166,20 +201,21 @@ void RemoteStep::BeginLayer(const AttentionValues& values, NodeId taker) {
 void RemoteStep::Send() {
   if (session_.options.wire.overlap && !sent_queries_)
     StartQueries(state_.layer.layer, state_.layer.q, state_.taker);
+  if (!sent_queries_) LeaveOutSuspended();
   sent_queries_ = false;
   for (const Share& share : shares_) {
-    if (!share.peer.lost() && !share.rows->decode().empty()) share.path->Send();
+    if (!share.peer.lost() && !share.late && !share.rows->decode().empty()) share.path->Send();
   }
   if (first_prefill_ == state_.rows.size()) return;
   for (Share& share : shares_) {
-    share.num_unpushed = share.rows->prefill().size();
+    share.num_unpushed = share.late ? 0 : share.rows->prefill().size();
     PushPrefill(share);
   }
   AttendPrefill();
 }
 
 bool RemoteStep::Unsent(const Share& share) {
-  return !share.peer.lost() && !share.rows->empty() &&
+  return !share.peer.lost() && !share.late && !share.rows->empty() &&
          (share.num_unpushed > 0 || share.peer.lanes().unsent());
 }
 
@@ -192,12 +228,13 @@ bool RemoteStep::SendRest(TimePoint& since) {
   const TimePoint now = Clock::now();
   since = pushed || !unsent_ ? now : std::min(since, now);
   if (!unsent_) return true;
-  if (now < since + session_.options.peer_timeout) return false;
-  for (const Share& share : shares_) {
-    if (!Unsent(share)) continue;
-    session_.peers.LoseLate(share.peer, state_.Traced(state_.rows.size()),
-                            share.num_unpushed > 0 ? "a push slot" : "room to send q, k and v");
+  bool left = false;
+  for (Share& share : shares_) {
+    if (Unsent(share))
+      left |= !GivesUpOn(share, now, since,
+                         share.num_unpushed > 0 ? "a push slot" : "room to send q, k and v");
   }
+  if (left) return false;
   unsent_ = false;
   since = now;
   return true;
@@ -243,8 +280,15 @@ void RemoteStep::AttendPrefill() {
                            state_.id, state_.rows.subspan(first_prefill_), state_.failures);
 }
 
-bool RemoteStep::any_missing() const {
-  return std::ranges::any_of(shares_, [](const Share& share) { return share.path->missing(); });
+TimePoint RemoteStep::patience_ends() const {
+  TimePoint end = TimePoint::max();
+  for (const Share& share : shares_) {
+    if (waits_since_ != TimePoint::max() && (share.path->missing() || Unsent(share)))
+      end = std::min(end, waits_since_ + session_.peers.PatienceWith(share.peer));
+  }
+  if (stores_since_ != TimePoint::max())
+    end = std::min(end, stores_since_ + session_.options.peer_timeout);
+  return end;
 }
 
 bool RemoteStep::fetching() const {
@@ -254,13 +298,14 @@ bool RemoteStep::fetching() const {
 bool RemoteStep::Finish() {
   session_.peers.Poll();
   if (!SendRest(waits_since_)) return false;
-  if (any_missing()) {
-    if (Clock::now() < waits_since_ + session_.options.peer_timeout) return false;
-    for (const Share& share : shares_) {
-      if (share.path->missing())
-        session_.peers.LoseLate(share.peer, state_.Traced(state_.rows.size()),
-                                "the attention output");
+  const auto missing = [](const Share& share) { return share.path->missing(); };
+  if (std::ranges::any_of(shares_, missing)) {
+    const TimePoint now = Clock::now();
+    bool waits = false;
+    for (Share& share : shares_) {
+      if (missing(share)) waits |= !GivesUpOn(share, now, waits_since_, "the attention output");
     }
+    if (waits) return false;
   }
   bool waits_here = false;  // whether this host has waited, and not a device
   for (const Share& share : shares_) waits_here |= share.path->Await();
@@ -269,9 +314,13 @@ bool RemoteStep::Finish() {
   for (const Share& share : shares_) share.path->Take();
   if (!state_.partials.empty()) state_.partials.CopyTo(session_.device, state_.layer.out);
   FailRowsOfLost();
-  if (waits_here)
-    state_.traffic.wait_us +=
-        std::chrono::duration_cast<microseconds>(Clock::now() - asked_since_).count();
+  if (waits_here) {
+    const Clock::duration waited = Clock::now() - asked_since_;
+    state_.traffic.wait_us += std::chrono::duration_cast<microseconds>(waited).count();
+    for (const Share& share : shares_) {
+      if (!share.late && !share.rows->decode().empty()) share.peer.Answered(waited);
+    }
+  }
   waits_since_ = TimePoint::max();
   state_.traffic.stale_messages += session_.peers.TakeStale();
   return true;

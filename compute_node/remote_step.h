@@ -27,6 +27,7 @@ class RemoteStep final : public AttentionStep, public StepTransfer {
   bool Finish() override;
   void End() override;
   const Failures& failures() override;
+  std::span<const SequenceId> late() const override { return late_; }
   AttentionTraffic traffic() const override { return state_.traffic; }
   StepTransfer* transfer() override { return this; }
 
@@ -35,9 +36,9 @@ class RemoteStep final : public AttentionStep, public StepTransfer {
   void Expect(int layer, float* out, std::span<const AskedNode> asked) override;
   bool Stored() override;
 
-  // When waiting for replies, for the end of pushes, or for room to send something, began; max()
-  // while nothing is waited for.
-  TimePoint waits_since() const { return std::min(waits_since_, stores_since_); }
+  // When somebody is late that is waited for now: for replies, for the end of pushes, or for room
+  // to send something. max() while nothing is waited for.
+  TimePoint patience_ends() const;
   // Whether a device has still to tell how a reply turned out.
   bool fetching() const;
 
@@ -50,6 +51,7 @@ class RemoteStep final : public AttentionStep, public StepTransfer {
     DecodeByMessages* by_messages = nullptr;  // the path, if it is one by messages
     size_t num_unpushed = 0;  // prefill rows with K and V of the layer still to push
     bool failed = false;      // the peer is lost, and its rows have failed
+    bool late = false;        // the peer was suspended: the step goes on without its rows
   };
 
   void AddRow(int row, NodeId node);
@@ -58,8 +60,15 @@ class RemoteStep final : public AttentionStep, public StepTransfer {
   // Whether something for the share's node has not left. Other steps' messages to it count too, if
   // the step has rows there.
   static bool Unsent(const Share& share);
+  // The step goes on without the rows of the share, whose peer is suspended.
+  void LeaveOut(Share& share);
+  // The same for all such shares; before a layer's first message is sent.
+  void LeaveOutSuspended();
+  // Whether `what` need not be waited for any longer, which is waited for since `since`: the share
+  // is left out, or its peer is lost.
+  bool GivesUpOn(Share& share, TimePoint now, TimePoint since, const char* what);
   // Sends what has not left, as far as there is room, and returns whether everything has left.
-  // Nodes that take nothing for the peer timeout are lost, and what was for them counts as gone.
+  // Nodes that take nothing for too long are given up on, and what was for them counts as gone.
   // `since` is when this wait began, or the one that follows it; as long as something leaves it
   // begins anew.
   bool SendRest(TimePoint& since);
@@ -67,7 +76,6 @@ class RemoteStep final : public AttentionStep, public StepTransfer {
   bool PushPrefill(Share& share);
   void PushRows(Share& share, uint32_t slot, size_t count);
   void AttendPrefill();
-  bool any_missing() const;
   // Fails the rows of memory nodes that were lost since the last call.
   void FailRowsOfLost();
 
@@ -78,6 +86,7 @@ class RemoteStep final : public AttentionStep, public StepTransfer {
   bool unsent_ = false;           // SendRest has found something that had not left
   std::vector<Share> shares_;     // same indices as the session's peers
   std::vector<AskedNode> asked_;  // in the last StartFor
+  std::vector<SequenceId> late_;
   TimePoint waits_since_ = TimePoint::max(), stores_since_ = TimePoint::max();
   // When the first memory node was asked, which is before waits_since_ if another compute node
   // asked.

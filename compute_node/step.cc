@@ -86,7 +86,7 @@ void Step::Sample() {
     if (sequence == nullptr)
       outcome_.Fail(id, FailureCause::kKvLost,
                     InternalError("it was released while its step was under way"));
-    if (outcome_.has_failed(id)) continue;
+    if (!outcome_.goes_on(id)) continue;
     const std::span<const TokenId> all(sequence->tokens);
     work.push_back({i,
                     &sequence->sampling,

@@ -11,6 +11,7 @@ void StepOutcome::Begin(const ComputeOrder& order, StepTrace& trace) {
   result_ = {.epoch = order.epoch, .step = order.step, .batch = order.batch};
   counted_ = {};
   failed_.clear();
+  late_.clear();
 }
 
 void StepOutcome::Fail(SequenceId sequence, FailureCause cause, Status why) {
@@ -24,6 +25,7 @@ void StepOutcome::Account(AttentionStep& attention, AttentionStrategy& all,
                           int64_t stale_messages) {
   for (const auto& [sequence, why] : attention.failures())
     Fail(sequence, FailureCause::kKvLost, why);
+  late_.insert(attention.late().begin(), attention.late().end());
   for (LostNode& lost : all.TakeLostNodes()) result_.lost_nodes.push_back(std::move(lost));
   const AttentionTraffic now = attention.traffic(), before = std::exchange(counted_, now);
   result_.attention_wait_us += now.wait_us - before.wait_us;

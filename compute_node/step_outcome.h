@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "base/clock.h"
@@ -25,11 +26,14 @@ class StepOutcome {
   // whose KV is lost the rest may be a consequence, such as logits that are not numbers; and what
   // is the request's own shows once more when it was started again.
   void Fail(SequenceId sequence, FailureCause cause, Status why);
-  bool has_failed(SequenceId sequence) const { return failed_.contains(sequence); }
+  // Whether a token is to be chosen for the sequence: it has not failed and is not late.
+  bool goes_on(SequenceId sequence) const {
+    return !failed_.contains(sequence) && !late_.contains(sequence);
+  }
   void AddToken(NewToken token) { result_.sampled.push_back(std::move(token)); }
 
-  // Adds what has failed in the step's attention, the nodes that were lost in `all`, and the
-  // traffic since the last call; and `stale_messages` from other compute nodes.
+  // Adds what has failed or is late in the step's attention, the nodes that were lost in `all`, and
+  // the traffic since the last call; and `stale_messages` from other compute nodes.
   void Account(AttentionStep& attention, AttentionStrategy& all, int64_t stale_messages);
   // Ends the timing of the step here, and adds this node's times: `self` is its name in the result,
   // 0 if no other node adds times.
@@ -50,8 +54,9 @@ class StepOutcome {
 
  private:
   std::map<SequenceId, FailedSequence> failed_;
-  StepResult result_;         // without them, until Complete
-  AttentionTraffic counted_;  // the part of the traffic that is in the result already
+  std::set<SequenceId> late_;  // get no token and do not fail
+  StepResult result_;          // without them, until Complete
+  AttentionTraffic counted_;   // the part of the traffic that is in the result already
   TimePoint start_{};
   int64_t start_ns_ = 0;  // 0: not timed
 };

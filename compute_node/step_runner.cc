@@ -81,8 +81,8 @@ Status StepRunner::Begin(ComputeOrder&& order) {
 }
 
 bool StepRunner::Advance(std::vector<StepResult>& results) {
+  if (others_ != nullptr || session_.attention->suspends()) session_.attention->Poll();
   if (others_ != nullptr) {
-    session_.attention->Poll();
     others_->Poll();
     if (others_->lost() && any_under_way()) {
       AbandonAll(*others_->lost(), results);

@@ -60,8 +60,15 @@ class StepRunner {
   // of steps under way fail. Unknown nodes are ignored.
   void LoseMemoryNode(NodeId node, const std::string& why) { session_.attention->Lose(node, why); }
 
-  // Whether no step is under way, and everything that is for other compute nodes has left.
-  bool idle() const { return !any_under_way() && (others_ == nullptr || !others_->unsent()); }
+  // What is known of memory nodes apart from results, see AttentionStrategy.
+  std::vector<PeerState> TakePeerStates() { return session_.attention->TakePeerStates(); }
+
+  // Whether no step is under way, everything that is for other compute nodes has left, and no
+  // memory node is suspended.
+  bool idle() const {
+    return !any_under_way() && (others_ == nullptr || !others_->unsent()) &&
+           !session_.attention->suspends();
+  }
   bool among_several() const { return others_ != nullptr; }
 
   // Runs the next slice of a batch whose attention is complete; returns false if there is none. If
@@ -69,6 +76,9 @@ class StepRunner {
   // result, by sequence and by node. A step fails as a whole only if another compute node is lost;
   // then all steps under way end.
   bool Advance(std::vector<StepResult>& results);
+
+  // When Advance is to be called again if nothing comes before.
+  TimePoint wake_at() const { return session_.attention->wake_at(); }
 
   // Sleeps until Advance may have something to do, or one of `fds` is readable. REQUIRES: not
   // idle(), and Advance has just returned false.

@@ -45,6 +45,10 @@ class KvCache {
   // slot is not below capacity_tokens().
   virtual Status Share(SequenceId sequence, std::span<const TokenSlot> slots, StepId step) = 0;
 
+  // Cuts the table of `sequence` to its first `num_tokens` tokens, so that those behind them can be
+  // appended and written once more. Nothing happens if it has no more, or is unknown.
+  virtual void Truncate(SequenceId sequence, int64_t num_tokens) = 0;
+
   // Forgets the sequence. An unknown one is ignored.
   virtual void Release(SequenceId sequence) = 0;
 
@@ -57,8 +61,8 @@ class KvCache {
                           const void* v, StepId step) = 0;
 
   // Returns the slots of tokens [0, num_tokens), to attend to them in `layer`. They are valid until
-  // the sequence's next Append or Release. kNotFound if the sequence is unknown; kCorrupt if there
-  // is no such layer or not all of these tokens are written in it.
+  // the sequence's next Append, Truncate or Release. kNotFound if the sequence is unknown; kCorrupt
+  // if there is no such layer or not all of these tokens are written in it.
   virtual Result<std::span<const TokenSlot>> Readable(int layer, SequenceId sequence,
                                                       int64_t num_tokens) const = 0;
 };

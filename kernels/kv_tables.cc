@@ -38,6 +38,17 @@ Status KvTables::Share(SequenceId sequence, std::span<const TokenSlot> slots, St
   return OkStatus();
 }
 
+void KvTables::Truncate(SequenceId sequence, int64_t num_tokens) {
+  const auto found = tables_.find(sequence);
+  if (found == tables_.end() || num_tokens < 0) return;
+  Table& table = found->second;
+  const int64_t num_cut = static_cast<int64_t>(table.slots.size()) - num_tokens;
+  if (num_cut <= 0) return;
+  table.slots.resize(static_cast<size_t>(num_tokens));
+  for (int64_t& written : table.written) written = std::min(written, num_tokens);
+  used_tokens_ -= num_cut;
+}
+
 void KvTables::Release(SequenceId sequence) {
   const auto found = tables_.find(sequence);
   if (found == tables_.end()) return;

@@ -58,10 +58,14 @@ class KvTables {
   Status ClaimAll(SequenceId sequence, int64_t num_tokens, StepId step);
 
   // Returns the slots of tokens [0, num_tokens), to attend to them in `layer`. They are valid until
-  // the sequence's next Append or Release. kNotFound if the sequence is unknown; kCorrupt if there
-  // is no such layer or not all of these tokens are written in it.
+  // the sequence's next Append, Truncate or Release. kNotFound if the sequence is unknown; kCorrupt
+  // if there is no such layer or not all of these tokens are written in it.
   Result<std::span<const TokenSlot>> Readable(int layer, SequenceId sequence,
                                               int64_t num_tokens) const;
+
+  // Cuts the table to its first `num_tokens` tokens; those behind them count as never written.
+  // Nothing happens if there are no more, or the sequence is unknown.
+  void Truncate(SequenceId sequence, int64_t num_tokens);
 
   // Forgets the sequence. An unknown one is ignored.
   void Release(SequenceId sequence);

@@ -263,6 +263,7 @@ void ReadLimits(YamlMap map, ClusterConfig* config) {
   map.ReadDuration("start_timeout", &config->start_timeout);
   map.ReadDuration("step_timeout", &config->step_timeout);
   map.ReadDuration("peer_timeout", &config->peer_timeout);
+  map.ReadDuration("suspect_after", &config->suspect_after);
   map.ReadDuration("drain_timeout", &config->drain_timeout);
   if (config->max_num_batched_tokens < config->max_num_seqs) {
     map.Fail("max_num_batched_tokens",

@@ -78,6 +78,7 @@ void ClusterExecutor::OnFrame(Node& node, ControlFrame frame) {
     return;
   }
   if (frame.type == FrameType(MessageType::kTraceAnswer)) return OnTrace(node, frame);
+  if (frame.type == FrameType(MessageType::kPeerState)) return OnPeerState(node, frame);
   std::function<void(ExecutorEvent)> on_event;
   {
     MutexLock lock(mutex_);
@@ -125,6 +126,36 @@ void ClusterExecutor::OnFrame(Node& node, ControlFrame frame) {
 // cut, or was.
 bool ClusterExecutor::IsIrreplaceable(const Node& node) {
   return connections_->config().shares_model() && connections_->LossOf(node).ok();
+}
+
+void ClusterExecutor::OnPeerState(const Node& node, const ControlFrame& frame) {
+  const Result<PeerState> state = Decode<PeerState>(frame.payload);
+  const Node* const peer = state.ok() ? connections_->Find(state->node) : nullptr;
+  if (peer == nullptr || peer->role != NodeRole::kMemory || node.role != NodeRole::kCompute ||
+      state->epoch != connections_->epoch()) {
+    LAMINA_LOG_ERROR("{}: dropped news of a memory node that are malformed or of another epoch",
+                     node.name());
+    return;
+  }
+  ExecutorEvent event;
+  event.node = peer->id;
+  switch (state->state) {
+    case PeerState::State::kSuspended:
+      event.kind = ExecutorEvent::Kind::kNodeSuspended;
+      event.status = TimedOut(node.name() + " waits for memory node " + state->message);
+      break;
+    case PeerState::State::kResumed: event.kind = ExecutorEvent::Kind::kNodeResumed; break;
+    case PeerState::State::kLost:
+      event.kind = ExecutorEvent::Kind::kNodeLost;
+      event.status = PeerLost(node.name() + " lost memory node " + state->message);
+      break;
+  }
+  std::function<void(ExecutorEvent)> on_event;
+  {
+    MutexLock lock(mutex_);
+    on_event = on_event_;
+  }
+  if (on_event) on_event(std::move(event));
 }
 
 void ClusterExecutor::OnTrace(const Node& node, const ControlFrame& frame) {

@@ -89,6 +89,7 @@ class ClusterExecutor : public StepExecutor {
   bool IsIrreplaceable(const Node& node);  // REQUIRES: another node says that it is lost
   void OnStats(Node& node, const MemoryStats& stats);
   void OnTrace(const Node& node, const ControlFrame& frame);
+  void OnPeerState(const Node& node, const ControlFrame& frame);
   void AddTimes(Node& sender, const StepResult& result) REQUIRES(mutex_);
   // Empty until all are known.
   std::vector<NodeSpeed> Speeds() REQUIRES(mutex_);

@@ -25,6 +25,7 @@ SessionLimits NodeConnections::limits() const {
   limits.max_model_len = config_.max_model_len;
   limits.num_batches = config_.num_batches;
   limits.peer_timeout = std::chrono::duration_cast<milliseconds>(config_.peer_timeout);
+  limits.suspect_after = std::chrono::ceil<milliseconds>(config_.suspect_after);
   return limits;
 }
 

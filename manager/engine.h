@@ -75,7 +75,7 @@ struct NodeStatus {
   NodeRole role = NodeRole::kCompute;
   std::string address;
   NodeState state = NodeState::kReady;
-  std::string detail;    // why it is lost, else ""
+  std::string detail;    // why it is lost or suspended, else ""
   std::string kv_heads;  // memory nodes: "0..3", those that it holds; "" if all
   // Compute nodes: "layers 0..15", the part of the model that it has; "" if all.
   std::string holds;

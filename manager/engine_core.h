@@ -4,6 +4,9 @@
 // A step: NextStep -> Submit -> (nodes work) -> kStepDone -> tokens to sinks -> NextStep. Each
 // batch has at most one step in flight.
 //
+// A memory node that is late is suspended: sequences with KV on it sit out until it answers or is
+// lost, and the others go on.
+//
 // No loss of a node ends a request. When a compute node is lost, or a step comes too late, the
 // nodes that are left are connected anew and every sequence starts again there with the tokens it
 // has. When a memory node is lost, sequences with KV on it start again on the others; one that no
@@ -107,6 +110,9 @@ class EngineCore {
 
   // Losses and returns: engine_outage.cc.
   void LoseNode(NodeId node, const Status& status, TimePoint now);
+  // The memory node is late; it answers again.
+  void SuspendNode(NodeId node, const Status& status);
+  void ResumeNode(NodeId node);
   // The node holds no KV any more: sequences with KV on it start again, or are parked.
   void LoseKv(NodeId kv_node, const Status& status, TimePoint now);
   // Whether the sequence has had its KV lost for so many times that it must end.
@@ -136,6 +142,7 @@ class EngineCore {
   OpenRequests requests_;
   EngineDecisions decisions_;  // since the last turn
   NodeOutages outages_;
+  std::map<NodeId, std::string> suspended_;  // with the reasons
   // Sequences that wait for a node that could hold them; also some that do so no more.
   struct Parked {
     TimePoint until;

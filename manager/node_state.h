@@ -8,15 +8,17 @@ namespace lamina {
 
 enum class NodeState : uint8_t {
   kReady,
+  kSuspended,     // it is late: its NodeStatus::detail says with what
   kLost,          // its NodeStatus::detail says why
   kReconnecting,  // others are lost, and it is connected anew with those that are left
   kGivenUp,       // that did not succeed in time
 };
 
-// "ready", "lost", "reconnecting" or "given up".
+// "ready", "suspended", "lost", "reconnecting" or "given up".
 constexpr std::string_view NodeStateName(NodeState state) {
   switch (state) {
     case NodeState::kReady: return "ready";
+    case NodeState::kSuspended: return "suspended";
     case NodeState::kLost: return "lost";
     case NodeState::kReconnecting: return "reconnecting";
     case NodeState::kGivenUp: return "given up";

@@ -54,6 +54,7 @@ void AddDecodeRows(const Work& work, const KvPart& part, MemoryOrder& order) {
     row.sequence = work.sequence;
     row.num_stored = part.num_stored + static_cast<int64_t>(i);
     row.position = work.first_position + static_cast<int64_t>(i);
+    row.again = work.again;
     if (!part.slots.empty()) row.slot = part.slots[i];
   }
 }

@@ -33,7 +33,11 @@ struct ExecutorEvent {
     // A compute node: no step in flight will be done, nothing more can run here; `node`, `status`.
     // Node 0: none is lost for good, all are to be connected anew.
     kComputeLost,
-    kSpeeds,  // of attention on kv_nodes(), measured anew: `speeds`
+    // A memory node: `node`, is late, with `status`, and has no part in steps until it is resumed
+    // or lost. Comes before the results of steps that have gone on without it.
+    kNodeSuspended,
+    kNodeResumed,  // that one answers again: `node`
+    kSpeeds,       // of attention on kv_nodes(), measured anew: `speeds`
   };
   Kind kind = Kind::kStepDone;
   StepResult result;

@@ -14,7 +14,9 @@ void SequenceSlots::Apply(const MemoryOrder& order) {
   for (const SharedPrefix& shared : order.shared)
     Append({shared.sequence, 0, shared.slots, 0, NewTokens::Kv::kShared}, step);
   for (const DecodeRow& row : order.decode) {
-    if (row.slot) Append({row.sequence, row.num_stored, {&*row.slot, 1}, row.position}, step);
+    if (!row.slot) continue;
+    if (row.again) cache_.Truncate(row.sequence, row.num_stored);
+    Append({row.sequence, row.num_stored, {&*row.slot, 1}, row.position}, step);
   }
   const auto kv = order.dummy_prefill ? NewTokens::Kv::kMadeUp : NewTokens::Kv::kComes;
   for (const PrefillChunk& chunk : order.prefill)

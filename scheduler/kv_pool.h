@@ -56,10 +56,11 @@ class KvPool {
   // Evicts everything that is kept. REQUIRES: no sequence owns a slot.
   void DropPrefixes();
 
-  // Kept by the scheduler: sequences with slots here, by arrival, the newest last; and the node's
-  // speed of attention relative to the other nodes.
+  // Kept by the scheduler: sequences with slots here, by arrival, the newest last; the node's speed
+  // of attention relative to the other nodes; and whether it is suspended.
   std::map<uint64_t, Sequence*> running;
   double speed = 1;
+  bool suspended = false;
 
  private:
   // kOwners: only sequences own it, if anybody does. kKept: the tree is one of the owners.

@@ -117,7 +117,11 @@ void Scheduler::State::PlanDecode(StepPlan& plan) {
   // plan yet.
   for (auto it = running.begin(); it != running.end();) {
     Sequence& sequence = *it->second;
-    if (sequence.batch == plan.batch && !sequence.prefilling) {
+    const bool decodes = sequence.batch == plan.batch && !sequence.prefilling;
+    // A row that came back without a sample still counts here.
+    if (decodes) sequence.num_in_flight = 0;
+    if (decodes && !SitsOut(sequence)) {
+      const bool again = sequence.num_slots() == sequence.num_tokens();
       const Growth growth = GrowByOne(sequence);
       if (growth != Growth::kGrown) {
         // If the sequence was preempted itself, `it` is no longer valid.
@@ -128,7 +132,8 @@ void Scheduler::State::PlanDecode(StepPlan& plan) {
                            .route = DecodeRoute(sequence),
                            .first_position = sequence.num_computed,
                            .tokens = {sequence.tokens.back()},
-                           .sample = true});
+                           .sample = true,
+                           .again = again});
       sequence.num_in_flight = 1;
       sequence.samples = true;
     }
@@ -137,7 +142,6 @@ void Scheduler::State::PlanDecode(StepPlan& plan) {
 }
 
 Scheduler::State::Growth Scheduler::State::GrowByOne(Sequence& sequence) {
-  sequence.num_in_flight = 0;
   // The last step came back without a sample for this sequence: its row is computed again, in the
   // slot that it has.
   if (sequence.num_slots() == sequence.num_tokens()) return Growth::kGrown;
@@ -166,14 +170,15 @@ KvPool* Scheduler::State::PoolToGrow(const Sequence& sequence) {
   }
   std::vector<NodeLoad> loads;
   for (const auto& [id, pool] : pools) {
-    if (pool.num_free() > 0) loads.push_back(LoadOf(pool));
+    if (pool.num_free() > 0 && !pool.suspended) loads.push_back(LoadOf(pool));
   }
   if (loads.empty()) return nullptr;
   std::vector<KvShare> held;
   for (const Extent& extent : sequence.extents)
     held.push_back({extent.pool->id(), extent.num_tokens()});
   const auto chosen = pools.find(placement->Grow(held, loads));
-  if (chosen != pools.end() && chosen->second.num_free() > 0) return &chosen->second;
+  if (chosen != pools.end() && chosen->second.num_free() > 0 && !chosen->second.suspended)
+    return &chosen->second;
   // The policy has chosen a node without room. A free slot anywhere is used before anybody is
   // preempted.
   return &pools.at(loads.front().id);
@@ -181,6 +186,8 @@ KvPool* Scheduler::State::PoolToGrow(const Sequence& sequence) {
 
 Sequence* Scheduler::State::VictimFor(Sequence& sequence) const {
   const auto& candidates = placement->spreads() ? running : sequence.extents.front().pool->running;
+  // Where sequences spread, those that sit out might be preempted for slots that nobody can use.
+  if (placement->spreads() && any_suspended()) return nullptr;
   bool slots_to_come = std::any_of(batches.begin(), batches.end(),
                                    [](const Batch& batch) { return !batch.leaving.empty(); });
   // Newest first. A sequence in flight cannot be preempted, since its slots are being read; but an
@@ -214,7 +221,11 @@ void Scheduler::State::PlanPrefill(StepPlan& plan, int64_t budget_tokens) {
   }
   if (budget_tokens == 0 || queue->size() == 0 || !MayStart(plan.batch)) return;
   std::vector<NodeLoad> loads;
-  for (const auto& [id, pool] : pools) loads.push_back(LoadWithGrowth(pool));
+  for (const auto& [id, pool] : pools) {
+    if (!pool.suspended) loads.push_back(LoadWithGrowth(pool));
+  }
+  if (loads.empty()) return;
+  const int64_t capacity = capacity_at_hand();
   std::set<uint64_t> awaited = AwaitedGroups();
   std::vector<Waiting> passed_over;
   start_bytes = 0;
@@ -229,8 +240,10 @@ void Scheduler::State::PlanPrefill(StepPlan& plan, int64_t budget_tokens) {
     if (it == sequences.end() || IsLeaving(top->sequence)) break;
     Sequence& sequence = it->second;
     // The prefix that it will share is being computed. It holds no slots meanwhile and will need
-    // few, so those behind it need not wait too. A prompt of one token has nothing to share.
-    if (awaited.contains(sequence.group) && sequence.num_tokens() > 1) {
+    // few, so those behind it need not wait too. A prompt of one token has nothing to share. Nor
+    // need anybody wait with it for a suspended node.
+    if ((awaited.contains(sequence.group) && sequence.num_tokens() > 1) ||
+        sequence.max_tokens > capacity) {
       queue->Remove(sequence.id);
       passed_over.push_back(*top);
       continue;
@@ -336,7 +349,7 @@ bool Scheduler::State::WillProve(const Sequence& sequence) const {
 std::set<uint64_t> Scheduler::State::AwaitedGroups() const {
   std::set<uint64_t> groups;
   for (const auto& [arrival, sequence] : running) {
-    if (WillProve(*sequence)) groups.insert(sequence->group);
+    if (WillProve(*sequence) && !SitsOut(*sequence)) groups.insert(sequence->group);
   }
   return groups;
 }
@@ -355,10 +368,13 @@ Scheduler::State::Beginning Scheduler::State::FindBeginning(const Sequence& sequ
     return sum;
   };
   int64_t least = std::numeric_limits<int64_t>::max();
-  for (const auto& [id, pool] : pools) least = std::min(least, read(pool));
+  for (const auto& [id, pool] : pools) {
+    if (!pool.suspended) least = std::min(least, read(pool));
+  }
   Beginning best;
   int64_t most = 0;
   for (auto& [id, pool] : pools) {
+    if (pool.suspended) continue;
     const int64_t length = pool.CachedLength(sequence.all_but_last());
     // The tokens that need not be computed again must outweigh the tokens that this node reads in
     // each step beyond the least loaded one. A group shares in any case.
@@ -399,7 +415,7 @@ bool Scheduler::State::TakeSlots(Sequence& sequence, std::span<const KvShare> sh
   for (const KvShare& share : shares) {
     const auto pool = pools.find(share.node);
     const auto is_same = [&](const Extent& extent) { return extent.pool->id() == share.node; };
-    fits = fits && pool != pools.end() && share.num_tokens > 0 &&
+    fits = fits && pool != pools.end() && !pool->second.suspended && share.num_tokens > 0 &&
            std::none_of(extents.begin(), extents.end(), is_same);
     if (!fits) break;
     extents.push_back({&pool->second, {}});

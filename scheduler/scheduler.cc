@@ -67,6 +67,28 @@ LostSequences Scheduler::LoseNode(NodeId node) {
   return result;
 }
 
+std::vector<SequenceId> Scheduler::Suspend(NodeId node) {
+  const auto late = state_->pools.find(node);
+  if (late == state_->pools.end() || late->second.suspended) return {};
+  late->second.suspended = true;
+  std::vector<Sequence*> unfinished;  // a copy: GiveUpSlots changes the pool's list
+  for (const auto& [arrival, sequence] : late->second.running) {
+    if (sequence->prefilling) unfinished.push_back(sequence);
+  }
+  std::vector<SequenceId> again;
+  for (Sequence* sequence : unfinished) {
+    again.push_back(sequence->id);
+    state_->GiveUpSlots(*sequence);
+    state_->Requeue(*sequence);
+  }
+  return again;
+}
+
+void Scheduler::Resume(NodeId node) {
+  const auto found = state_->pools.find(node);
+  if (found != state_->pools.end()) found->second.suspended = false;
+}
+
 void Scheduler::Again(SequenceId sequence) {
   const auto it = state_->sequences.find(sequence);
   if (it == state_->sequences.end() || !it->second.running()) return;
@@ -92,7 +114,10 @@ void Scheduler::Restart() {
     state_->GiveUpSlots(*sequence);
     state_->Enqueue(*sequence, /*preempted=*/true);
   }
-  for (auto& [id, pool] : state_->pools) pool.DropPrefixes();
+  for (auto& [id, pool] : state_->pools) {
+    pool.DropPrefixes();
+    pool.suspended = false;
+  }
   // Nodes that have forgotten everything need not be told what to drop.
   state_->released.clear();
 }
@@ -206,6 +231,8 @@ SchedulerStats Scheduler::stats() const {
   stats.num_running = static_cast<int>(state_->running.size());
   stats.num_waiting = static_cast<int>(state_->queue->size());
   stats.num_parked = static_cast<int>(state_->parked.size());
+  for (const auto& [arrival, sequence] : state_->running)
+    stats.num_suspended += State::SitsOut(*sequence) ? 1 : 0;
   stats.num_preemptions = state_->num_preemptions;
   stats.num_started_tokens = state_->num_started_tokens;
   stats.num_shared_tokens = state_->num_shared_tokens;
@@ -226,6 +253,16 @@ int64_t Scheduler::State::capacity_for_one(std::optional<NodeId> without) const 
   int64_t capacity = 0;
   for (const auto& [id, pool] : pools) {
     if (id == without) continue;
+    capacity =
+        placement->spreads() ? capacity + pool.capacity() : std::max(capacity, pool.capacity());
+  }
+  return capacity;
+}
+
+int64_t Scheduler::State::capacity_at_hand() const {
+  int64_t capacity = 0;
+  for (const auto& [id, pool] : pools) {
+    if (pool.suspended) continue;
     capacity =
         placement->spreads() ? capacity + pool.capacity() : std::max(capacity, pool.capacity());
   }

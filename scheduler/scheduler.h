@@ -16,6 +16,11 @@
 // way. Those that no node could hold to their last token are parked: they wait aside until a node
 // joins that can.
 //
+// Suspended nodes: a node that is late may still answer, so its KV is not given up yet. Sequences
+// with tokens there sit out, with their slots, and nothing is placed there, until the node is
+// resumed or lost. Those that are not prefilled yet start again elsewhere. Meanwhile a sequence
+// that only that node could hold is overtaken.
+//
 // Batches: with num_batches > 1 several steps are in flight, one of each batch, so that memory
 // nodes compute the attention of one batch while compute nodes run slices of another. New sequences
 // are started where they keep the batches even. A sequence moves to another batch between two steps
@@ -125,6 +130,7 @@ struct Work {
   // The sequence's last prefill work: the compute node need not keep its K and V.
   bool ends_prefill = false;
   bool first = false;  // the first work since the sequence got its slots
+  bool again = false;  // decode: the same as in a step that came back without a sample for it
 };
 
 struct StepPlan {
@@ -161,6 +167,7 @@ struct SchedulerStats {
   int num_running = 0;  // sequences with slots
   int num_waiting = 0;
   int num_parked = 0;              // see Scheduler::LoseNode
+  int num_suspended = 0;           // of num_running: those that sit out, see Scheduler::Suspend
   int64_t num_preemptions = 0;     // since the scheduler was created
   int64_t num_started_tokens = 0;  // tokens of sequences at their start, over all starts
   int64_t num_shared_tokens = 0;   // the part of num_started_tokens that was found in the cache
@@ -177,7 +184,7 @@ struct LostSequences {
 };
 
 // Thread: one owner. Steps of one batch do not overlap: its NextStep and CompleteStep alternate;
-// Add, Finish and LoseNode may come at any time, also between the two.
+// Add, Finish, LoseNode and Suspend may come at any time, also between the two.
 class Scheduler {
  public:
   // REQUIRES: every number in `options` is positive.
@@ -195,8 +202,8 @@ class Scheduler {
   void SetSpeed(NodeId node, double speed);
 
   // To be called when all nodes have forgotten everything and no step in flight will be completed:
-  // every running sequence goes back to the front of the queue with the tokens it has, and cached
-  // prefixes are dropped.
+  // every running sequence goes back to the front of the queue with the tokens it has, cached
+  // prefixes are dropped, and no node is suspended.
   void Restart();
 
   // Sets how steps share the compute nodes from the next plans on. Before the first call there are
@@ -208,6 +215,15 @@ class Scheduler {
   // The node is gone, with its KV. Sequences that had tokens on it give up the rest of their slots;
   // what a step in flight comes to for them is ignored. Unknown nodes are ignored.
   LostSequences LoseNode(NodeId node);
+
+  // The node is late, and keeps its KV. Sequences with tokens there get no work; what is planned
+  // for them before may come back without a sample, and is computed again later. Returns those that
+  // start again instead, oldest first, because their prefill is not complete: what a step in flight
+  // comes to for them is ignored. Unknown and suspended nodes are ignored.
+  std::vector<SequenceId> Suspend(NodeId node);
+  // The node is in time again, and everything that was sent to it before has arrived. Ignored if it
+  // is not suspended.
+  void Resume(NodeId node);
 
   // The sequence's KV is lost or may be wrong: it gives up its slots, waits in front and starts
   // again with the tokens it has, and no other sequence is given K and V that this one computed or

@@ -115,6 +115,16 @@ struct Scheduler::State {
 
   // The most tokens that one sequence can have, on all nodes or all but one; 0 without nodes.
   int64_t capacity_for_one(std::optional<NodeId> without = std::nullopt) const;
+  // The same of the nodes that are not suspended.
+  int64_t capacity_at_hand() const;
+  bool any_suspended() const {
+    return std::ranges::any_of(pools, [](const auto& pool) { return pool.second.suspended; });
+  }
+  // Whether it has tokens on a suspended node.
+  static bool SitsOut(const Sequence& sequence) {
+    return std::ranges::any_of(sequence.extents,
+                               [](const Extent& extent) { return extent.pool->suspended; });
+  }
 
   bool InFlight(const Sequence& sequence) const {
     return sequence.num_in_flight > 0 && batches[static_cast<size_t>(sequence.batch)].in_flight;
@@ -172,7 +182,7 @@ struct Scheduler::State {
   KvPool* PoolToGrow(const Sequence& sequence);
   // The sequence to preempt so that this one gets a slot: the newest of those that hold slots where
   // it may grow, possibly itself. nullptr if slots will be free, or a newer sequence preemptable,
-  // when a step in flight is completed.
+  // when a step in flight is completed or a node is resumed.
   Sequence* VictimFor(Sequence& sequence) const;
   void Preempt(Sequence& sequence);
 

@@ -5,8 +5,8 @@
 //
 // Messages are the structs of step_messages.h and session_messages.h that a MessageType or another
 // message of theirs sends as a whole: MemoryOrder, ComputeOrder, StepResult, StepState,
-// ConfigureMemory, ConfigureCompute, ConnectCompute, LosePeer, Configured, WeightsProgress,
-// StatsRequest, MemoryStats, TraceQuery, TraceAnswer. Thread: any.
+// ConfigureMemory, ConfigureCompute, ConnectCompute, LosePeer, PeerState, Configured,
+// WeightsProgress, StatsRequest, MemoryStats, TraceQuery, TraceAnswer. Thread: any.
 #pragma once
 
 #include <cstddef>

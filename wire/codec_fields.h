@@ -96,6 +96,12 @@ constexpr auto ValuesOf(FailureCause) {
   return std::array{std::pair(FailureCause::kRequest, control::FAILURE_CAUSE_REQUEST),
                     std::pair(FailureCause::kKvLost, control::FAILURE_CAUSE_KV_LOST)};
 }
+constexpr auto ValuesOf(PeerState::State) {
+  using State = PeerState::State;
+  return std::array{std::pair(State::kSuspended, control::PEER_CONDITION_SUSPENDED),
+                    std::pair(State::kResumed, control::PEER_CONDITION_RESUMED),
+                    std::pair(State::kLost, control::PEER_CONDITION_LOST)};
+}
 
 constexpr auto FieldsOf(const AttentionSpec*) {
   using M = AttentionSpec;
@@ -118,7 +124,8 @@ constexpr auto FieldsOf(const SessionLimits*) {
       Field(&M::max_num_batched_tokens, &P::max_num_batched_tokens, &P::set_max_num_batched_tokens),
       Field(&M::max_model_len, &P::max_model_len, &P::set_max_model_len),
       Field(&M::peer_timeout, &P::peer_timeout_ms, &P::set_peer_timeout_ms),
-      Field(&M::num_batches, &P::num_batches, &P::set_num_batches));
+      Field(&M::num_batches, &P::num_batches, &P::set_num_batches),
+      Field(&M::suspect_after, &P::suspect_after_ms, &P::set_suspect_after_ms));
 }
 // A duration travels as the count of its own unit.
 static_assert(std::is_same_v<decltype(ModelledLink::latency), std::chrono::nanoseconds>);
@@ -198,6 +205,14 @@ constexpr auto FieldsOf(const LosePeer*) {
                  Field(&M::node, &P::node_id, &P::set_node_id),
                  Field(&M::message, &P::message, &P::mutable_message));
 }
+constexpr auto FieldsOf(const PeerState*) {
+  using M = PeerState;
+  using P = control::PeerState;
+  return List<P>(Field(&M::epoch, &P::epoch, &P::set_epoch),
+                 Field(&M::node, &P::node_id, &P::set_node_id),
+                 Field(&M::state, &P::condition, &P::set_condition, "condition"),
+                 Field(&M::message, &P::message, &P::mutable_message));
+}
 constexpr auto FieldsOf(const DataPath*) {
   using M = DataPath;
   using P = control::DataPath;
@@ -270,7 +285,8 @@ constexpr auto FieldsOf(const DecodeRow*) {
   return List<P>(Field(&M::sequence, &P::sequence, &P::set_sequence),
                  Field(&M::num_stored, &P::num_stored, &P::set_num_stored),
                  Optional(&P::has_slot, Field(&M::slot, &P::slot, &P::set_slot)),
-                 Field(&M::position, &P::position, &P::set_position));
+                 Field(&M::position, &P::position, &P::set_position),
+                 Field(&M::again, &P::again, &P::set_again));
 }
 constexpr auto FieldsOf(const PrefillChunk*) {
   using M = PrefillChunk;

@@ -36,6 +36,7 @@ enum class MessageType : uint16_t {
   // answered with Configured
   kConnectCompute = 25,
   kLosePeer = 26,     // manager -> compute node: LosePeer
+  kPeerState = 27,    // compute node -> manager: PeerState
   kTraceQuery = 30,   // manager -> compute node, while it writes a trace: TraceQuery
   kTraceAnswer = 31,  // compute node -> manager: TraceAnswer
 };
@@ -65,6 +66,9 @@ struct SessionLimits {
   int64_t max_model_len = 0;           // most tokens of one sequence
   milliseconds peer_timeout{};         // how long a node waits for another inside a step
   int32_t num_batches = 0;             // most steps in flight at a time, one of each batch
+  // How long the only compute node waits for a memory node before it goes on without its rows; 0:
+  // for as long as peer_timeout.
+  milliseconds suspect_after{};
 };
 
 // What nodes of both roles are told at the beginning of a session.
@@ -146,6 +150,21 @@ struct LosePeer {
   uint64_t epoch = 0;
   NodeId node;          // ignored if it is none of the receiver's memory nodes or is lost already
   std::string message;  // why
+};
+
+// What a compute node finds out about a memory node apart from the results of steps, and tells
+// before the next result. Rows of a suspended node get no token and do not fail.
+struct PeerState {
+  enum class State {
+    kSuspended,  // it is late, and may still answer
+    kResumed,    // it was suspended, and has answered everything that was sent to it
+    kLost,       // it was suspended, and has not done so within the peer timeout
+  };
+
+  uint64_t epoch = 0;
+  NodeId node;
+  State state = State::kSuspended;
+  std::string message;  // why; empty with kResumed
 };
 
 // The fabric that was chosen for one pair of nodes.

@@ -22,6 +22,9 @@ struct DecodeRow {
   int64_t num_stored = 0;
   std::optional<TokenSlot> slot;  // nullopt: the new token is stored on another node
   int64_t position = 0;           // of the new token in its sequence
+  // A step before has ordered the same token, and did not complete: what this node has of the
+  // sequence from that token on is dropped before it is stored.
+  bool again = false;
 };
 
 // Part of a prefill: behind the `num_stored` tokens of `sequence` that this node has, further

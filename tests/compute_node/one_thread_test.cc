@@ -5,6 +5,8 @@
 
 #include <array>
 #include <cmath>
+#include <optional>
+#include <utility>
 
 #include "compute_node/compute_node.h"
 #include "memory_node/memory_node.h"
@@ -116,12 +118,16 @@ class OneThread : public ::testing::Test {
       const NodeId id{static_cast<uint32_t>(i + 1)};
       auto request = Session<ConfigureMemory>();
       request.node = id;
+      request.overlap = overlap_;
       to_memory_[i].Send(MessageType::kConfigureMemory, request);
       const auto ready = Await<Configured>(to_memory_[i], MessageType::kConfigured);
       ASSERT_TRUE(ready.status.ok()) << ready.status;
       addresses.push_back({id, "m" + std::to_string(i), ready.offers, id, 0, 4});
     }
-    to_compute_.Send(MessageType::kConfigureCompute, ForCompute(addresses));
+    ConfigureCompute request = ForCompute(addresses);
+    request.limits.suspect_after = suspect_after_;
+    request.overlap = overlap_;
+    to_compute_.Send(MessageType::kConfigureCompute, request);
     const auto ready = Await<Configured>(to_compute_, MessageType::kConfigured);
     ASSERT_TRUE(ready.status.ok()) << ready.status;
     EXPECT_EQ(ready.paths.size(), kMemoryNodes);
@@ -130,9 +136,14 @@ class OneThread : public ::testing::Test {
   void SendOrders(Generation& generation);
   void Generate(size_t num_prompts);
   StepResult StepWhileOneHangs(const std::function<void()>& meanwhile);
+  StepResult Step(Generation& generation);
+  PeerState NextPeerState() { return Await<PeerState>(to_compute_, MessageType::kPeerState); }
+  void ExpectToGoOnAfterAHang();
 
   VirtualClock clock_;  // outlives all that reads the time
   std::function<bool()> full_ = nullptr;
+  milliseconds suspect_after_{};
+  bool overlap_ = false;
   ControlLine to_compute_;
   std::array<ControlLine, kMemoryNodes> to_memory_;
   std::unique_ptr<ComputeNode> compute_;
@@ -150,7 +161,10 @@ std::vector<GoldenPrompt> FirstPrompts(size_t count) {
 class Generation {
  public:
   explicit Generation(std::vector<GoldenPrompt> golden)
-      : golden_(std::move(golden)), output_(golden_.size()) {}
+      : golden_(std::move(golden)), output_(golden_.size()), ordered_(golden_.size()) {}
+
+  // Sequence i gets no work, or again.
+  void SitOut(size_t i, bool out) { sits_out_ = out ? std::optional(i) : std::nullopt; }
 
   bool done() const {
     for (size_t i = 0; i < golden_.size(); ++i) {
@@ -170,7 +184,8 @@ class Generation {
       order.step = StepId{step_};
     }
     for (size_t i = 0; i < golden_.size(); ++i) {  // decode rows come first
-      if (step_ > 2 * i + 1 && IsRunning(i)) Decode(i, compute, memory[i % kMemoryNodes]);
+      if (step_ > 2 * i + 1 && IsRunning(i) && sits_out_ != i)
+        Decode(i, compute, memory[i % kMemoryNodes]);
     }
     for (size_t i = 0; i < golden_.size(); ++i) {
       if (step_ == 2 * i + 1) Prefill(i, compute, memory[i % kMemoryNodes]);
@@ -209,7 +224,7 @@ class Generation {
       chunk.slots.push_back(SlotOf(i, position));
   }
 
-  void Decode(size_t i, ComputeOrder& compute, MemoryOrder& memory) const {
+  void Decode(size_t i, ComputeOrder& compute, MemoryOrder& memory) {
     const size_t position = golden_[i].prompt_ids.size() + output_[i].size() - 1;
     const auto at = static_cast<int64_t>(position);
     compute.work.push_back({IdOf(i),
@@ -218,11 +233,14 @@ class Generation {
                             {output_[i].back()},
                             /*prefill=*/false,
                             /*sample=*/true});
-    memory.decode.push_back({IdOf(i), at, SlotOf(i, position), at});
+    const bool again = std::exchange(ordered_[i], position) == position;
+    memory.decode.push_back({IdOf(i), at, SlotOf(i, position), at, again});
   }
 
   const std::vector<GoldenPrompt> golden_;
   std::vector<std::vector<TokenId>> output_;
+  std::vector<size_t> ordered_;  // the position of the last decode row
+  std::optional<size_t> sits_out_;
   uint64_t step_ = 0;
 };
 
@@ -259,6 +277,12 @@ StepResult OneThread::StepWhileOneHangs(const std::function<void()>& meanwhile) 
   for (int i = 0; i < 20; ++i) Round();
   EXPECT_FALSE(to_compute_.Take<StepResult>(MessageType::kStepResult)) << "it is waited for";
   meanwhile();
+  return Await<StepResult>(to_compute_, MessageType::kStepResult);
+}
+
+// The next step's result, if nothing else is told before.
+StepResult OneThread::Step(Generation& generation) {
+  SendOrders(generation);
   return Await<StepResult>(to_compute_, MessageType::kStepResult);
 }
 
@@ -313,6 +337,113 @@ TEST_F(OneThread, AMemoryNodeThatHangsIsWaitedForUntilThePeerTimeout) {
   ExpectTheSecondLost(result, "m1 is lost: step 5");
   ASSERT_EQ(result.lost_nodes.size(), 1u);
   EXPECT_EQ(result.lost_nodes[0].node, NodeId{2});
+}
+
+void OneThread::ExpectToGoOnAfterAHang() {
+  Generation generation(FirstPrompts(2));
+  for (int i = 0; i < 6; ++i) generation.Take(Step(generation));
+  hangs_ = memory_[1].get();
+  const TimePoint since = Clock::now();
+  SendOrders(generation);
+  const PeerState late = NextPeerState();
+  EXPECT_EQ(late.state, PeerState::State::kSuspended);
+  EXPECT_EQ(late.node, NodeId{2});
+  EXPECT_THAT(late.message, HasSubstr("m1: step 7 batch 0 layer 0: the attention output"));
+  const auto result = Await<StepResult>(to_compute_, MessageType::kStepResult);
+  EXPECT_GE(Clock::now() - since, milliseconds(200));
+  EXPECT_LE(Clock::now() - since, milliseconds(220));
+  ASSERT_EQ(result.sampled.size(), 1u);
+  EXPECT_EQ(result.sampled[0].sequence, SequenceId{1});
+  generation.Take(result);
+
+  const TimePoint suspended = Clock::now();
+  generation.Take(Step(generation));  // was planned before it was known
+  generation.SitOut(1, true);
+  generation.Take(Step(generation));
+  EXPECT_LT(Clock::now() - suspended, milliseconds(20)) << "nobody waits once more";
+
+  hangs_ = nullptr;
+  const PeerState back = NextPeerState();
+  EXPECT_EQ(back.state, PeerState::State::kResumed);
+  EXPECT_EQ(back.node, NodeId{2});
+  generation.SitOut(1, false);
+  while (!generation.done() && !HasFailure()) generation.Take(Step(generation));
+  generation.ExpectGolden();
+}
+
+TEST_F(OneThread, AMemoryNodeThatWasLateGoesOnWhereItWas) {
+  suspect_after_ = milliseconds(200);
+  Open();
+  ExpectToGoOnAfterAHang();
+}
+
+TEST_F(OneThread, AlsoWhereMessagesComeInTwoParts) {
+  suspect_after_ = milliseconds(200);
+  overlap_ = true;
+  Open();
+  ExpectToGoOnAfterAHang();
+}
+
+// No step is under way when its time is over.
+TEST_F(OneThread, ASuspendedMemoryNodeIsLostAfterThePeerTimeout) {
+  suspect_after_ = milliseconds(200);
+  Open();
+  Generation generation(FirstPrompts(2));
+  for (int i = 0; i < 6; ++i) generation.Take(Step(generation));
+  hangs_ = memory_[1].get();
+  const TimePoint since = Clock::now();
+  SendOrders(generation);
+  EXPECT_EQ(NextPeerState().state, PeerState::State::kSuspended);
+  generation.Take(Await<StepResult>(to_compute_, MessageType::kStepResult));
+  const PeerState lost = NextPeerState();
+  EXPECT_EQ(lost.state, PeerState::State::kLost);
+  EXPECT_THAT(lost.message, HasSubstr("within 200 ms, nor within 1000 ms"));
+  EXPECT_GE(Clock::now() - since, milliseconds(1000));
+  EXPECT_LE(Clock::now() - since, milliseconds(1020));
+  generation.SitOut(1, true);
+  generation.Take(Step(generation));  // which names no lost node: it was told
+}
+
+// The compute node forgets what it has of a prompt that cannot be stored.
+TEST_F(OneThread, APromptForASuspendedMemoryNodeFails) {
+  suspect_after_ = milliseconds(200);
+  Open();
+  Generation generation(FirstPrompts(4));
+  for (int i = 0; i < 6; ++i) generation.Take(Step(generation));
+  hangs_ = memory_[1].get();
+  SendOrders(generation);  // sequence 4 begins there
+  EXPECT_EQ(NextPeerState().state, PeerState::State::kSuspended);
+  const auto result = Await<StepResult>(to_compute_, MessageType::kStepResult);
+  EXPECT_EQ(result.sampled.size(), 2u);
+  ASSERT_EQ(result.failed.size(), 1u);
+  EXPECT_EQ(result.failed[0].sequence, SequenceId{4});
+  EXPECT_EQ(result.failed[0].why.code(), StatusCode::kTimeout);
+  EXPECT_EQ(result.failed[0].cause, FailureCause::kKvLost);
+}
+
+// It would never come further otherwise.
+TEST_F(OneThread, AMemoryNodeThatIsSlowIsGrantedMoreTimeTheNextTime) {
+  suspect_after_ = milliseconds(200);
+  Open();
+  Generation generation(FirstPrompts(2));
+  for (int i = 0; i < 6; ++i) generation.Take(Step(generation));
+  const auto hang = [&](const auto& meanwhile) {
+    hangs_ = memory_[1].get();
+    SendOrders(generation);
+    const TimePoint since = Clock::now();
+    meanwhile();
+    while (Clock::now() < since + milliseconds(300)) Round();
+    hangs_ = nullptr;
+  };
+  hang([&] {
+    EXPECT_EQ(NextPeerState().state, PeerState::State::kSuspended);
+    generation.Take(Await<StepResult>(to_compute_, MessageType::kStepResult));
+  });
+  EXPECT_EQ(NextPeerState().state, PeerState::State::kResumed);
+  hang([] {});
+  const auto result = Await<StepResult>(to_compute_, MessageType::kStepResult);
+  EXPECT_EQ(result.sampled.size(), 2u) << "both";
+  generation.Take(result);
 }
 
 TEST_F(OneThread, AMemoryNodeThatTheManagerHasLostIsNotWaitedFor) {

@@ -469,17 +469,17 @@ TEST_F(RemoteAttentionTest, AStepThatIsGivenUpLeavesNoWaitBehind) {
   const AttentionValues values = Prompt(2, 3);
   step_->StartFor(NodeId{4}, values);
   EXPECT_FALSE(step_->Stored());
-  EXPECT_LT(step_->waits_since(), TimePoint::max());
+  EXPECT_LT(step_->patience_ends(), TimePoint::max());
   step_->End();
-  EXPECT_EQ(step_->waits_since(), TimePoint::max());
+  EXPECT_EQ(step_->patience_ends(), TimePoint::max());
 
   work_ = {{.sequence = SequenceId{100}, .node = NodeId{1}, .position = 5}};
   step_ = &attention_->Begin({1, StepId{3}, work_});
   step_->Start(values);
   EXPECT_FALSE(step_->Finish());
-  EXPECT_LT(step_->waits_since(), TimePoint::max());
+  EXPECT_LT(step_->patience_ends(), TimePoint::max());
   step_->End();
-  EXPECT_EQ(step_->waits_since(), TimePoint::max());
+  EXPECT_EQ(step_->patience_ends(), TimePoint::max());
   attention_.reset();
 }
 

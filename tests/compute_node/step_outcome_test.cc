@@ -39,8 +39,8 @@ TEST_F(StepOutcomeTest, ALossOfKvIsToldBeforeTheRequestsOwnFaultAndTheFirstOfTwo
   outcome_.Fail(kC, FailureCause::kKvLost, PeerLost("second"));
   outcome_.Fail(kD, FailureCause::kKvLost, PeerLost("first"));
   outcome_.Fail(kD, FailureCause::kRequest, InternalError("second"));
-  EXPECT_TRUE(outcome_.has_failed(kC));
-  EXPECT_FALSE(outcome_.has_failed(SequenceId{5}));
+  EXPECT_FALSE(outcome_.goes_on(kC));
+  EXPECT_TRUE(outcome_.goes_on(SequenceId{5}));
   outcome_.Complete();
   const StepResult result = outcome_.Take();
   EXPECT_EQ(result.failed.size(), 4u);
@@ -80,7 +80,7 @@ TEST_F(StepOutcomeTest, WhatOtherNodesTellKeepsItsCause) {
 TEST_F(StepOutcomeTest, TheNextStepBeginsWithoutFailures) {
   outcome_.Fail(kA, FailureCause::kKvLost, PeerLost("lost"));
   outcome_.Begin({}, trace_);
-  EXPECT_FALSE(outcome_.has_failed(kA));
+  EXPECT_TRUE(outcome_.goes_on(kA));
   EXPECT_TRUE(outcome_.SoFar().failed.empty());
 }
 

@@ -46,6 +46,25 @@ TEST_F(KvStoreTest, TokensGoWhereTheTableSays) {
   }
 }
 
+TEST_F(KvStoreTest, WhatIsCutIsAppendedAndWrittenOnceMore) {
+  const std::array<TokenSlot, 3> slots = {7, 2, 9};
+  ASSERT_TRUE(store_->Append(kA, 0, slots, kStep).ok());
+  for (int64_t i = 0; i < 3; ++i) ASSERT_TRUE(Write(0, kA, i, 1).ok());
+  for (int64_t i = 0; i < 2; ++i) ASSERT_TRUE(Write(1, kA, i, 1).ok());  // layers are not even
+  store_->Truncate(kA, 2);
+  EXPECT_EQ(store_->used_tokens(), 2);
+  EXPECT_EQ(store_->Readable(0, kA, 3).status().code(), StatusCode::kCorrupt);
+  ASSERT_TRUE(store_->Append(kA, 2, std::array<TokenSlot, 1>{9}, StepId{2}).ok());
+  for (const int layer : {0, 1}) {
+    ASSERT_TRUE(Write(layer, kA, 2, 5, StepId{2}).ok());
+    EXPECT_EQ(store_->Readable(layer, kA, 3)->back(), 9u);
+  }
+  for (const int64_t nothing : {3, 4, -1}) store_->Truncate(kA, nothing);
+  store_->Truncate(kB, 0);
+  EXPECT_EQ(store_->used_tokens(), 3);
+  EXPECT_EQ(store_->num_sequences(), 1);
+}
+
 TEST_F(KvStoreTest, RefusesAnOrderThatDoesNotContinueTheTable) {
   const std::array<TokenSlot, 2> slots = {0, 1};
   ASSERT_TRUE(store_->Append(kA, 0, slots, kStep).ok());

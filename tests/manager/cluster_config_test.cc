@@ -81,7 +81,7 @@ model: {path: /m/llama/, served_name: llama, load_format: dummy, kv_dtype: float
 transport: {kind: verbs, fallback: true, checksum: on, polling: host}
 attention: {kv_head_parallel: 1, spread_tokens: 4k, wire_dtype: float16}
 pipeline: {num_batches: 3, overlap: on}
-limits: {max_num_seqs: 8, max_num_batched_tokens: 64, max_model_len: 32k, max_num_queued_reqs: 5, start_timeout: 1m, step_timeout: 2s, peer_timeout: 300ms}
+limits: {max_num_seqs: 8, max_num_batched_tokens: 64, max_model_len: 32k, max_num_queued_reqs: 5, start_timeout: 1m, step_timeout: 2s, peer_timeout: 300ms, suspect_after: 200ms}
 )",
                                                             "c.yaml");
   ASSERT_TRUE(config.ok()) << config.status();
@@ -115,6 +115,7 @@ limits: {max_num_seqs: 8, max_num_batched_tokens: 64, max_model_len: 32k, max_nu
   EXPECT_EQ(config->start_timeout, std::chrono::minutes(1));
   EXPECT_EQ(config->step_timeout, std::chrono::seconds(2));
   EXPECT_EQ(config->peer_timeout, milliseconds(300));
+  EXPECT_EQ(config->suspect_after, milliseconds(200));
 }
 
 TEST(ClusterConfig, MemoryNodesFormWholeGroups) {

@@ -88,6 +88,9 @@ class PlayedDevice final : public KvDevice, public KvCache {
   Status Share(SequenceId sequence, std::span<const TokenSlot> slots, StepId step) override {
     return tables_.Share(sequence, slots, step);
   }
+  void Truncate(SequenceId sequence, int64_t num_tokens) override {
+    tables_.Truncate(sequence, num_tokens);
+  }
   void Release(SequenceId sequence) override { tables_.Release(sequence); }
   Status WriteRaw(int layer, SequenceId sequence, int64_t position, const void* /*k*/,
                   const void* /*v*/, StepId step) override {

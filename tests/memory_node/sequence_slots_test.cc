@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -76,6 +77,27 @@ TEST_F(SequenceSlotsTest, AReleaseTakesEffectBeforeTheRowsOfItsOrder) {
   slots_.Apply(order);
   EXPECT_EQ(*Attended(0, kA, 1, 1), Slots{7});
   EXPECT_EQ(cache_->used_tokens(), 1);
+}
+
+// Its step did not complete. The order is the same whether it came here or not.
+TEST_F(SequenceSlotsTest, ATokenThatIsOrderedAgainTakesThePlaceOfTheFirst) {
+  Prompt(kA, 0, {5, 3}, 2);
+  for (int times = 0; times < 3; ++times) {
+    MemoryOrder order = Next();
+    order.decode.push_back({kA, 2, TokenSlot{8}, 6, /*again=*/times > 0});
+    slots_.Apply(order);
+    EXPECT_EQ(cache_->used_tokens(), 3);
+    EXPECT_EQ(Attended(0, kA, 6, 3).status().code(), StatusCode::kCorrupt) << "it is to be written";
+    const std::array<float, 8> kv{};
+    for (const int layer : {0, 1})
+      ASSERT_TRUE(cache_->Write(layer, kA, 2, kv.data(), kv.data(), order.step).ok());
+    EXPECT_EQ(*Attended(0, kA, 6, 3), (Slots{5, 3, 8}));
+    EXPECT_EQ(*Attended(1, kA, 6, 3), (Slots{3, 8})) << "positions 3 and 6 are in the window";
+  }
+  MemoryOrder repeated = Next();
+  repeated.decode.push_back({kA, 2, TokenSlot{8}, 6});
+  slots_.Apply(repeated);
+  EXPECT_EQ(CodeOf(kA), StatusCode::kNotFound) << "only an order that says so is taken as the same";
 }
 
 TEST_F(SequenceSlotsTest, AnOrderThatContradictsATableForgetsThatSequenceOnly) {

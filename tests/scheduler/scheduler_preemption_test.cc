@@ -219,6 +219,72 @@ TEST(LostNode, WithoutAnyNodeEverybodyIsParked) {
   EXPECT_EQ(cluster.results().size(), 2u);
 }
 
+TEST(SuspendedNode, ItsSequencesSitOutAndTheRowOfTheStepInFlightComesAgain) {
+  FakeCluster cluster(kOptions, {KvNode{NodeId{0}, 100}, KvNode{NodeId{1}, 100}});
+  for (const uint64_t id : {1, 2}) ASSERT_TRUE(cluster.Add(id, 10, 20).ok());
+  cluster.Step();
+  const StepPlan before = cluster.Plan();
+  EXPECT_THAT(Ids(before), ElementsAre(1, 2));
+  cluster.Suspend(0);
+  cluster.Complete();
+  EXPECT_EQ(cluster.scheduler().stats().num_suspended, 1);
+  ASSERT_TRUE(cluster.Add(3, 10, 20).ok());
+  const StepPlan meanwhile = cluster.Step();
+  EXPECT_THAT(Ids(meanwhile), ElementsAre(2, 3));
+  EXPECT_EQ(meanwhile.work[1].route[0].node, NodeId{1}) << "though the other one has more room";
+  cluster.Resume(0);
+  EXPECT_EQ(cluster.scheduler().stats().num_suspended, 0);
+  const StepPlan again = cluster.Step();
+  EXPECT_THAT(Ids(again), ElementsAre(1, 2, 3));
+  EXPECT_TRUE(again.work[0].again);
+  EXPECT_FALSE(again.work[1].again);
+  EXPECT_EQ(again.work[0].route[0].slots, before.work[0].route[0].slots);
+  EXPECT_EQ(cluster.scheduler().stats().num_started_tokens, 30) << "nothing is prefilled again";
+  cluster.RunUntilIdle();
+  EXPECT_EQ(cluster.results().size(), 3u);
+}
+
+// Half a prompt is computed again rather than that somebody waits with it.
+TEST(SuspendedNode, WhatIsNotPrefilledYetStartsElsewhere) {
+  SchedulerOptions options = kOptions;
+  options.max_num_batched_tokens = 16;
+  FakeCluster cluster(options, {KvNode{NodeId{0}, 100}, KvNode{NodeId{1}, 90}});
+  ASSERT_TRUE(cluster.Add(1, 40, 20).ok());
+  EXPECT_EQ(cluster.Plan().work[0].route[0].node, NodeId{0});
+  cluster.Suspend(0);
+  cluster.Complete();
+  EXPECT_THAT(cluster.Step().released, ElementsAre(SequenceId{1}));
+  EXPECT_EQ(cluster.Step().work[0].route[0].node, NodeId{1});
+  cluster.RunUntilIdle();
+  EXPECT_EQ(cluster.results().size(), 1u);
+}
+
+TEST(SuspendedNode, WhatOnlyItCanHoldIsOvertaken) {
+  FakeCluster cluster(kOptions, {KvNode{NodeId{0}, 100}, KvNode{NodeId{1}, 60}});
+  cluster.Suspend(0);
+  ASSERT_TRUE(cluster.Add(1, 10, 60).ok()) << "it is not lost";
+  ASSERT_TRUE(cluster.Add(2, 10, 20).ok());
+  EXPECT_THAT(Ids(cluster.Step()), ElementsAre(2));
+  cluster.Suspend(1);
+  EXPECT_TRUE(cluster.Step().empty());
+  cluster.Resume(0);
+  EXPECT_THAT(Ids(cluster.Step()), ElementsAre(1));
+  cluster.Resume(1);
+  cluster.RunUntilIdle();
+  EXPECT_EQ(cluster.results().size(), 2u);
+}
+
+TEST(SuspendedNode, ThatIsLostInTheEndIsLostAsAnyOther) {
+  FakeCluster cluster(kOptions, {KvNode{NodeId{0}, 100}, KvNode{NodeId{1}, 100}});
+  ASSERT_TRUE(cluster.Add(1, 10, 20).ok());
+  cluster.Step();
+  cluster.Suspend(0);
+  EXPECT_TRUE(cluster.Step().empty());
+  EXPECT_THAT(cluster.LoseNode(0).again, ElementsAre(SequenceId{1}));
+  cluster.RunUntilIdle();
+  EXPECT_EQ(cluster.results().at(SequenceId{1}), GenerateAlone(MakePrompt(SequenceId{1}, 10), 20));
+}
+
 TEST(Again, SharesNothingOfWhatItHad) {
   SchedulerOptions options = kOptions;
   options.prefix_caching = true;

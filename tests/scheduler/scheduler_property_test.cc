@@ -33,16 +33,21 @@ class RandomLoad {
       if (Below(50) == 0) FinishOne();
       if (Below(100) == 0) StartOneAgain();
       if (Below(400) == 0) LoseOne();
-      if (restarts_ && Below(100) == 0) cluster_.Restart();
+      if (restarts_ && Below(100) == 0) {
+        cluster_.Restart();
+        suspended_.clear();
+      }
       cluster_.Complete(options_.num_batches == 1
                             ? 0
                             : static_cast<int>(Below(static_cast<uint32_t>(options_.num_batches))));
       if (Below(50) == 0) FinishOne();
       if (Below(400) == 0) LoseOne();
       if (Below(60) == 0 && num_nodes_ < 4) AddNode();
+      if (suspends_) SuspendOrResumeOne();
       if (Below(100) == 0)
         cluster_.scheduler().SetSpeed(NodeId{Below(next_node_)}, 0.25 * (1 + Below(8)));
     }
+    for (const NodeId node : std::exchange(suspended_, {})) cluster_.Resume(node.value);
     // For what is parked.
     cluster_.AddNode({NodeId{next_node_++}, options_.max_model_len});
     cluster_.RunUntilIdle();
@@ -52,6 +57,10 @@ class RandomLoad {
   // From here on all nodes forget everything now and then.
   void AlsoRestart() { restarts_ = true; }
 
+  // And nodes are late now and then.
+  void AlsoSuspend() { suspends_ = true; }
+
+  int64_t num_again() { return cluster_.nodes().num_again(); }
   int64_t num_preemptions() { return cluster_.nodes().num_preemptions(); }
   size_t num_spread() { return cluster_.nodes().num_spread(); }
   int64_t num_shared() { return cluster_.nodes().num_shared(); }
@@ -104,7 +113,8 @@ class RandomLoad {
     if (status.ok()) {
       accepted_[SequenceId{id}] = {prompt_tokens, max_new_tokens};
       if (group != 0) in_groups_.insert(SequenceId{id});
-      if (cluster_.scheduler().IsParked(SequenceId{id})) were_parked_.insert(SequenceId{id});
+      if (cluster_.scheduler().IsParked(SequenceId{id}) || !suspended_.empty())
+        were_parked_.insert(SequenceId{id});
     } else if (status.code() == StatusCode::kInvalidArgument) {
       int64_t together = 0;
       for (const NodeUse& node : cluster_.scheduler().stats().nodes) {
@@ -142,12 +152,27 @@ class RandomLoad {
     if (const auto it = AnyOpen(); it != accepted_.end()) cluster_.Again(it->first.value);
   }
 
+  // While one is suspended, what only that one can hold may be overtaken.
+  void SuspendOrResumeOne() {
+    if (!suspended_.empty() && Below(20) == 0) {
+      cluster_.Resume(suspended_.begin()->value);
+      suspended_.erase(suspended_.begin());
+    }
+    const std::vector<NodeUse> nodes = cluster_.scheduler().stats().nodes;
+    if (nodes.empty() || Below(60) != 0) return;
+    const NodeId node = nodes[Below(static_cast<uint32_t>(nodes.size()))].id;
+    cluster_.Suspend(node.value);
+    suspended_.insert(node);
+    for (const auto& [id, sizes] : accepted_) were_parked_.insert(id);
+  }
+
   void LoseOne() {
     const std::vector<NodeUse> nodes = cluster_.scheduler().stats().nodes;
     if (nodes.empty()) return;
     --num_nodes_;
-    const LostSequences lost =
-        cluster_.LoseNode(nodes[Below(static_cast<uint32_t>(nodes.size()))].id.value);
+    const NodeId node = nodes[Below(static_cast<uint32_t>(nodes.size()))].id;
+    suspended_.erase(node);
+    const LostSequences lost = cluster_.LoseNode(node.value);
     for (const std::vector<SequenceId>& ids : {lost.again, lost.parked}) {
       for (const SequenceId id : ids) EXPECT_TRUE(accepted_.contains(id));
     }
@@ -180,7 +205,10 @@ class RandomLoad {
   SchedulerOptions options_;
   FakeCluster cluster_;
   uint64_t next_id_ = 1;
-  std::set<SequenceId> in_groups_, were_parked_;
+  std::set<SequenceId> in_groups_;
+  std::set<SequenceId> were_parked_;  // or waited while a node was suspended
+  bool suspends_ = false;
+  std::set<NodeId> suspended_;
   Sizes accepted_;
 };
 
@@ -231,6 +259,20 @@ TEST_P(SchedulerProperty, AlsoWhereSequencesAreReplayedAsTheyWereComputed) {
     load.Run(3000);
     EXPECT_GT(load.num_completed(), 20u);
   }
+}
+
+TEST_P(SchedulerProperty, AlsoWhereNodesAreLateNowAndThen) {
+  int64_t num_again = 0;
+  for (const int num_batches : {1, 3}) {
+    RandomLoad load(GetParam(), /*spread=*/GetParam() % 3 == 0, num_batches,
+                    /*prefix_caching=*/GetParam() % 2 == 0);
+    load.AlsoSuspend();
+    if (GetParam() % 4 == 0) load.AlsoRestart();
+    load.Run(3000);
+    EXPECT_GT(load.num_completed(), 20u);
+    num_again += load.num_again();
+  }
+  EXPECT_GT(num_again, 3);
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, SchedulerProperty, testing::Range(0u, 24u));

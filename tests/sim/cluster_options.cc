@@ -11,6 +11,7 @@ namespace {
 using std::chrono::seconds;
 
 constexpr auto kPeerTimeout = milliseconds(200);
+constexpr auto kSuspectAfter = milliseconds(40);
 constexpr auto kStepTimeout = seconds(5);
 constexpr int64_t kMostTokens = 48;
 // Nodes that were lost again soon after their return are left alone for so long.
@@ -42,6 +43,7 @@ Result<testing::VirtualClusterOptions> OptionsOf(const ClusterShape& shape,
                             KvBytesPerToken(expected.model(), deployment.kv_dtype) /
                             shape.kv_head_parallel;
   deployment.peer_timeout = kPeerTimeout;
+  deployment.suspect_after = kSuspectAfter;
   deployment.step_timeout = kStepTimeout;
   deployment.model = expected.model_dir();
   ClusterConfig config;

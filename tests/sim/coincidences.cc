@@ -18,6 +18,10 @@ std::string_view NameOf(Coincidence coincidence) {
     case Coincidence::kAbortedInPrefill: return "client aborted before its first token";
     case Coincidence::kPausedShort: return "node paused, and nobody lost it";
     case Coincidence::kPausedLong: return "node paused, and lost";
+    case Coincidence::kSuspended: return "memory node suspended";
+    case Coincidence::kResumed: return "suspended node in time again";
+    case Coincidence::kSuspendedAndLost: return "suspended node lost";
+    case Coincidence::kWentOnMeanwhile: return "token told while a node was suspended";
     case Coincidence::kNodeTakenBack: return "lost node taken back";
     case Coincidence::kOneWayCut: return "one direction cut, with steps under way";
     case Coincidence::kControlCutOnly: return "control channel silent, data path alive";

@@ -117,6 +117,7 @@ class World {
   void Watch();
   void NoteReconnect();
   void NoteStates();
+  void NoteSuspended();
   void AbortThoseWhoWant();
 
   void Note(const std::string& what);
@@ -136,7 +137,7 @@ class World {
   const PlannedRequest plain_ = PlainRequest();
   std::deque<Client> clients_;
   std::optional<Faults> faults_;
-  std::set<std::string> lost_;  // as the status showed them last
+  std::set<std::string> lost_, suspended_;  // as the status showed them last
   bool reconnecting_ = false, looking_ = false;
   int num_reconnects_ = 0;
   std::optional<int64_t> shared_at_loss_;
@@ -383,6 +384,7 @@ void World::Tell(Client& client, const TokenEvent& event) {
     what += fmt::format(" ends {} {}", static_cast<int>(*event.finish), event.error.message());
   Note(what);
   result_.num_tokens += event.token ? 1 : 0;
+  if (event.token && !suspended_.empty()) Saw(Coincidence::kWentOnMeanwhile);
   if (const std::string wrong = client.oracle.Take(event); !wrong.empty())
     Fail("stream", client.plan.name + ": " + wrong);
   if (client.plan.abort_after_tokens && !client.aborted &&
@@ -392,6 +394,7 @@ void World::Tell(Client& client, const TokenEvent& event) {
 
 // Is asked after each round.
 void World::Watch() {
+  NoteSuspended();
   if (cluster_->reconnecting() == reconnecting_ && cluster_->looking() == looking_) return;
   if (std::exchange(looking_, cluster_->looking()) != looking_)
     Note(looking_ ? "lost nodes are looked for" : "looked for lost nodes");
@@ -423,6 +426,21 @@ void World::NoteStates() {
     } else if (node.state == NodeState::kReady && lost_.erase(node.name) > 0) {
       Note(node.name + " is taken back");
       Saw(Coincidence::kNodeTakenBack);
+    }
+  }
+}
+
+void World::NoteSuspended() {
+  const EngineStatus status = cluster_->status();
+  for (const NodeStatus& node : status.nodes) {
+    if (node.state == NodeState::kSuspended) {
+      if (!suspended_.insert(node.name).second) continue;
+      Note(node.name + " is suspended: " + node.detail);
+      Saw(Coincidence::kSuspended);
+    } else if (suspended_.erase(node.name) > 0) {
+      const bool resumed = node.state == NodeState::kReady;
+      Note(node.name + (resumed ? " is in time again" : " is suspended no more"));
+      Saw(resumed ? Coincidence::kResumed : Coincidence::kSuspendedAndLost);
     }
   }
 }

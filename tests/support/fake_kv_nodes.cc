@@ -27,6 +27,7 @@ std::vector<TokenId> GenerateAlone(std::vector<TokenId> prompt, int64_t num_new_
 
 void FakeKvNodes::LoseNode(NodeId node) {
   capacity_tokens_.erase(node);
+  suspended_.erase(node);
   std::erase_if(content_, [&](const auto& entry) { return entry.first.first == node; });
   for (const auto& [id, table] : tables_) {
     if (table.num_there.contains(node)) Leave(id);
@@ -38,6 +39,21 @@ bool FakeKvNodes::Recall(SequenceId sequence) {
   Accepted& accepted = sequences_.at(sequence);
   if (std::exchange(accepted.sampled, false)) accepted.tokens.pop_back();
   return InFlight(sequence);
+}
+
+bool FakeKvNodes::SitsOut(SequenceId sequence) const {
+  const auto table = tables_.find(sequence);
+  return table != tables_.end() &&
+         std::ranges::any_of(table->second.num_there,
+                             [&](const auto& there) { return suspended_.contains(there.first); });
+}
+
+void FakeKvNodes::BeLate(SequenceId sequence) {
+  tables_.at(sequence).late = true;
+  Accepted& accepted = sequences_.at(sequence);
+  ASSERT_TRUE(std::exchange(accepted.sampled, false));
+  accepted.tokens.pop_back();
+  leaving_.erase(sequence);  // if that was its last token
 }
 
 void FakeKvNodes::Accept(const SequenceSpec& sequence) {
@@ -71,7 +87,8 @@ std::set<SequenceId> FakeKvNodes::Completed(int batch) {
   for (const SequenceId sequence : completed) {
     const Table& table = tables_.at(sequence);
     for (const Place& place : table.places) {
-      if (const auto content = content_.find(place); content != content_.end() && table.attended)
+      if (const auto content = content_.find(place);
+          content != content_.end() && table.attended && !table.late)
         content->second.proven = true;
     }
     if (leaving_.erase(sequence) > 0) due_.insert(sequence);
@@ -92,6 +109,7 @@ void FakeKvNodes::Restart(std::span<const Scheduler::Sampled> never_told) {
   in_flight_.clear();
   leaving_.clear();
   due_.clear();
+  suspended_.clear();
 }
 
 bool FakeKvNodes::done(SequenceId sequence) const {
@@ -204,9 +222,14 @@ void FakeKvNodes::CheckShape(const StepPlan& plan) const {
   }
   EXPECT_LE(tables_.size() + num_starts - leaving_.size(),
             static_cast<size_t>(options_.max_num_seqs));
-  if (options_.num_batches > 1) return;
+  // Where sequences spread, they may also have to wait for slots of a suspended node.
+  if (options_.num_batches > 1 || (spreads_ && !suspended_.empty())) return;
   size_t num_decoding = 0;
   for (const auto& [id, table] : tables_) {
+    if (SitsOut(id)) {
+      EXPECT_FALSE(seen.contains(id)) << "sequence " << id << " has tokens on a suspended node";
+      continue;
+    }
     num_decoding += table.decoding ? 1 : 0;
     if (!table.decoding && table.places.size() >= NumToPrefill(id, table))
       continue;  // when there are rows for it
@@ -231,6 +254,7 @@ std::vector<FakeKvNodes::Place> FakeKvNodes::PlacesOf(const Work& work, Table& t
   std::set<NodeId> named;
   for (const KvPart& part : work.route) {
     EXPECT_TRUE(capacity_tokens_.contains(part.node)) << "node " << part.node << " does not exist";
+    EXPECT_FALSE(suspended_.contains(part.node)) << "node " << part.node << " is suspended";
     EXPECT_TRUE(named.insert(part.node).second)
         << "node " << part.node << " stands twice in a route";
     const auto there = table.num_there.find(part.node);
@@ -279,6 +303,20 @@ void FakeKvNodes::TakeShared(const Work& work, Table& table) {
   }
 }
 
+// The row of a late token comes again, with the slot that it has.
+void FakeKvNodes::CutLate(const Work& work, Table& table) {
+  EXPECT_EQ(work.again, table.late) << "sequence " << work.sequence;
+  if (!std::exchange(table.late, false)) return;
+  ++num_again_;
+  const Place place = table.places.back();
+  table.places.pop_back();
+  if (--table.num_there[place.first] == 0) table.num_there.erase(place.first);
+  content_.erase(place);
+  const auto part = std::ranges::find(work.route, place.first, &KvPart::node);
+  ASSERT_NE(part, work.route.end());
+  EXPECT_EQ(part->slots, std::vector<TokenSlot>{place.second});
+}
+
 void FakeKvNodes::Write(const Work& work) {
   if (started_.insert(work.sequence).second) first_starts_.push_back(work.sequence);
   const bool starts = !tables_.contains(work.sequence);
@@ -292,6 +330,7 @@ void FakeKvNodes::Write(const Work& work) {
         table.shares ? table.places.size() : accepted->second.tokens.size();
   }
   CheckPhase(work, table);
+  CutLate(work, table);
   const std::vector<Place> places = PlacesOf(work, table);
   ASSERT_EQ(work.tokens.size(), places.size());
   EXPECT_EQ(work.first_position, static_cast<int64_t>(table.places.size()))
@@ -403,9 +442,30 @@ void FakeCluster::Recall(SequenceId sequence) {
   if (nodes_.Recall(sequence)) recalled_.insert(sequence);
 }
 
+void FakeCluster::Suspend(uint32_t node) {
+  const std::vector<SequenceId> again = scheduler_.Suspend(NodeId{node});
+  nodes_.Suspend(NodeId{node});
+  for (const SequenceId id : again) {
+    EXPECT_TRUE(nodes_.holds(id));
+    Recall(id);
+  }
+  for (const auto& [batch, sampled] : sampled_) {
+    for (const auto& [id, token] : sampled) {
+      if (!recalled_.contains(id) && nodes_.SitsOut(id) && late_.insert(id).second)
+        nodes_.BeLate(id);
+    }
+  }
+}
+
+void FakeCluster::Resume(uint32_t node) {
+  scheduler_.Resume(NodeId{node});
+  nodes_.Resume(NodeId{node});
+}
+
 void FakeCluster::Restart() {
   scheduler_.Restart();
   recalled_.clear();
+  late_.clear();
   for (const auto& [batch, sampled] : std::exchange(sampled_, {})) nodes_.Restart(sampled);
   nodes_.Restart({});
 }
@@ -421,8 +481,11 @@ StepPlan FakeCluster::Plan(int batch) {
 void FakeCluster::Complete(int batch) {
   const auto in_flight = sampled_.find(batch);
   if (in_flight == sampled_.end()) return;
-  const std::vector<Scheduler::Sampled> sampled = in_flight->second;
+  std::vector<Scheduler::Sampled> sampled = in_flight->second;
   sampled_.erase(in_flight);
+  std::erase_if(sampled, [&](const Scheduler::Sampled& one) {
+    return !recalled_.contains(one.sequence) && late_.contains(one.sequence);
+  });
   std::vector<size_t> counting;
   for (size_t i = 0; i < sampled.size(); ++i) {
     const bool counts = !recalled_.contains(sampled[i].sequence);
@@ -430,7 +493,10 @@ void FakeCluster::Complete(int batch) {
     if (counts) counting.push_back(i);
   }
   EXPECT_EQ(scheduler_.CompleteStep(sampled, batch), counting);
-  for (const SequenceId id : nodes_.Completed(batch)) recalled_.erase(id);
+  for (const SequenceId id : nodes_.Completed(batch)) {
+    recalled_.erase(id);
+    late_.erase(id);
+  }
   for (const size_t i : counting) {
     const SequenceId id = sampled[i].sequence;
     if (!nodes_.done(id)) continue;

@@ -34,6 +34,13 @@ class FakeKvNodes {
   // The sequence's step in flight will not count: it must be released and starts again. Returns
   // whether it was in one.
   bool Recall(SequenceId sequence);
+  // Nobody works there until it is resumed.
+  void Suspend(NodeId node) { suspended_.insert(node); }
+  void Resume(NodeId node) { suspended_.erase(node); }
+  bool SitsOut(SequenceId sequence) const;
+  // Its row of the step in flight comes back without a sample, and is to be computed again.
+  void BeLate(SequenceId sequence);
+  int64_t num_again() const { return num_again_; }  // rows that were
   // The scheduler took it, in this order.
   void Accept(const SequenceSpec& sequence);
   // The scheduler was told to finish it.
@@ -84,6 +91,7 @@ class FakeKvNodes {
     std::map<NodeId, int64_t> num_there;  // tokens by node
     bool decoding = false;                // its prefill is complete
     bool attended = false;                // its last rows were decode rows
+    bool late = false;                    // its last row came back without a sample
 
     bool shares_node(const Table& other) const;
   };
@@ -98,6 +106,7 @@ class FakeKvNodes {
   // How many of its first tokens it computes by prefill.
   size_t NumToPrefill(SequenceId sequence, const Table& table) const;
   void Write(const Work& work);
+  void CutLate(const Work& work, Table& table);
   std::vector<Place> PlacesOf(const Work& work, Table& table);
   TokenId Sample(const Work& work);
 
@@ -114,7 +123,8 @@ class FakeKvNodes {
   std::vector<SequenceId> first_starts_;
   std::set<SequenceId> started_;
   uint64_t next_arrival_ = 0;
-  int64_t num_preemptions_ = 0, num_shared_ = 0;
+  std::set<NodeId> suspended_;
+  int64_t num_preemptions_ = 0, num_shared_ = 0, num_again_ = 0;
   StepId last_step_;
 };
 
@@ -136,6 +146,9 @@ class FakeCluster {
   LostSequences LoseNode(uint32_t node);
   void Again(uint64_t id);
   void Restart();
+  // From Suspend on, rows on the node of steps in flight come back without a sample.
+  void Suspend(uint32_t node);
+  void Resume(uint32_t node);
 
   // NextStep; between Plan and Complete the batch's step is in flight.
   StepPlan Plan(int batch = 0);
@@ -158,6 +171,7 @@ class FakeCluster {
 
   std::map<int, std::vector<Scheduler::Sampled>> sampled_;  // of the steps in flight
   std::set<SequenceId> recalled_;  // in a step in flight that will not count
+  std::set<SequenceId> late_;      // in a step in flight that has no sample for them
   std::map<SequenceId, std::vector<TokenId>> results_;
 };
 

@@ -25,6 +25,9 @@ class PlayedAttention final : public AttentionStrategy, public AttentionStep, pu
   void GiveUp() override {}
   void Lose(NodeId /*node*/, const std::string& /*why*/) override {}
   std::vector<LostNode> TakeLostNodes() override { return {}; }
+  std::vector<PeerState> TakePeerStates() override { return {}; }
+  bool suspends() const override { return false; }
+  TimePoint wake_at() const override { return TimePoint::max(); }
   std::vector<DataPath> paths() const override { return {}; }
 
   void StartQueries(int /*layer*/, const float* /*q*/, NodeId /*taker*/) override {}
@@ -32,6 +35,7 @@ class PlayedAttention final : public AttentionStrategy, public AttentionStep, pu
   bool Finish() override { return true; }
   void End() override {}
   const Failures& failures() override { return failures_; }
+  std::span<const SequenceId> late() const override { return {}; }
   AttentionTraffic traffic() const override { return {}; }
   StepTransfer* transfer() override { return this; }
 

@@ -102,6 +102,7 @@ Result<ClusterConfig> ConfigOf(const Deployment& deployment, const ModelConfig& 
   config.max_num_queued_reqs = deployment.max_queued;
   config.prefix_caching = deployment.prefix_caching;
   config.peer_timeout = deployment.peer_timeout;
+  config.suspect_after = deployment.suspect_after;
   config.step_timeout = deployment.step_timeout;
   config.start_timeout = deployment.start_timeout;
   config.kv_head_parallel = deployment.kv_head_parallel;

@@ -74,6 +74,7 @@ struct Deployment {
   bool prefix_caching = true;                // as manager/cluster_config.h
   int max_queued = 1024;
   Clock::duration peer_timeout = std::chrono::seconds(10);
+  Clock::duration suspect_after = std::chrono::seconds(1);
   Clock::duration step_timeout = std::chrono::seconds(60);
   Clock::duration start_timeout = std::chrono::seconds(60);  // and until the engine gives up
   std::string model = SourcePath("/models/tiny-stories");

@@ -121,6 +121,15 @@ Status KvCache::Share(SequenceId sequence, std::span<const TokenSlot> slots, Ste
   return tables_.Share(sequence, slots, step);
 }
 
+// What is cut is written once more, maybe to the same slots, and no slot may occur twice in one
+// write.
+void KvCache::Truncate(SequenceId sequence, int64_t num_tokens) {
+  stream_.Enter();
+  WriteCollected();
+  ++version_;
+  tables_.Truncate(sequence, num_tokens);
+}
+
 // The sequence's slots may be given to another sequence soon. Rows that were collected for them
 // must be written before those of the other sequence, and no slot may occur twice in one write.
 void KvCache::Release(SequenceId sequence) {

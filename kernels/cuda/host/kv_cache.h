@@ -55,6 +55,7 @@ class KvCache final : public lamina::KvCache {
   Status AppendDummy(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots,
                      StepId step) override;
   Status Share(SequenceId sequence, std::span<const TokenSlot> slots, StepId step) override;
+  void Truncate(SequenceId sequence, int64_t num_tokens) override;
   void Release(SequenceId sequence) override;
   Status WriteRaw(int layer, SequenceId sequence, int64_t position, const void* k, const void* v,
                   StepId step) override;
