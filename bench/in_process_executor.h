@@ -51,6 +51,7 @@ class InProcessExecutor : public StepExecutor {
   const ModelConfig& model() const { return model_->config; }
 
   std::vector<KvNode> kv_nodes() const override { return {{kSelf, kv_tokens_}}; }
+  std::map<NodeId, NodeKv> kv() const override { return {}; }
   NodeId KvNodeOf(NodeId node) const override { return node; }
   void Start(std::function<void(ExecutorEvent)> on_event) override;
   void Leave(NodeId) override {}  // there is no session

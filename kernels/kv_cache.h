@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/ids.h"
 #include "base/status.h"
@@ -27,6 +28,10 @@ class KvCache {
   // The number of entries of all tables. A slot that several sequences share counts once for each.
   virtual int64_t used_tokens() const = 0;
   virtual int64_t num_sequences() const = 0;
+  // Those that have a table, in no order.
+  virtual std::vector<SequenceId> sequences() const = 0;
+  // How many of the sequence's first tokens are written in every layer; 0 if it is unknown.
+  virtual int64_t NumWritten(SequenceId sequence) const = 0;
 
   // Continues the table of `sequence`: tokens position, position + 1, ... live in `slots`. Position
   // 0 starts a table. kCorrupt if `position` is not the table's length or a slot is not below

@@ -38,6 +38,18 @@ Status KvTables::Share(SequenceId sequence, std::span<const TokenSlot> slots, St
   return OkStatus();
 }
 
+std::vector<SequenceId> KvTables::sequences() const {
+  std::vector<SequenceId> sequences;
+  sequences.reserve(tables_.size());
+  for (const auto& [sequence, table] : tables_) sequences.push_back(sequence);
+  return sequences;
+}
+
+int64_t KvTables::NumWritten(SequenceId sequence) const {
+  const auto found = tables_.find(sequence);
+  return found == tables_.end() ? 0 : std::ranges::min(found->second.written);
+}
+
 void KvTables::Truncate(SequenceId sequence, int64_t num_tokens) {
   const auto found = tables_.find(sequence);
   if (found == tables_.end() || num_tokens < 0) return;

@@ -34,6 +34,10 @@ class KvTables {
   // The number of entries of all tables. A slot that several sequences share counts once for each.
   int64_t used_tokens() const { return used_tokens_; }
   int64_t num_sequences() const { return static_cast<int64_t>(tables_.size()); }
+  // Those that have a table, in no order.
+  std::vector<SequenceId> sequences() const;
+  // How many of the sequence's first tokens are written in every layer; 0 if it is unknown.
+  int64_t NumWritten(SequenceId sequence) const;
 
   // Continues the table of `sequence`: tokens position, position + 1, ... live in `slots`. Position
   // 0 starts a table, with `step` as the one that started it. kCorrupt if `position` is not the

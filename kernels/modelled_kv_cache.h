@@ -16,6 +16,8 @@ class ModelledKvCache final : public KvCache {
   int64_t capacity_tokens() const override { return tables_.capacity_tokens(); }
   int64_t used_tokens() const override { return tables_.used_tokens(); }
   int64_t num_sequences() const override { return tables_.num_sequences(); }
+  std::vector<SequenceId> sequences() const override { return tables_.sequences(); }
+  int64_t NumWritten(SequenceId sequence) const override { return tables_.NumWritten(sequence); }
   Status Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots,
                 StepId step) override {
     return tables_.Append(sequence, position, slots, step);

@@ -54,7 +54,7 @@ Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::ConnectWithout(
     Deadline until, const StartProgress& progress, std::function<bool()> interrupted) {
   LAMINA_ASSIGN_OR_RETURN(
       Connected connected, Await<Connected>([&](Turns& turns, std::function<void()> on_change) {
-        return ConnectWithoutByTurns(turns, config, model, std::move(lost), until.at(),
+        return ConnectWithoutByTurns(turns, config, model, {std::move(lost)}, until.at(),
                                      {.progress = progress,
                                       .interrupted = interrupted,
                                       .end = EndAtOnce,
@@ -74,10 +74,10 @@ Procedure<ClusterExecutor::Connected> ClusterExecutor::ConnectByTurns(Turns& tur
 }
 
 Procedure<ClusterExecutor::Connected> ClusterExecutor::ConnectWithoutByTurns(
-    Turns& turns, const ClusterConfig& config, const ModelConfig& model,
-    std::map<NodeId, std::string> lost, TimePoint until, ConnectMeans means) {
+    Turns& turns, const ClusterConfig& config, const ModelConfig& model, KnownNodes known,
+    TimePoint until, ConnectMeans means) {
   NodeConnections::Opened opened = co_await NodeConnections::OpenWithoutByTurns(
-      turns, config, model, std::move(lost), until, std::move(means));
+      turns, config, model, std::move(known), until, std::move(means));
   LAMINA_CO_RETURN_IF_ERROR(opened.status());
   co_return std::unique_ptr<ClusterExecutor>(new ClusterExecutor(*std::move(opened)));
 }
@@ -86,11 +86,11 @@ namespace {
 
 // REQUIRES: what is handed over by reference outlives the procedure.
 Procedure<Reconnected> ConnectFor(Turns& turns, const ClusterConfig& config,
-                                  const ModelConfig& model, std::map<NodeId, std::string> lost,
-                                  TimePoint until, ConnectMeans means,
+                                  const ModelConfig& model, KnownNodes known, TimePoint until,
+                                  ConnectMeans means,
                                   const std::function<void(ClusterExecutor&)>& use) {
   ClusterExecutor::Connected executor = co_await ClusterExecutor::ConnectWithoutByTurns(
-      turns, config, model, std::move(lost), until, std::move(means));
+      turns, config, model, std::move(known), until, std::move(means));
   LAMINA_CO_RETURN_IF_ERROR(executor.status());
   if (use != nullptr) use(**executor);
   co_return std::unique_ptr<StepExecutor>(*std::move(executor));
@@ -105,11 +105,10 @@ ConnectMeans WithOnChange(ConnectMeans means, OnChange on_change) {
 
 Reconnect ReconnectTo(const ClusterConfig& config, const ModelConfig& model,
                       const ConnectMeans& means, std::function<void(ClusterExecutor&)> use) {
-  return
-      [=](Turns& turns, std::map<NodeId, std::string> lost, TimePoint until, OnChange on_change) {
-        return ConnectFor(turns, config, model, std::move(lost), until,
-                          WithOnChange(means, std::move(on_change)), use);
-      };
+  return [=](Turns& turns, KnownNodes known, TimePoint until, OnChange on_change) {
+    return ConnectFor(turns, config, model, std::move(known), until,
+                      WithOnChange(means, std::move(on_change)), use);
+  };
 }
 
 LookForNodes LookAmong(const ClusterConfig& config, const ModelConfig& model,

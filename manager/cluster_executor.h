@@ -51,14 +51,14 @@ class ClusterExecutor : public StepExecutor {
   static Procedure<Connected> ConnectByTurns(Turns& turns, const ClusterConfig& config,
                                              const ModelConfig& model, ConnectMeans means);
   static Procedure<Connected> ConnectWithoutByTurns(Turns& turns, const ClusterConfig& config,
-                                                    const ModelConfig& model,
-                                                    std::map<NodeId, std::string> lost,
+                                                    const ModelConfig& model, KnownNodes known,
                                                     TimePoint until, ConnectMeans means);
 
   ~ClusterExecutor() override;
 
   std::vector<KvNode> kv_nodes() const override { return connections_->kv_nodes(); }
   NodeId KvNodeOf(NodeId node) const override { return connections_->Find(node)->group; }
+  std::map<NodeId, NodeKv> kv() const override { return connections_->kv(); }
   void Start(std::function<void(ExecutorEvent)> on_event) override;
   void Submit(const StepPlan& plan, std::vector<NewSequence> added) override;
   void Leave(NodeId node) override;

@@ -70,6 +70,8 @@ EngineCore::EngineCore(const EngineOptions& options, std::unique_ptr<StepExecuto
 
 void EngineCore::StartExecutor(std::unique_ptr<StepExecutor> executor) {
   executor_ = std::move(executor);
+  kv_ids_.clear();
+  for (const auto& [node, kv] : executor_->kv()) kv_ids_.emplace(node, kv.id);
   executor_->Start([post = post_, generation = ++generation_](ExecutorEvent event) {
     post({generation, std::move(event)});
   });

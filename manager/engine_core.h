@@ -123,7 +123,9 @@ class EngineCore {
   void LoseStep(const Status& status, TimePoint now);
   void BeginReconnecting(std::map<NodeId, std::string> left_out,
                          std::map<NodeId, std::string> doubtful, TimePoint now);
-  void TakePools(const std::vector<NodeStatus>& nodes, TimePoint now);
+  void TakePools(const std::vector<NodeStatus>& nodes, const std::set<NodeId>& kept, TimePoint now);
+  // Those of kv_nodes() whose memory nodes all have the KV of these ids.
+  std::set<NodeId> KeptPools(const std::map<NodeId, uint64_t>& ids) const;
   void UsePipelineOf(const std::vector<NodeStatus>& nodes);
   void BeginOutage(const Status& status, TimePoint now);
   void GiveUp(const Status& status, TimePoint now);
@@ -157,6 +159,7 @@ class EngineCore {
   // Null: being reconnected, or nothing can be served.
   std::unique_ptr<StepExecutor> executor_;
   uint64_t generation_ = 0;                  // of executor_
+  std::map<NodeId, uint64_t> kv_ids_;        // by memory node: of the KV that the scheduler knows
   std::vector<NodeStatus> nodes_meanwhile_;  // while it is null
   bool reconnecting_ = false;                // there is a task
   TimePoint reconnecting_since_{};

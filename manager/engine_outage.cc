@@ -98,14 +98,14 @@ void EngineCore::CheckParked(TimePoint now) {
 void EngineCore::LoseCompute(NodeId node, const Status& status, TimePoint now) {
   if (node != NodeId{}) outages_.Lose(node, status.message(), now, executor_->KvNodeOf(node));
   if (!options_.reconnects) return GiveUp(status, now);
-  LAMINA_LOG_ERROR("{}; what runs starts again on the nodes that are left", status.message());
+  LAMINA_LOG_ERROR("{}; what runs goes on with the nodes that are left", status.message());
   BeginReconnecting(outages_.lost(), {}, now);
 }
 
 // Some compute node hangs although its connection is alive: those that answer go on.
 void EngineCore::LoseStep(const Status& status, TimePoint now) {
   if (!options_.reconnects) return GiveUp(status, now);
-  LAMINA_LOG_ERROR("{}; what runs starts again on the nodes that answer", status.message());
+  LAMINA_LOG_ERROR("{}; what runs goes on with the nodes that answer", status.message());
   std::vector<SequenceId> too_often;
   for (const std::optional<InFlight>& step : steps_.in_flight()) {
     if (!step || now < step->submitted + options_.step_timeout) continue;
@@ -126,7 +126,7 @@ void EngineCore::LoseStep(const Status& status, TimePoint now) {
 // Nodes in doubt are left out unless they answer.
 void EngineCore::BeginReconnecting(std::map<NodeId, std::string> left_out,
                                    std::map<NodeId, std::string> doubtful, TimePoint now) {
-  steps_.Restart();
+  steps_.Abandon();
   suspended_.clear();
   reconnecting_ = true;
   reconnecting_since_ = now;
@@ -144,7 +144,10 @@ void EngineCore::BeginReconnecting(std::map<NodeId, std::string> left_out,
   }
   // If this try is in vain, the outage began with it.
   const TimePoint until = (outage_.ok() ? now : outage_since_) + options_.give_up_after;
-  decisions_.reconnect = {std::move(executor_), std::move(left_out), std::move(doubtful), until};
+  decisions_.reconnect = {std::move(executor_),
+                          {std::move(left_out), {kv_ids_, scheduler().Held()}},
+                          std::move(doubtful),
+                          until};
 }
 
 // A pause is no fault of nodes, and no time in which they could come back.
@@ -173,6 +176,7 @@ void EngineCore::TakeReconnected(Result<std::unique_ptr<StepExecutor>> outcome, 
   NoticePause(now);
   reconnecting_ = false;
   if (!outcome.ok()) return BeginOutage(outcome.status(), now);
+  const std::map<NodeId, uint64_t> ids_before = kv_ids_;
   StartExecutor(std::move(*outcome));
   const std::vector<NodeStatus> nodes = executor_->nodes();
   for (const NodeStatus& node : nodes) {
@@ -182,16 +186,29 @@ void EngineCore::TakeReconnected(Result<std::unique_ptr<StepExecutor>> outcome, 
       outages_.TakeBack(node.id, now);
     }
   }
-  TakePools(nodes, now);
+  TakePools(nodes, KeptPools(ids_before), now);
   if (scheduler().stats().nodes.empty())
     return BeginOutage(PeerLost("no memory node is left"), now);
   outage_ = OkStatus();
   UsePipelineOf(nodes);
-  LAMINA_LOG_INFO("reconnected: {} sequences start again", scheduler().stats().num_waiting);
+  LAMINA_LOG_INFO("reconnected: {} sequences go on, {} start again or wait",
+                  scheduler().stats().num_running, scheduler().stats().num_waiting);
 }
 
-// The scheduler's pools become those of the executor.
-void EngineCore::TakePools(const std::vector<NodeStatus>& nodes, TimePoint now) {
+std::set<NodeId> EngineCore::KeptPools(const std::map<NodeId, uint64_t>& ids) const {
+  std::set<NodeId> kept, changed;
+  for (const auto& [node, kv] : executor_->kv()) {
+    const auto before = ids.find(node);
+    (before != ids.end() && before->second == kv.id ? kept : changed)
+        .insert(executor_->KvNodeOf(node));
+  }
+  for (const NodeId pool : changed) kept.erase(pool);
+  return kept;
+}
+
+// The scheduler's pools become those of the executor. `kept`: what is in them is there still.
+void EngineCore::TakePools(const std::vector<NodeStatus>& nodes, const std::set<NodeId>& kept,
+                           TimePoint now) {
   std::map<NodeId, std::string> why;  // by the node that routes name
   for (const NodeStatus& node : nodes) {
     if (node.state == NodeState::kLost) why.emplace(executor_->KvNodeOf(node.id), node.detail);
@@ -208,12 +225,18 @@ void EngineCore::TakePools(const std::vector<NodeStatus>& nodes, TimePoint now) 
   }
   for (const NodeUse& pool : before) {
     const auto same = pools.find(pool.id);
-    if (same != pools.end() && same->second == pool.capacity_tokens) continue;
+    if (same != pools.end() && same->second == pool.capacity_tokens) {
+      if (!kept.contains(pool.id)) scheduler().DropKv(pool.id);
+      continue;
+    }
     LoseKv(pool.id,
            PeerLost(why.contains(pool.id) ? why[pool.id]
                                           : "a memory node came back with another capacity"),
            now);
     if (same != pools.end()) scheduler().AddNode({pool.id, same->second});
+  }
+  for (const auto& [node, kv] : executor_->kv()) {
+    for (const SequenceId sequence : kv.missing) scheduler().Again(sequence);
   }
   std::erase_if(parked_, [&](const auto& one) { return !scheduler().IsParked(one.first); });
 }
@@ -293,9 +316,7 @@ void EngineCore::TakeFound(std::set<NodeId> found, TimePoint now) {
       std::erase_if(left_out, [&](const auto& lost) { return found.contains(lost.first); });
   outages_.Tried(looked_for, now);
   if (num_found == 0) return;
-  LAMINA_LOG_INFO(
-      "{} nodes that were lost answer again: they are taken back, and what runs starts again",
-      num_found);
+  LAMINA_LOG_INFO("{} nodes that were lost answer again: they are taken back", num_found);
   BeginReconnecting(std::move(left_out), {}, now);
   for (const NodeId node : found) outages_.TakeBack(node, now);
 }

@@ -79,8 +79,8 @@ Procedure<NodeConnections::Opened> NodeConnections::OpenByTurns(Turns& turns,
 }
 
 Procedure<NodeConnections::Opened> NodeConnections::OpenWithoutByTurns(
-    Turns& turns, const ClusterConfig& config, const ModelConfig& model,
-    std::map<NodeId, std::string> lost, TimePoint until, ConnectMeans means) {
+    Turns& turns, const ClusterConfig& config, const ModelConfig& model, KnownNodes known,
+    TimePoint until, ConnectMeans means) {
   const TimePoint mended =
       turns.now() +
       std::min<Clock::duration>(config.start_timeout, kMendTimeouts * config.peer_timeout);
@@ -91,8 +91,8 @@ Procedure<NodeConnections::Opened> NodeConnections::OpenWithoutByTurns(
   while (true) {
     LAMINA_CO_RETURN_IF_ERROR(CheckDescriptorsLeft(config.nodes.size() * kDescriptorsPerNode));
     std::unique_ptr<NodeConnections> nodes(
-        new NodeConnections(config, model, all, lost, until, means));
-    LAMINA_CO_RETURN_IF_ERROR(nodes->TooFewLeft(lost));
+        new NodeConnections(config, model, all, known, until, means));
+    LAMINA_CO_RETURN_IF_ERROR(nodes->TooFewLeft(known.lost));
     const Status opened =
         co_await nodes->Open(turns, std::min<Clock::duration>(patience, kReachWait), patience);
     if (opened.ok()) co_return nodes;
@@ -104,7 +104,7 @@ Procedure<NodeConnections::Opened> NodeConnections::OpenWithoutByTurns(
     const Status ended = co_await means.end(turns, std::move(nodes), means.on_change);
     LAMINA_CO_RETURN_IF_ERROR(ended);
     if (is_over) co_return opened;
-    if (!is_cut) lost.insert(more.begin(), more.end());
+    if (!is_cut) known.lost.insert(more.begin(), more.end());
   }
 }
 
@@ -274,11 +274,11 @@ Procedure<Status> NodeConnections::Open(Turns& turns, Clock::duration reach_pati
 }
 
 NodeConnections::NodeConnections(const ClusterConfig& config, const ModelConfig& model, View view,
-                                 const std::map<NodeId, std::string>& lost, TimePoint until,
-                                 ConnectMeans means)
+                                 const KnownNodes& known, TimePoint until, ConnectMeans means)
     : config_(config),
       model_(model),
-      view_(Without(std::move(view), lost)),
+      view_(Without(std::move(view), known.lost)),
+      held_(known.held),
       epoch_(NewEpoch()),
       means_(std::move(means)),
       until_(until) {
@@ -288,7 +288,7 @@ NodeConnections::NodeConnections(const ClusterConfig& config, const ModelConfig&
     if (node.role == NodeRole::kMemory) ++num_memory_nodes_;
     if (node.role == NodeRole::kCompute && !node.left_out()) compute_.push_back(&node);
   }
-  for (const auto& [id, why] : lost) {
+  for (const auto& [id, why] : known.lost) {
     for (const std::unique_ptr<Node>& node : nodes_) {
       if (node->group == Find(id)->group) lost_[node->id] = PeerLost(why);
     }
@@ -479,6 +479,15 @@ std::vector<KvNode> NodeConnections::kv_nodes() const {
     } else {  // all hold the same tokens
       kv.back().capacity_tokens = std::min(kv.back().capacity_tokens, capacity);
     }
+  }
+  return kv;
+}
+
+std::map<NodeId, NodeKv> NodeConnections::kv() const {
+  std::map<NodeId, NodeKv> kv;
+  for (const std::unique_ptr<Node>& node : nodes_) {
+    if (node->role == NodeRole::kMemory && !node->left_out())
+      kv.emplace(node->id, NodeKv{node->configured.kv_id, node->configured.missing});
   }
   return kv;
 }

@@ -74,9 +74,8 @@ class NodeConnections {
   static Procedure<Opened> OpenByTurns(Turns& turns, const ClusterConfig& config,
                                        const ModelConfig& model, ConnectMeans means);
   static Procedure<Opened> OpenWithoutByTurns(Turns& turns, const ClusterConfig& config,
-                                              const ModelConfig& model,
-                                              std::map<NodeId, std::string> lost, TimePoint until,
-                                              ConnectMeans means);
+                                              const ModelConfig& model, KnownNodes known,
+                                              TimePoint until, ConnectMeans means);
   // Which of the lost nodes could serve again: LookForNodes says more.
   static Procedure<std::set<NodeId>> LookByTurns(Turns& turns, const ClusterConfig& config,
                                                  const ModelConfig& model,
@@ -101,6 +100,7 @@ class NodeConnections {
   Node* Find(NodeId id) const;
   // See StepExecutor.
   std::vector<KvNode> kv_nodes() const;
+  std::map<NodeId, NodeKv> kv() const;
 
   // Why the node is lost; ok: it is not. Thread: any.
   Status LossOf(const Node& node);
@@ -114,14 +114,14 @@ class NodeConnections {
   bool local() const { return num_memory_nodes_ == 0; }
 
  private:
-  // `lost` says why nodes of `view` are taken to be lost. After `until` it waits for nobody but
-  // nodes that are loading weights.
+  // `known` is of nodes of `view`. After `until` it waits for nobody but nodes that are loading
+  // weights.
   NodeConnections(const ClusterConfig& config, const ModelConfig& model, View view,
-                  const std::map<NodeId, std::string>& lost, TimePoint until, ConnectMeans means);
+                  const KnownNodes& known, TimePoint until, ConnectMeans means);
 
   // Reaches all nodes within `reach_patience` and configures memory nodes within `patience`.
   Procedure<Status> Open(Turns& turns, Clock::duration reach_patience, Clock::duration patience);
-  // Why these nodes cannot be enough; ok: they may be. `lost` as the constructor's.
+  // Why these nodes cannot be enough; ok: they may be. `lost`: what the constructor was told of.
   Status TooFewLeft(const std::map<NodeId, std::string>& lost) const;
   // REQUIRES of these two: Open failed, with `why`.
   Procedure<std::map<NodeId, std::string>> NewlyLost(Turns& turns, Status why);
@@ -157,6 +157,7 @@ class NodeConnections {
   const ClusterConfig config_;
   const ModelConfig model_;
   const View view_;
+  const HeldKv held_;
   const uint64_t epoch_;
   const ConnectMeans means_;
   TimePoint until_;

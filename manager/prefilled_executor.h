@@ -35,6 +35,7 @@ class PrefilledExecutor : public StepExecutor {
   std::vector<Step> TakeSteps();
 
   std::vector<KvNode> kv_nodes() const override { return nodes_->kv_nodes(); }
+  std::map<NodeId, NodeKv> kv() const override { return nodes_->kv(); }
   NodeId KvNodeOf(NodeId node) const override { return nodes_->KvNodeOf(node); }
   void Start(std::function<void(ExecutorEvent)> on_event) override;
   void Submit(const StepPlan& plan, std::vector<NewSequence> added) override;

@@ -32,12 +32,12 @@ Procedure<Reconnected> ReconnectByTurns(Turns& turns, ReconnectTask task,
   if (means.look != nullptr && !task.doubtful.empty())
     answer = co_await means.look(turns, task.doubtful, until, means.on_change);
   for (const auto& [node, why] : task.doubtful) {
-    if (!answer.contains(node)) task.left_out.emplace(node, why);
+    if (!answer.contains(node)) task.known.lost.emplace(node, why);
   }
   // Only weights take that long to load, and now they are there.
   if (!answer.empty() && turns.now() >= until) until = turns.now() + means.after_weights;
   Reconnected after =
-      co_await means.reconnect(turns, std::move(task.left_out), until, means.on_change);
+      co_await means.reconnect(turns, std::move(task.known), until, means.on_change);
   co_return after;
 }
 

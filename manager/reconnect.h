@@ -5,30 +5,45 @@
 // thread, as long as the procedure or an executor that it made lives.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/status.h"
 #include "base/turns.h"
 #include "manager/step_executor.h"
+#include "scheduler/scheduler.h"
 
 namespace lamina {
 
 using OnChange = std::function<void()>;
 using Reconnected = Result<std::unique_ptr<StepExecutor>>;
 
-// Makes an executor of the nodes that are left, which have forgotten everything: after a compute
-// node was lost, and the executor of before is gone. `lost`: nodes by id, with the reason; the new
-// executor numbers its nodes as the one before and tells more that it finds lost. kPeerLost if too
-// little is left. After `until` it waits for nobody but nodes that are loading weights. Outlives
-// its procedures.
-using Reconnect = std::function<Procedure<Reconnected>(
-    Turns& turns, std::map<NodeId, std::string> lost, TimePoint until, OnChange on_change)>;
+// The KV that memory nodes keep for an engine while they are connected anew.
+struct HeldKv {
+  std::map<NodeId, uint64_t> ids;                         // by memory node: NodeKv::id
+  std::map<NodeId, std::vector<HeldTokens>> tokens = {};  // as Scheduler::Held
+};
+
+// What an engine knows of nodes that are to be connected anew.
+struct KnownNodes {
+  std::map<NodeId, std::string> lost;  // with the reasons
+  HeldKv held = {};
+};
+
+// Makes an executor of the nodes that are left, after a compute node was lost, and the executor of
+// before is gone. Compute nodes have forgotten everything, and so have memory nodes that do not
+// have the KV that is held (StepExecutor::kv says which). The new executor numbers its nodes as the
+// one before and tells more that it finds lost. kPeerLost if too little is left. After `until` it
+// waits for nobody but nodes that are loading weights. Outlives its procedures.
+using Reconnect = std::function<Procedure<Reconnected>(Turns& turns, KnownNodes known,
+                                                       TimePoint until, OnChange on_change)>;
 
 // Which of these nodes, given with the reasons why they are lost, could serve again: they answer
 // and have no session with anybody; a compute node has the weights by then, so this may take long.
@@ -51,7 +66,7 @@ Procedure<Status> EndAtOnce(Turns& turns, std::shared_ptr<void> what, OnChange o
 struct ReconnectTask {
   // The executor of before, which goes first, as its sessions keep nodes busy; null if it is gone.
   std::unique_ptr<StepExecutor> before;
-  std::map<NodeId, std::string> left_out;  // with the reasons
+  KnownNodes known;                        // of those that are left out
   std::map<NodeId, std::string> doubtful;  // left out unless they are found to answer
   TimePoint until;
 };

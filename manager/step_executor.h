@@ -3,7 +3,9 @@
 // bench/in_process_executor.h.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -19,6 +21,13 @@
 #include "wire/step_messages.h"
 
 namespace lamina {
+
+// What a memory node says of its KV when it is connected.
+struct NodeKv {
+  uint64_t id = 0;  // Configured::kv_id
+  // Sequences whose tokens it was to keep and does not have.
+  std::vector<SequenceId> missing = {};
+};
 
 struct NodeSpeed {
   NodeId node;
@@ -55,6 +64,9 @@ class StepExecutor {
 
   // The one of kv_nodes() that `node` is part of.
   virtual NodeId KvNodeOf(NodeId node) const = 0;
+
+  // Of each memory node. Fixed before Start.
+  virtual std::map<NodeId, NodeKv> kv() const = 0;
 
   // Events go to `on_event` from here on, from any thread; a loss may be told twice. REQUIRES:
   // called once.

@@ -14,13 +14,18 @@
 namespace lamina {
 
 AttentionService::AttentionService(const WireShape& wire, const ScoreRules& rules, uint64_t epoch,
-                                   std::unique_ptr<KvDevice> device)
+                                   KvState kv)
     : wire_(wire),
       attention_{wire.num_heads, wire.num_kv_heads, wire.head_dim, rules.scale, rules.soft_cap},
-      device_(std::move(device)),
+      device_(std::move(kv.device)),
       cache_(device_->cache()),
-      slots_(cache_, rules.windows),
+      slots_(cache_, rules.windows, std::move(kv.positions)),
       steps_(epoch, times_) {}
+
+KvState AttentionService::TakeKv() {
+  ahead_.reset();  // borrows the device
+  return {std::move(device_), slots_.TakePositions()};
+}
 
 void AttentionService::Use(std::unique_ptr<AheadAttention> ahead) {
   ahead_ = std::move(ahead);

@@ -18,6 +18,7 @@
 #include "memory_node/ordered_steps.h"
 #include "memory_node/sequence_slots.h"
 #include "memory_node/service_times.h"
+#include "memory_node/token_positions.h"
 #include "wire/session_messages.h"
 #include "wire/step_messages.h"
 #include "wire/wire_format.h"
@@ -33,12 +34,23 @@ struct ScoreRules {
   std::vector<int64_t> windows = {};
 };
 
-// Owns the KV device. Thread: one owner.
+// What a service has of KV, and what outlives it.
+struct KvState {
+  std::unique_ptr<KvDevice> device;  // with the tables and their K and V
+  TokenPositions positions = {};     // of the tokens in them, if there are windows
+};
+
+// Owns the KV. Thread: one owner.
 class AttentionService {
  public:
   // Messages have the given shape and epoch.
-  AttentionService(const WireShape& wire, const ScoreRules& rules, uint64_t epoch,
-                   std::unique_ptr<KvDevice> device);
+  AttentionService(const WireShape& wire, const ScoreRules& rules, uint64_t epoch, KvState kv);
+
+  // The KV as the last orders and messages left it. The service is of no use any more.
+  KvState TakeKv();
+
+  // See SequenceSlots::Keep. REQUIRES: no order was applied yet.
+  std::vector<SequenceId> Keep(std::span<const HeldSequence> held) { return slots_.Keep(held); }
 
   // Makes the object by which the device is asked for attention before there are queries. The
   // caller lets a compute node join it and then gives it to Use. kUnimplemented, saying why, if the
@@ -145,7 +157,7 @@ class AttentionService {
 
   const WireShape wire_;
   const AttentionShape attention_;
-  const std::unique_ptr<KvDevice> device_;
+  std::unique_ptr<KvDevice> device_;
   KvCache& cache_;                         // the device's
   std::unique_ptr<AheadAttention> ahead_;  // null: decode messages come to this host
   std::vector<StepId> to_ask_;             // steps that wait for K and V before ahead_ is asked

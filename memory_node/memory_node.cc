@@ -47,11 +47,13 @@ bool MemoryNode::Turn(TimePoint now) {
                              if (SessionOf(lost) != nullptr) EndSession(why.message());
                            }});
   if (session_ != nullptr) busy |= session_->Turn(now);
+  if (kept_ && now >= kept_->until) DropKept("no manager came for it in time");
   return busy;
 }
 
 TimePoint MemoryNode::wake_at(TimePoint now) const {
-  const TimePoint latest = now + ManagerChannel::kLongestSleep;
+  TimePoint latest = now + ManagerChannel::kLongestSleep;
+  if (kept_) latest = std::min(latest, kept_->until);
   return session_ == nullptr ? latest : std::min(latest, session_->wake_at(now));
 }
 
@@ -86,15 +88,34 @@ void MemoryNode::Configure(const ManagerConnection& from, const std::string& pay
   }
   from.Keep();  // while its memory is taken others may connect, however many
   Result<std::unique_ptr<MemorySession>> opened =
-      MemorySession::Open(*request, from, options_, team_);
+      MemorySession::Open(*request, from, options_, team_, TakeKept(*request));
   if (!opened.ok()) return from.AnswerOpening(opened.status());
   session_ = *std::move(opened);
   from.AnswerOpening(session_->opened());
 }
 
 void MemoryNode::EndSession(const std::string& why) {
-  LAMINA_LOG_INFO("session over, KV dropped: {}", why);
-  session_.reset();
+  const Clock::duration keep_for = session_->keep_for();
+  LAMINA_LOG_INFO("session over, KV kept for {:.1f} s: {}",
+                  std::chrono::duration<double>(keep_for).count(), why);
+  kept_ = Kept{session_->kv_id(), session_->attention(), {}, Clock::now() + keep_for};
+  kept_->kv = MemorySession::End(std::move(session_));
+}
+
+KvState MemoryNode::TakeKept(const ConfigureMemory& request) {
+  if (!kept_) return {};
+  if (kept_->id != request.kv_id || kept_->attention != request.attention) {
+    DropKept("a manager came that does not go on with it");
+    return {};
+  }
+  KvState kv = std::move(kept_->kv);
+  kept_.reset();
+  return kv;
+}
+
+void MemoryNode::DropKept(const std::string& why) {
+  LAMINA_LOG_INFO("KV dropped: {}", why);
+  kept_.reset();
 }
 
 }  // namespace lamina

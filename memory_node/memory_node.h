@@ -2,11 +2,15 @@
 // session (memory_session.h) its turns.
 //
 // A session begins with ConfigureMemory and ends when the manager's connection does. There is at
-// most one at a time, and another manager is told so. Everything runs on the caller's thread,
-// except the control channel's own threads and the kernels' team.
+// most one at a time, and another manager is told so. Its KV is kept for a while, so that a manager
+// that connects its nodes anew finds it (ConfigureMemory::kv_id), and is dropped at once for one
+// that wants a session without it. Everything runs on the caller's thread, except the control
+// channel's own threads and the kernels' team.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/status.h"
@@ -48,11 +52,22 @@ class MemoryNode {
   void HandleFrame(const ManagerConnection& from, const ControlFrame& frame);
   void Configure(const ManagerConnection& from, const std::string& payload);
   void EndSession(const std::string& why);
+  // The kept KV, if it is what the order names, and drops it otherwise.
+  KvState TakeKept(const ConfigureMemory& request);
+  void DropKept(const std::string& why);
 
   const MemoryNodeOptions options_;
   const std::unique_ptr<ManagerChannel> managers_;
   WorkerTeam team_;
   std::unique_ptr<MemorySession> session_;
+  // Of the last session, while there is none.
+  struct Kept {
+    uint64_t id = 0;
+    AttentionSpec attention;
+    KvState kv;
+    TimePoint until;
+  };
+  std::optional<Kept> kept_;
 };
 
 }  // namespace lamina

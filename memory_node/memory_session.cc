@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <random>
 #include <utility>
 
 #include "base/host_memory.h"
@@ -26,6 +27,14 @@ constexpr auto kDeviceInterval = std::chrono::microseconds(100);
 // How often to look for new peers. It takes system calls, for which messages of the peers that are
 // here should not wait.
 constexpr auto kAcceptInterval = std::chrono::milliseconds(1);
+
+// A manager cannot keep a node's memory for longer without a session.
+constexpr auto kLongestKept = std::chrono::hours(1);
+
+uint64_t NewKvId() {
+  std::random_device device;
+  return static_cast<uint64_t>(device()) << 32 | device() | 1;
+}
 
 Status CheckShape(const AttentionSpec& spec, const SessionLimits& limits) {
   const bool ok = spec.num_layers > 0 && spec.num_layers <= 1024 && spec.num_kv_heads > 0 &&
@@ -53,7 +62,7 @@ ScoreRules RulesOf(const AttentionSpec& spec) { return {spec.scale, spec.soft_ca
 Result<std::unique_ptr<MemorySession>> MemorySession::Open(const ConfigureMemory& request,
                                                            const ManagerConnection& manager,
                                                            const MemoryNodeOptions& options,
-                                                           WorkerTeam& team) {
+                                                           WorkerTeam& team, KvState kept) {
   const AttentionSpec& spec = request.attention;
   LAMINA_RETURN_IF_ERROR(CheckShape(spec, request.limits));
   LAMINA_ASSIGN_OR_RETURN(const WireShape wire, WireShapeOf(request));
@@ -71,11 +80,14 @@ Result<std::unique_ptr<MemorySession>> MemorySession::Open(const ConfigureMemory
   LAMINA_RETURN_IF_ERROR(CheckHostMemory(
       window_bytes, fmt::format("a compute node's messages of {} sequences in {} batches",
                                 wire.max_rows, wire.num_batches)));
-  LAMINA_ASSIGN_OR_RETURN(
-      std::unique_ptr<KvDevice> device,
-      MakeKvDevice(options.device, shape, capacity, options.host_memory_bytes, team));
+  session->kv_id_ = kept.device == nullptr ? NewKvId() : request.kv_id;
+  if (kept.device == nullptr) {
+    LAMINA_ASSIGN_OR_RETURN(kept.device, MakeKvDevice(options.device, shape, capacity,
+                                                      options.host_memory_bytes, team));
+  }
   session->service_ =
-      std::make_unique<AttentionService>(wire, RulesOf(spec), request.epoch, std::move(device));
+      std::make_unique<AttentionService>(wire, RulesOf(spec), request.epoch, std::move(kept));
+  session->missing_ = session->service_->Keep(request.held);
   session->opens_to_nics_ = request.polling == PollingMode::kDevice;
   if (request.polling != PollingMode::kHost) {
     Result<std::unique_ptr<AheadAttention>> ahead = session->service_->MakeAheadAttention();
@@ -96,12 +108,23 @@ MemorySession::MemorySession(const ManagerConnection& manager, const ConfigureMe
     : manager_(manager),
       epoch_(request.epoch),
       token_(request.session_token),
-      payload_checksum_(request.payload_checksum) {}
+      payload_checksum_(request.payload_checksum),
+      spec_(request.attention),
+      keep_for_(std::clamp<Clock::duration>(request.keep_for, {}, kLongestKept)) {}
+
+// Endpoints go before what they write into.
+KvState MemorySession::End(std::unique_ptr<MemorySession> session) {
+  session->peers_.clear();
+  session->offered_.reset();
+  return session->service_->TakeKv();
+}
 
 Configured MemorySession::opened() const {
   Configured answer;
   answer.capacity_tokens = capacity_tokens_;
   answer.offers = ladder_->offers();
+  answer.kv_id = kv_id_;
+  answer.missing = missing_;
   return answer;
 }
 

@@ -30,16 +30,24 @@ namespace lamina {
 class MemorySession {
  public:
   // Opens what the order of `manager` asks for; the caller answers the order. Borrows the team.
+  // `kept`: the KV that the order names, of a session that had the same attention and capacity;
+  // without a device: a new one is made.
   // kInvalidArgument for an order that cannot be; kOutOfSpace if there is no memory for its KV
   // cache or its messages; other errors are those of the device and of the ladder.
   static Result<std::unique_ptr<MemorySession>> Open(const ConfigureMemory& request,
                                                      const ManagerConnection& manager,
                                                      const MemoryNodeOptions& options,
-                                                     WorkerTeam& team);
+                                                     WorkerTeam& team, KvState kept = {});
   MemorySession(const MemorySession&) = delete;
   MemorySession& operator=(const MemorySession&) = delete;
 
+  // Ends the session, but for its KV.
+  static KvState End(std::unique_ptr<MemorySession> session);
+
   const ManagerConnection& manager() const { return manager_; }
+  const AttentionSpec& attention() const { return spec_; }
+  uint64_t kv_id() const { return kv_id_; }
+  Clock::duration keep_for() const { return keep_for_; }
   // The answer to the order that opened it.
   Configured opened() const;
 
@@ -90,6 +98,10 @@ class MemorySession {
   const uint64_t epoch_;
   const std::string token_;        // what a peer of the data path must show
   const Switch payload_checksum_;  // the manager's setting
+  const AttentionSpec spec_;
+  const Clock::duration keep_for_;
+  uint64_t kv_id_ = 0;
+  std::vector<SequenceId> missing_;  // of what was to be kept
   int64_t capacity_tokens_ = 0;
   WireShape wire_;
   std::unique_ptr<AttentionService> service_;

@@ -1,6 +1,7 @@
 #include "memory_node/sequence_slots.h"
 
 #include <iterator>
+#include <map>
 #include <string>
 
 #include "base/log.h"
@@ -21,6 +22,23 @@ void SequenceSlots::Apply(const MemoryOrder& order) {
   const auto kv = order.dummy_prefill ? NewTokens::Kv::kMadeUp : NewTokens::Kv::kComes;
   for (const PrefillChunk& chunk : order.prefill)
     Append({chunk.sequence, chunk.num_stored, chunk.slots, chunk.first_position, kv}, step);
+}
+
+std::vector<SequenceId> SequenceSlots::Keep(std::span<const HeldSequence> held) {
+  std::map<SequenceId, int64_t> kept;
+  for (const auto& [sequence, num_tokens] : held) kept[sequence] = num_tokens;
+  for (const SequenceId sequence : cache_.sequences()) {
+    const auto found = kept.find(sequence);
+    if (found == kept.end() || found->second < 1 || cache_.NumWritten(sequence) < found->second) {
+      Release(sequence);
+      continue;
+    }
+    cache_.Truncate(sequence, found->second);
+    kept.erase(found);
+  }
+  std::vector<SequenceId> missing;
+  for (const auto& [sequence, num_tokens] : kept) missing.push_back(sequence);
+  return missing;
 }
 
 Result<std::span<const TokenSlot>> SequenceSlots::Attended(uint32_t layer, const OrderedRow& row,

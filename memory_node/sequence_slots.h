@@ -11,6 +11,7 @@
 #include "kernels/kv_cache.h"
 #include "memory_node/ordered_steps.h"
 #include "memory_node/token_positions.h"
+#include "wire/session_messages.h"
 #include "wire/step_messages.h"
 
 namespace lamina {
@@ -18,14 +19,18 @@ namespace lamina {
 // Keeps the tables of a KvCache. Thread: one owner.
 class SequenceSlots {
  public:
-  // Borrows the cache. `windows` [layers]: how many tokens a row attends to, itself included; 0:
-  // all. Empty: all in every layer.
-  SequenceSlots(KvCache& cache, std::vector<int64_t> windows)
-      : cache_(cache), windows_(std::move(windows)) {}
+  // Borrows the cache, in which tokens may be already, at these positions. `windows` [layers]: how
+  // many tokens a row attends to, itself included; 0: all. Empty: all in every layer.
+  SequenceSlots(KvCache& cache, std::vector<int64_t> windows, TokenPositions positions = {})
+      : cache_(cache), windows_(std::move(windows)), positions_(std::move(positions)) {}
 
   // Releases sequences and enters the new tokens of an order. If the order contradicts the table of
   // a sequence, the log says so and that sequence is forgotten, so that rows of it fail.
   void Apply(const MemoryOrder& order);
+
+  // Forgets all tokens but these. Returns the sequences of which not all of these are here; they
+  // are forgotten too.
+  std::vector<SequenceId> Keep(std::span<const HeldSequence> held);
 
   // The slots that the row attends to in a layer, among those of the first `num_tokens` tokens of
   // its sequence here. Valid until the next order. Errors are those of KvCache::Readable.
@@ -34,6 +39,9 @@ class SequenceSlots {
 
   // The size of a layer's window; 0: none.
   int64_t window(uint32_t layer) const { return layer < windows_.size() ? windows_[layer] : 0; }
+
+  // Leaves nothing to attend to.
+  TokenPositions TakePositions() { return std::move(positions_); }
 
   // Those of `slots` that are inside the row's window of `window` tokens; 0: all. `slots` are those
   // of the first tokens of its sequence here.

@@ -36,9 +36,9 @@ void BatchSteps::DropSteps() {
   for (std::optional<InFlight>& step : in_flight_) step.reset();
 }
 
-void BatchSteps::Restart() {
+void BatchSteps::Abandon() {
   DropSteps();
-  scheduler_.Restart();
+  scheduler_.AbandonSteps();
 }
 
 void BatchSteps::Delay(Clock::duration missed) {

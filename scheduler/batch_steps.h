@@ -76,8 +76,8 @@ class BatchSteps {
   // No step in flight will have a result.
   void DropSteps();
 
-  // All nodes have forgotten everything: as DropSteps, and what runs starts again.
-  void Restart();
+  // Nor do the compute nodes know anything: see Scheduler::AbandonSteps.
+  void Abandon();
 
   // So many compute nodes, or stages, are left of those that the options name.
   void LeaveNodes(int num_left) { scheduler_.SetPipeline(cycle_.LeaveNodes(num_left)); }

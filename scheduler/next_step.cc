@@ -67,6 +67,7 @@ StepPlan Scheduler::NextStep(int batch) {
   StepPlan plan;
   plan.step = state_->next_step;
   plan.batch = batch;
+  state_->start_bytes = 0;
   state_->LevelBatch(batch);
   plan.rotates = planned.rotates;
   state_->PlanDecode(plan);
@@ -120,7 +121,7 @@ void Scheduler::State::PlanDecode(StepPlan& plan) {
     const bool decodes = sequence.batch == plan.batch && !sequence.prefilling;
     // A row that came back without a sample still counts here.
     if (decodes) sequence.num_in_flight = 0;
-    if (decodes && !SitsOut(sequence)) {
+    if (decodes && !SitsOut(sequence) && (sequence.known || MayTell(sequence))) {
       const bool again = sequence.num_slots() == sequence.num_tokens();
       const Growth growth = GrowByOne(sequence);
       if (growth != Growth::kGrown) {
@@ -133,7 +134,9 @@ void Scheduler::State::PlanDecode(StepPlan& plan) {
                            .first_position = sequence.num_computed,
                            .tokens = {sequence.tokens.back()},
                            .sample = true,
+                           .first = !sequence.known,
                            .again = again});
+      if (!std::exchange(sequence.known, true)) start_bytes += sequence.start_bytes();
       sequence.num_in_flight = 1;
       sequence.samples = true;
     }
@@ -228,7 +231,6 @@ void Scheduler::State::PlanPrefill(StepPlan& plan, int64_t budget_tokens) {
   const int64_t capacity = capacity_at_hand();
   std::set<uint64_t> awaited = AwaitedGroups();
   std::vector<Waiting> passed_over;
-  start_bytes = 0;
   // A sequence starts only with a token of the budget that no running sequence can use. So the
   // running sequences never outnumber the budget, and each of them gets a row in every step.
   while (budget_tokens > 0 && MayStart(plan.batch)) {
@@ -309,8 +311,7 @@ int64_t Scheduler::State::PlanChunk(Sequence& sequence, StepPlan& plan,
 
 bool Scheduler::State::Start(Sequence& sequence, const StepPlan& plan,
                              std::vector<NodeLoad>& loads) {
-  if (start_bytes > 0 && start_bytes + sequence.start_bytes() > options.max_start_bytes)
-    return false;
+  if (!MayTell(sequence)) return false;
   const Beginning beginning = FindBeginning(sequence, loads);
   // It could not get a row of this step, so it would only hold slots.
   if (beginning.pool != nullptr && NumRowsLeft(plan) == 0) return false;
@@ -324,6 +325,7 @@ bool Scheduler::State::Start(Sequence& sequence, const StepPlan& plan,
   if (sequence.num_prefilled == 0)
     sequence.num_prefilled = sequence.num_shared > 0 ? sequence.num_shared : sequence.num_tokens();
   sequence.prefilling = true;
+  sequence.known = true;
   sequence.batch = plan.batch;
   ++batches[static_cast<size_t>(plan.batch)].num_running;
   running.emplace(sequence.arrival, &sequence);

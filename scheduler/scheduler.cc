@@ -102,24 +102,49 @@ bool Scheduler::IsParked(SequenceId sequence) const {
   return it != state_->sequences.end() && state_->parked.contains(it->second.arrival);
 }
 
-void Scheduler::Restart() {
+void Scheduler::AbandonSteps() {
   for (Batch& batch : state_->batches) {
     batch.in_flight = false;
     for (const Leaving& leaving : std::exchange(batch.leaving, {}))
       state_->FreeSlots(leaving.id, leaving.extents);
   }
-  std::vector<Sequence*> ran;  // a copy: GiveUpSlots changes `running`
-  for (const auto& [arrival, sequence] : state_->running) ran.push_back(sequence);
-  for (Sequence* sequence : ran) {
+  for (Sequence* sequence : std::vector(state_->prefilling)) {
     state_->GiveUpSlots(*sequence);
-    state_->Enqueue(*sequence, /*preempted=*/true);
+    state_->Requeue(*sequence);
   }
-  for (auto& [id, pool] : state_->pools) {
-    pool.DropPrefixes();
-    pool.suspended = false;
+  for (const auto& [arrival, sequence] : state_->running) {
+    sequence->num_in_flight = 0;
+    sequence->known = false;
   }
-  // Nodes that have forgotten everything need not be told what to drop.
+  for (auto& [id, pool] : state_->pools) pool.suspended = false;
+  // Nodes that keep what Held says need not be told what to drop.
   state_->released.clear();
+}
+
+std::map<NodeId, std::vector<HeldTokens>> Scheduler::Held() const {
+  std::map<NodeId, std::vector<HeldTokens>> held;
+  for (const auto& [arrival, sequence] : state_->running) {
+    const bool uncomputed = sequence->num_slots() > sequence->num_computed;
+    for (size_t i = 0; i < sequence->extents.size(); ++i) {
+      const Extent& extent = sequence->extents[i];
+      const int64_t num_tokens =
+          extent.num_tokens() - (uncomputed && i == sequence->newest ? 1 : 0);
+      if (num_tokens > 0) held[extent.pool->id()].push_back({sequence->id, num_tokens});
+    }
+  }
+  return held;
+}
+
+void Scheduler::DropKv(NodeId node) {
+  const auto found = state_->pools.find(node);
+  if (found == state_->pools.end()) return;
+  std::vector<Sequence*> concerned;  // a copy: GiveUpSlots changes the pool's list
+  for (const auto& [arrival, sequence] : found->second.running) concerned.push_back(sequence);
+  for (Sequence* sequence : concerned) {
+    state_->GiveUpSlots(*sequence);
+    state_->Requeue(*sequence);
+  }
+  found->second.DropPrefixes();
 }
 
 Status Scheduler::Add(SequenceSpec spec) {
@@ -323,6 +348,7 @@ void Scheduler::State::GiveUpSlots(Sequence& sequence) {
   sequence.num_proven = 0;
   sequence.num_shared = 0;
   sequence.prefilling = false;
+  sequence.known = false;
   sequence.num_in_flight = 0;
 }
 

@@ -46,6 +46,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -129,7 +130,8 @@ struct Work {
   bool sample = false;
   // The sequence's last prefill work: the compute node need not keep its K and V.
   bool ends_prefill = false;
-  bool first = false;  // the first work since the sequence got its slots
+  // The compute nodes do not know the sequence, or only what it was before it started anew.
+  bool first = false;
   bool again = false;  // decode: the same as in a step that came back without a sample for it
 };
 
@@ -174,6 +176,12 @@ struct SchedulerStats {
   std::vector<NodeUse> nodes;      // in the order of their ids
 };
 
+// Of a running sequence on one node: K and V of so many of its tokens there are complete.
+struct HeldTokens {
+  SequenceId sequence;
+  int64_t num_tokens = 0;
+};
+
 // What becomes of the sequences that a lost node concerns; both oldest first.
 struct LostSequences {
   // They had tokens on it, and wait to start again elsewhere.
@@ -201,10 +209,18 @@ class Scheduler {
   // 0.
   void SetSpeed(NodeId node, double speed);
 
-  // To be called when all nodes have forgotten everything and no step in flight will be completed:
-  // every running sequence goes back to the front of the queue with the tokens it has, cached
-  // prefixes are dropped, and no node is suspended.
-  void Restart();
+  // To be called when no step in flight will be completed, the compute nodes have forgotten
+  // everything, and the nodes keep of KV what Held says. Sequences that are not prefilled yet go
+  // back to the front of the queue; the others go on where the last completed step left them. No
+  // node is suspended any more.
+  void AbandonSteps();
+  // What each node must hold of the sequences that run, those with no tokens there left out.
+  // REQUIRES: no step is in flight.
+  std::map<NodeId, std::vector<HeldTokens>> Held() const;
+  // The node has forgotten everything, and stays: sequences with tokens there go back to the front
+  // of the queue with the tokens they have, and its cached prefixes are dropped. Unknown nodes are
+  // ignored. REQUIRES: no step is in flight.
+  void DropKv(NodeId node);
 
   // Sets how steps share the compute nodes from the next plans on. Before the first call there are
   // SchedulerOptions::num_batches batches that do not rotate. When the number shrinks, the

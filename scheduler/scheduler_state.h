@@ -60,6 +60,8 @@ struct Sequence {
   // decode rows, because the compute node has no KV of the shared tokens.
   int64_t num_shared = 0;
 
+  bool known = false;  // to the compute nodes, with all its tokens
+
   int batch = 0;
 
   // Its part of the step that its batch has in flight.
@@ -109,7 +111,7 @@ struct Scheduler::State {
   int64_t num_preemptions = 0, num_started_tokens = 0, num_shared_tokens = 0;  // SchedulerStats
   uint64_t next_arrival = 0;
   StepId next_step{1};
-  int64_t start_bytes = 0;  // of the sequences that the present plan has started so far
+  int64_t start_bytes = 0;  // of the sequences that the present plan tells compute nodes so far
   std::vector<Batch> batches;
   Pipeline pipeline;
 
@@ -143,6 +145,11 @@ struct Scheduler::State {
   // Moves decoding sequences that the batch has too many of to other batches.
   void LevelBatch(int batch);
   void PlanDecode(StepPlan& plan);
+  // Whether the plan has room to tell the compute nodes of another sequence. The first one has room
+  // in any case.
+  bool MayTell(const Sequence& sequence) const {
+    return start_bytes == 0 || start_bytes + sequence.start_bytes() <= options.max_start_bytes;
+  }
   void PlanPrefill(StepPlan& plan, int64_t budget_tokens);
   // Gives a started sequence as much of the budget as it can use and returns what is left of it.
   int64_t PlanChunk(Sequence& sequence, StepPlan& plan, int64_t budget_tokens) const;

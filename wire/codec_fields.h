@@ -155,7 +155,19 @@ constexpr auto NodeList(Fields... fields) {
                  Field(&M::polling, &P::polling, &P::set_polling, "polling"),
                  Field(&M::prepare_only, &P::prepare_only, &P::set_prepare_only), fields...);
 }
-constexpr auto FieldsOf(const ConfigureMemory*) { return NodeList<control::ConfigureMemory>(); }
+constexpr auto FieldsOf(const HeldSequence*) {
+  using M = HeldSequence;
+  using P = control::HeldSequence;
+  return List<P>(Field(&M::sequence, &P::sequence, &P::set_sequence),
+                 Field(&M::num_tokens, &P::num_tokens, &P::set_num_tokens));
+}
+constexpr auto FieldsOf(const ConfigureMemory*) {
+  using M = ConfigureMemory;
+  using P = control::ConfigureMemory;
+  return NodeList<P>(Field(&M::kv_id, &P::kv_id, &P::set_kv_id),
+                     Field(&M::held, &P::held, &P::mutable_held),
+                     Field(&M::keep_for, &P::keep_for_ms, &P::set_keep_for_ms));
+}
 constexpr auto FieldsOf(const MemoryNodeAddress*) {
   using M = MemoryNodeAddress;
   using P = control::MemoryPeer;
@@ -224,12 +236,13 @@ constexpr auto FieldsOf(const DataPath*) {
 constexpr auto FieldsOf(const Configured*) {
   using M = Configured;
   using P = control::Configured;
-  return List<P>(Inner(&M::status),
-                 Field(&M::capacity_tokens, &P::capacity_tokens, &P::set_capacity_tokens),
-                 Field(&M::offers, &P::offers, &P::mutable_offers),
-                 Field(&M::weight_bytes, &P::weight_bytes, &P::set_weight_bytes),
-                 Field(&M::paths, &P::paths, &P::mutable_paths),
-                 Field(&M::holds, &P::holds, &P::mutable_holds));
+  return List<P>(
+      Inner(&M::status), Field(&M::capacity_tokens, &P::capacity_tokens, &P::set_capacity_tokens),
+      Field(&M::offers, &P::offers, &P::mutable_offers),
+      Field(&M::weight_bytes, &P::weight_bytes, &P::set_weight_bytes),
+      Field(&M::paths, &P::paths, &P::mutable_paths),
+      Field(&M::holds, &P::holds, &P::mutable_holds), Field(&M::kv_id, &P::kv_id, &P::set_kv_id),
+      Field(&M::missing, &P::missing, &P::mutable_missing));
 }
 constexpr auto FieldsOf(const WeightsProgress*) {
   using M = WeightsProgress;

@@ -58,6 +58,8 @@ struct AttentionSpec {
   // By layer: the number of latest tokens that a row attends to, itself included; 0: all of them.
   // Empty: all tokens in every layer.
   std::vector<int64_t> windows = {};
+
+  friend bool operator==(const AttentionSpec&, const AttentionSpec&) = default;
 };
 
 struct SessionLimits {
@@ -94,7 +96,21 @@ struct ConfigureNode {
   bool prepare_only = false;
 };
 
-struct ConfigureMemory : ConfigureNode {};
+// A sequence's tokens on a memory node: K and V of the first so many are written in all layers.
+struct HeldSequence {
+  SequenceId sequence;
+  int64_t num_tokens = 0;
+};
+
+struct ConfigureMemory : ConfigureNode {
+  // Configured::kv_id of an earlier session whose KV the manager goes on with; 0: of none.
+  uint64_t kv_id = 0;
+  // What of that KV is kept: everything else is dropped.
+  std::vector<HeldSequence> held = {};
+  // How long the node keeps the KV when the manager's connection has ended, unless another manager
+  // wants the node.
+  milliseconds keep_for{};
+};
 
 // How a compute node reaches a memory node.
 struct MemoryNodeAddress {
@@ -188,6 +204,11 @@ struct Configured {
   // compute nodes before it in the list.
   std::vector<DataPath> paths = {};
   std::string holds = {};  // compute node with a part of the model: a description of it, for people
+  // Memory node: which KV this is. That of the order, if the node still had it, or one that was
+  // never used, and is empty. Never 0.
+  uint64_t kv_id = 0;
+  // Of ConfigureMemory::held: those of which it does not have so many tokens. They are dropped.
+  std::vector<SequenceId> missing = {};
 };
 
 struct WeightsProgress {

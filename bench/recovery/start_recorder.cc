@@ -12,6 +12,7 @@ class WatchedExecutor : public StepExecutor {
       : nodes_(std::move(nodes)), recorder_(recorder) {}
 
   std::vector<KvNode> kv_nodes() const override { return nodes_->kv_nodes(); }
+  std::map<NodeId, NodeKv> kv() const override { return nodes_->kv(); }
   NodeId KvNodeOf(NodeId node) const override { return nodes_->KvNodeOf(node); }
   void Start(std::function<void(ExecutorEvent)> on_event) override {
     nodes_->Start(std::move(on_event));
@@ -31,9 +32,9 @@ class WatchedExecutor : public StepExecutor {
 
 // Parameters: as Reconnect's, which outlives the procedure.
 Procedure<Reconnected> ReconnectWatched(Turns& turns, const Reconnect& reconnect,
-                                        StartRecorder& recorder, std::map<NodeId, std::string> lost,
-                                        TimePoint until, OnChange on_change) {
-  Reconnected nodes = co_await reconnect(turns, std::move(lost), until, std::move(on_change));
+                                        StartRecorder& recorder, KnownNodes known, TimePoint until,
+                                        OnChange on_change) {
+  Reconnected nodes = co_await reconnect(turns, std::move(known), until, std::move(on_change));
   LAMINA_CO_RETURN_IF_ERROR(nodes.status());
   co_return recorder.Watch(*std::move(nodes));
 }
@@ -65,8 +66,8 @@ void StartRecorder::Take(const StepPlan& plan, std::span<const NewSequence> adde
     const auto found = last_.find(work.sequence);
     if (found == last_.end()) continue;
     SequenceStart& start = starts_[found->second];
+    if (work.first) start.num_shared = work.first_position;
     for (const KvPart& part : work.route) {
-      start.num_shared += std::ssize(part.shared);
       if (std::ranges::find(start.places, part.node, &SequenceStart::Place::node) ==
           start.places.end())
         start.places.push_back({part.node, now});
@@ -81,12 +82,11 @@ std::vector<SequenceStart> StartRecorder::TakeStarts() {
 }
 
 Reconnect Recorded(Reconnect reconnect, StartRecorder& recorder) {
-  return
-      [reconnect = std::move(reconnect), &recorder](
-          Turns& turns, std::map<NodeId, std::string> lost, TimePoint until, OnChange on_change) {
-        return ReconnectWatched(turns, reconnect, recorder, std::move(lost), until,
-                                std::move(on_change));
-      };
+  return [reconnect = std::move(reconnect), &recorder](Turns& turns, KnownNodes known,
+                                                       TimePoint until, OnChange on_change) {
+    return ReconnectWatched(turns, reconnect, recorder, std::move(known), until,
+                            std::move(on_change));
+  };
 }
 
 }  // namespace lamina

@@ -348,7 +348,10 @@ void Simulation::Fail(const Place& place, const std::string& name, TimePoint now
     steps_.DropSteps();
     if (nodes_.num_compute_left() == 0 || cluster_.config.shares_model())
       return FailAll("compute node " + name + " was lost, and the others cannot do without it");
-    steps_.Restart();
+    steps_.Abandon();
+    if (cluster_.memory.empty()) {
+      for (const KvNode& node : cluster_.kv_nodes) scheduler().DropKv(node.id);
+    }
     reconnecting_ = true;
     events_.Push(now + options_.reconnect, VirtualEvent::Kind::kReconnected, 0,
                  nodes_.generation());

@@ -143,6 +143,19 @@ TEST_F(KvStoreTest, ALateMessageForARecomputedSequenceIsDropped) {
   EXPECT_TRUE(Write(0, kA, 0, 1, StepId{5}).ok());
 }
 
+TEST_F(KvStoreTest, SaysWhatIsWrittenInEveryLayer) {
+  const std::array<TokenSlot, 3> slots = {7, 2, 9};
+  ASSERT_TRUE(store_->Append(kA, 0, slots, kStep).ok());
+  EXPECT_EQ(store_->sequences(), std::vector<SequenceId>{kA});
+  for (int64_t i = 0; i < 3; ++i) ASSERT_TRUE(Write(0, kA, i, 1).ok());
+  EXPECT_EQ(store_->NumWritten(kA), 0);
+  for (int64_t i = 0; i < 2; ++i) ASSERT_TRUE(Write(1, kA, i, 1).ok());
+  EXPECT_EQ(store_->NumWritten(kA), 2);
+  store_->Truncate(kA, 1);
+  EXPECT_EQ(store_->NumWritten(kA), 1);
+  EXPECT_EQ(store_->NumWritten(kB), 0);
+}
+
 TEST_F(KvStoreTest, ReleaseReturnsTheCountsToZero) {
   const std::array<TokenSlot, 3> slots = {0, 1, 2};
   ASSERT_TRUE(store_->Append(kA, 0, slots, kStep).ok());

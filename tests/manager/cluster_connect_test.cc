@@ -112,7 +112,7 @@ class ClusterConnect : public ::testing::Test {
   }
   void BeginWithout(const std::map<NodeId, std::string>& lost, TimePoint until) {
     procedure_.emplace(
-        ClusterExecutor::ConnectWithoutByTurns(turns_, config_, model_, lost, until, Means()));
+        ClusterExecutor::ConnectWithoutByTurns(turns_, config_, model_, {lost}, until, Means()));
     procedure_->Start();
     Settle();
   }

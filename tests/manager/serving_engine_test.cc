@@ -81,10 +81,9 @@ class ReconnectTest : public ServingEngineTest {
  protected:
   ReconnectTest() {
     shared_->answer_at_once = false;
-    options_.reconnect = [this](Turns& turns, std::map<NodeId, std::string> lost, TimePoint,
-                                OnChange on_change) {
+    options_.reconnect = [this](Turns& turns, KnownNodes known, TimePoint, OnChange on_change) {
       std::lock_guard lock(mutex_);
-      lost_ = std::move(lost);
+      lost_ = std::move(known.lost);
       on_change_ = std::move(on_change);
       changed_.notify_all();
       return Wait(turns);
@@ -241,8 +240,8 @@ class ReturnTest : public ServingEngineTest {
     options_.look = [this](Turns&, std::map<NodeId, std::string> lost, TimePoint, OnChange) {
       return Look(std::move(lost));
     };
-    options_.reconnect = [this](Turns&, std::map<NodeId, std::string> lost, TimePoint, OnChange) {
-      return ConnectWithout(std::move(lost));
+    options_.reconnect = [this](Turns&, KnownNodes known, TimePoint, OnChange) {
+      return ConnectWithout(std::move(known.lost));
     };
   }
   ~ReturnTest() override { engine_.reset(); }
@@ -390,10 +389,9 @@ TEST_F(ReturnTest, ANodeThatHasLoadedItsWeightsIsTakenHoweverLongThatTook) {
   options_.look = [this](Turns& turns, std::map<NodeId, std::string> lost, TimePoint until,
                          OnChange) { return LookOnceOver(turns, std::move(lost), until); };
   std::atomic<bool> had_time = false;
-  options_.reconnect = [&](Turns& turns, std::map<NodeId, std::string> lost, TimePoint until,
-                           OnChange) {
-    if (!lost.contains(kCompute)) had_time = turns.now() < until;
-    return ConnectWithout(std::move(lost));
+  options_.reconnect = [&](Turns& turns, KnownNodes known, TimePoint until, OnChange) {
+    if (!known.lost.contains(kCompute)) had_time = turns.now() < until;
+    return ConnectWithout(std::move(known.lost));
   };
   BringBack(kCompute);
   Create();

@@ -77,6 +77,8 @@ class PlayedDevice final : public KvDevice, public KvCache {
   int64_t capacity_tokens() const override { return tables_.capacity_tokens(); }
   int64_t used_tokens() const override { return tables_.used_tokens(); }
   int64_t num_sequences() const override { return tables_.num_sequences(); }
+  std::vector<SequenceId> sequences() const override { return tables_.sequences(); }
+  int64_t NumWritten(SequenceId sequence) const override { return tables_.NumWritten(sequence); }
   Status Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots,
                 StepId step) override {
     return tables_.Append(sequence, position, slots, step);
@@ -127,7 +129,8 @@ struct Decoding {
 class AttentionAheadTest : public testing::Test {
  protected:
   AttentionAheadTest()
-      : service_(kWire, {0.3f, 0, {0, kWindow}}, kEpoch, std::make_unique<PlayedDevice>(asked_)) {
+      : service_(kWire, {0.3f, 0, {0, kWindow}}, kEpoch,
+                 KvState{std::make_unique<PlayedDevice>(asked_)}) {
     service_.Use(*service_.MakeAheadAttention());
   }
 

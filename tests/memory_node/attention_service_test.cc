@@ -51,7 +51,7 @@ class AttentionServiceTest : public ::testing::Test {
     const KvShape shape{.num_layers = 1, .num_kv_heads = 2, .head_dim = 8, .dtype = DType::kF32};
     service_ = std::make_unique<AttentionService>(
         kWire, ScoreRules{kScale}, kEpoch,
-        std::make_unique<CpuKvDevice>(*KvStore::Create(shape, 16), team_));
+        KvState{std::make_unique<CpuKvDevice>(*KvStore::Create(shape, 16), team_)});
   }
 
   void ExpectWireAndKvDtypes(DType kv_dtype);
@@ -192,7 +192,7 @@ TEST_F(AttentionServiceTest, AWindowIsCountedInPositionsOfTheSequence) {
     SCOPED_TRACE(in_two_parts ? "in two parts" : "in one part");
     service_ = std::make_unique<AttentionService>(
         kWire, ScoreRules{.scale = kScale, .windows = {4}}, kEpoch,
-        std::make_unique<CpuKvDevice>(*KvStore::Create(shape, 16), team_));
+        KvState{std::make_unique<CpuKvDevice>(*KvStore::Create(shape, 16), team_)});
     Remembered all;
     uint64_t step = 0;
     const auto prefill = [&](int64_t first_position, const std::vector<TokenSlot>& slots) {
@@ -455,8 +455,9 @@ void AttentionServiceTest::ExpectWireAndKvDtypes(DType kv_dtype) {
   wire.wire_dtype = DType::kF16;
   wire.kv_dtype = kv_dtype;
   const KvShape shape{.num_layers = 1, .num_kv_heads = 2, .head_dim = 8, .dtype = kv_dtype};
-  AttentionService service(wire, {kScale}, kEpoch,
-                           std::make_unique<CpuKvDevice>(*KvStore::Create(shape, 16), team_));
+  AttentionService service(
+      wire, {kScale}, kEpoch,
+      KvState{std::make_unique<CpuKvDevice>(*KvStore::Create(shape, 16), team_)});
   MemoryOrder order;
   order.step = StepId{1};
   for (const uint64_t sequence : {1, 2}) {

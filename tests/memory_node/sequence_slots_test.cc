@@ -69,6 +69,39 @@ TEST_F(SequenceSlotsTest, ARowAttendsToTheTokensInItsWindow) {
   EXPECT_EQ(*Attended(1, kA, 11, 4), Slots{});
 }
 
+TEST_F(SequenceSlotsTest, KeepsWhatItIsToldToAndForgetsTheRest) {
+  constexpr SequenceId kC{3}, kD{4};
+  Prompt(kA, 0, {5, 3}, 2);
+  Prompt(kA, 2, {8, 1}, 6);
+  Prompt(kB, 0, {0, 2}, 0);
+  Prompt(kC, 0, {4}, 0);
+  const std::vector<HeldSequence> held = {{kA, 3}, {kC, 2}, {kD, 1}};
+  EXPECT_EQ(slots_.Keep(held), (std::vector<SequenceId>{kC, kD}));
+  EXPECT_EQ(cache_->sequences(), std::vector<SequenceId>{kA});
+  EXPECT_EQ(*Attended(0, kA, 8, 3), (Slots{5, 3, 8}));
+  EXPECT_EQ(*Attended(1, kA, 8, 3), (Slots{8})) << "their positions are known still";
+  EXPECT_EQ(CodeOf(kB), StatusCode::kNotFound);
+  EXPECT_EQ(CodeOf(kC), StatusCode::kNotFound) << "it has fewer tokens";
+
+  SequenceSlots later(*cache_, {0, 4}, slots_.TakePositions());
+  const Result<std::span<const TokenSlot>> attended =
+      later.Attended(1, {.sequence = kA, .position = 8}, 3);
+  ASSERT_TRUE(attended.ok());
+  EXPECT_EQ(Slots(attended->begin(), attended->end()), Slots{8});
+}
+
+// The token may be ordered in one layer only when its step is given up.
+TEST_F(SequenceSlotsTest, ATokenThatIsNotWrittenInEveryLayerIsNotKept) {
+  MemoryOrder order = Next();
+  order.dummy_prefill = false;
+  AddPrompt(order, kA, 0, {5}, 0);
+  slots_.Apply(order);
+  const std::array<float, 8> values{};
+  ASSERT_TRUE(cache_->WriteRaw(0, kA, 0, values.data(), values.data(), order.step).ok());
+  EXPECT_EQ(slots_.Keep(std::vector<HeldSequence>{{kA, 1}}), std::vector<SequenceId>{kA});
+  EXPECT_EQ(cache_->num_sequences(), 0);
+}
+
 TEST_F(SequenceSlotsTest, AReleaseTakesEffectBeforeTheRowsOfItsOrder) {
   Prompt(kA, 0, {5, 3}, 0);
   MemoryOrder order = Next();

@@ -68,13 +68,14 @@ TEST_F(BatchStepsTest, ABatchHasOneStepInFlight) {
   EXPECT_EQ(steps_.in_flight()[1]->submitted, kNow + seconds(1));
 }
 
-TEST_F(BatchStepsTest, WhatRunsStartsAgainWithTheTokensThatItHas) {
+// The one that decodes has its token in flight computed again, the other its prompt.
+TEST_F(BatchStepsTest, WhatIsNotPrefilledStartsAgain) {
   Plan(kNow);
   Complete(0, kNow);
   Plan(kNow);
-  steps_.Restart();
+  steps_.Abandon();
   for (const auto& step : steps_.in_flight()) EXPECT_FALSE(step.has_value());
-  EXPECT_EQ(steps_.scheduler().stats().num_waiting, 2);
+  EXPECT_EQ(steps_.scheduler().stats().num_waiting, 1);
   EXPECT_EQ(Plan(kNow).size(), 2u);
   size_t num_tokens = 0;
   for (const auto& step : steps_.in_flight()) {
@@ -83,7 +84,7 @@ TEST_F(BatchStepsTest, WhatRunsStartsAgainWithTheTokensThatItHas) {
       num_tokens += work.tokens.size();
     }
   }
-  EXPECT_EQ(num_tokens, 3u + 3u + 1u);
+  EXPECT_EQ(num_tokens, 1u + 3u);
 }
 
 TEST_F(BatchStepsTest, APauseIsAddedToTheTimesOfSteps) {
@@ -94,7 +95,7 @@ TEST_F(BatchStepsTest, APauseIsAddedToTheTimesOfSteps) {
 
 TEST_F(BatchStepsTest, WithANodeLessThereIsABatchLess) {
   Plan(kNow);
-  steps_.Restart();
+  steps_.Abandon();
   steps_.LeaveNodes(1);
   EXPECT_EQ(steps_.pipeline().num_batches, 1);
   EXPECT_THAT(Plan(kNow), ElementsAre(0));

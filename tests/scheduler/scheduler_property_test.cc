@@ -37,6 +37,10 @@ class RandomLoad {
         cluster_.Restart();
         suspended_.clear();
       }
+      if (abandons_ && Below(50) == 0) {
+        cluster_.Abandon();
+        suspended_.clear();
+      }
       cluster_.Complete(options_.num_batches == 1
                             ? 0
                             : static_cast<int>(Below(static_cast<uint32_t>(options_.num_batches))));
@@ -57,9 +61,13 @@ class RandomLoad {
   // From here on all nodes forget everything now and then.
   void AlsoRestart() { restarts_ = true; }
 
+  // The compute nodes forget everything now and then.
+  void AlsoAbandon() { abandons_ = true; }
+
   // And nodes are late now and then.
   void AlsoSuspend() { suspends_ = true; }
 
+  int64_t num_kept() { return cluster_.nodes().num_kept(); }
   int64_t num_again() { return cluster_.nodes().num_again(); }
   int64_t num_preemptions() { return cluster_.nodes().num_preemptions(); }
   size_t num_spread() { return cluster_.nodes().num_spread(); }
@@ -199,7 +207,7 @@ class RandomLoad {
 
   std::mt19937 random_;
   const bool spread_;
-  bool restarts_ = false;
+  bool restarts_ = false, abandons_ = false;
   uint32_t num_nodes_ = 0;
   uint32_t next_node_ = 0;
   SchedulerOptions options_;
@@ -240,6 +248,20 @@ TEST_P(SchedulerProperty, AlsoWhenAllNodesForgetEverything) {
   load.AlsoRestart();
   load.Run(3000);
   EXPECT_GT(load.num_completed(), 20u);
+}
+
+TEST_P(SchedulerProperty, AlsoWhenTheComputeNodesForgetEverything) {
+  for (const int num_batches : {1, 3}) {
+    RandomLoad load(GetParam(), /*spread=*/GetParam() % 2 == 0, num_batches,
+                    /*prefix_caching=*/GetParam() % 4 >= 2,
+                    /*replays_as_computed=*/GetParam() % 6 == 3);
+    load.AlsoAbandon();
+    if (GetParam() % 5 == 0) load.AlsoRestart();
+    if (GetParam() % 7 < 3) load.AlsoSuspend();
+    load.Run(3000);
+    EXPECT_GT(load.num_completed(), 20u);
+    EXPECT_GT(load.num_kept(), 10);
+  }
 }
 
 TEST_P(SchedulerProperty, AlsoWhereSequencesShareTheirBeginnings) {

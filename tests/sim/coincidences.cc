@@ -37,6 +37,9 @@ std::string_view NameOf(Coincidence coincidence) {
     case Coincidence::kPrefixShared: return "prefix shared";
     case Coincidence::kPrefixSharedAfterFault: return "prefix shared after a loss";
     case Coincidence::kRanAgain: return "sequence started again with tokens that were told";
+    case Coincidence::kKvKept:
+      return "sequence went on with kept KV when nodes were connected anew";
+    case Coincidence::kKvKeptOfSome: return "sequences went on and others started again then";
     case Coincidence::kSpreadLostNode: return "spread sequences lost a node";
     case Coincidence::kGroupLostNode: return "group of nodes lost one";
     case Coincidence::kEveryMemoryNodeLost: return "no memory node left";

@@ -44,6 +44,8 @@ enum class Coincidence : uint8_t {
   kPrefixShared,
   kPrefixSharedAfterFault,
   kRanAgain,
+  kKvKept,
+  kKvKeptOfSome,
   kSpreadLostNode,
   kGroupLostNode,
   kEveryMemoryNodeLost,

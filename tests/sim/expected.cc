@@ -44,6 +44,7 @@ class DirectExecutor final : public StepExecutor {
   DirectExecutor() : team_(1) {}
 
   std::vector<KvNode> kv_nodes() const override { return {{kSelf, kTokens}}; }
+  std::map<NodeId, NodeKv> kv() const override { return {}; }
   NodeId KvNodeOf(NodeId node) const override { return node; }
   void Start(std::function<void(ExecutorEvent)> on_event) override {
     on_event_ = std::move(on_event);

@@ -116,6 +116,7 @@ class World {
   void PlanFault(const Fault& fault, Clock::duration from);
   void Watch();
   void NoteReconnect();
+  void NoteReconnected();
   void NoteStates();
   void NoteSuspended();
   void AbortThoseWhoWant();
@@ -406,14 +407,23 @@ void World::Watch() {
 }
 
 void World::NoteReconnect() {
-  if (!reconnecting_)
-    return Note(cluster_->status().serving ? "nodes were connected anew" : "that was in vain");
+  if (!reconnecting_) return NoteReconnected();
   Note("nodes are connected anew");
   if (AnyUnderWay(true)) Saw(Coincidence::kRanAgain);
   ++num_reconnects_;
   for (const Fault& fault : scenario_.faults) {
     if (fault.on_reconnect == num_reconnects_) PlanFault(fault, cluster_->now() - start_);
   }
+}
+
+// What runs now has its KV still: nothing has started since.
+void World::NoteReconnected() {
+  const EngineStatus status = cluster_->status();
+  if (!status.serving) return Note("that was in vain");
+  const int kept = status.scheduler.num_running, again = status.scheduler.num_waiting;
+  Note(fmt::format("nodes were connected anew, {} sequences go on, {} wait", kept, again));
+  if (kept > 0) Saw(Coincidence::kKvKept);
+  if (kept > 0 && again > 0) Saw(Coincidence::kKvKeptOfSome);
 }
 
 void World::NoteStates() {

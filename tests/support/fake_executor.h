@@ -31,6 +31,7 @@ class FakeExecutor : public StepExecutor {
     std::vector<NewSequence> announced;
     bool answer_at_once = true;
     std::vector<KvNode> kv_nodes = {{kNode, 1000}};
+    std::map<NodeId, NodeKv> kv;              // as kv() says
     std::map<NodeId, NodeId> groups;          // of nodes that are part of another one of kv_nodes
     std::map<NodeId, std::string> lost;       // as nodes() says
     std::vector<ExecutorEvent> when_started;  // come with Start
@@ -42,6 +43,7 @@ class FakeExecutor : public StepExecutor {
   explicit FakeExecutor(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
 
   std::vector<KvNode> kv_nodes() const override { return shared_->kv_nodes; }
+  std::map<NodeId, NodeKv> kv() const override { return shared_->kv; }
   NodeId KvNodeOf(NodeId node) const override {
     const auto group = shared_->groups.find(node);
     return group == shared_->groups.end() ? node : group->second;

@@ -98,18 +98,52 @@ std::set<SequenceId> FakeKvNodes::Completed(int batch) {
   return completed;
 }
 
-void FakeKvNodes::Restart(std::span<const Scheduler::Sampled> never_told) {
+void FakeKvNodes::Abandon(std::span<const Scheduler::Sampled> never_told,
+                          const std::map<NodeId, std::vector<HeldTokens>>& held) {
   for (const auto& [id, token] : never_told) {
     const auto open = sequences_.find(id);
-    if (open != sequences_.end() && std::exchange(open->second.sampled, false))
-      open->second.tokens.pop_back();
+    if (open == sequences_.end() || !std::exchange(open->second.sampled, false)) continue;
+    open->second.tokens.pop_back();
+    if (const auto table = tables_.find(id); table != tables_.end()) table->second.late = true;
   }
-  tables_.clear();
-  content_.clear();
+  std::map<SequenceId, std::map<NodeId, int64_t>> kept;
+  for (const auto& [node, tokens] : held) {
+    for (const HeldTokens& one : tokens) kept[one.sequence][node] = one.num_tokens;
+  }
+  for (auto it = tables_.begin(); it != tables_.end();) {
+    auto& [id, table] = *it;
+    if (!kept.contains(id)) {
+      Disown(table);
+      it = tables_.erase(it);
+      continue;
+    }
+    std::map<NodeId, int64_t> there = table.num_there;
+    if (table.late && --there[table.places.back().first] == 0)
+      there.erase(table.places.back().first);
+    EXPECT_EQ(kept.extract(id).mapped(), there) << "sequence " << id;
+    table.known = false;
+    ++num_kept_;
+    ++it;
+  }
+  EXPECT_TRUE(kept.empty()) << "sequence " << kept.begin()->first << " holds nothing";
   in_flight_.clear();
   leaving_.clear();
   due_.clear();
   suspended_.clear();
+}
+
+void FakeKvNodes::DropKv(NodeId node) {
+  std::erase_if(content_, [&](const auto& entry) { return entry.first.first == node; });
+  for (const auto& [id, table] : tables_) {
+    if (table.num_there.contains(node)) Leave(id);
+  }
+}
+
+void FakeKvNodes::Disown(const Table& table) {
+  for (const Place& place : table.places) {
+    if (const auto content = content_.find(place); content != content_.end())
+      --content->second.num_owners;
+  }
 }
 
 bool FakeKvNodes::done(SequenceId sequence) const {
@@ -156,10 +190,7 @@ void FakeKvNodes::Release(const StepPlan& plan) {
       continue;
     }
     EXPECT_FALSE(InFlight(id)) << "sequence " << id << " is released in flight";
-    for (const Place& place : it->second.places) {
-      if (const auto content = content_.find(place); content != content_.end())
-        --content->second.num_owners;
-    }
+    Disown(it->second);
     if (due_.erase(id) == 0) victims.insert(*it);
     tables_.erase(it);
   }
@@ -212,7 +243,7 @@ void FakeKvNodes::CheckShape(const StepPlan& plan) const {
     num_decode_rows += work.prefill ? 0 : static_cast<int64_t>(work.tokens.size());
     num_partial += work.sample ? 0 : 1;
     num_starts += table == tables_.end() ? 1 : 0;
-    EXPECT_EQ(work.first, table == tables_.end());
+    EXPECT_EQ(work.first, table == tables_.end() || !table->second.known);
     EXPECT_TRUE(!decodes || (!work.prefill && work.tokens.size() == 1 && work.sample));
   }
   EXPECT_LE(num_rows, options_.max_num_batched_tokens);
@@ -324,6 +355,7 @@ void FakeKvNodes::Write(const Work& work) {
   if (accepted == sequences_.end()) return;  // CheckShape said so
   Table& table = tables_[work.sequence];
   if (starts) table.arrival = accepted->second.arrival;
+  table.known = true;
   if (starts) TakeShared(work, table);
   if (accepted->second.num_prefilled == 0) {
     accepted->second.num_prefilled =
@@ -462,12 +494,22 @@ void FakeCluster::Resume(uint32_t node) {
   nodes_.Resume(NodeId{node});
 }
 
-void FakeCluster::Restart() {
-  scheduler_.Restart();
+void FakeCluster::Abandon() {
+  scheduler_.AbandonSteps();
   recalled_.clear();
   late_.clear();
-  for (const auto& [batch, sampled] : std::exchange(sampled_, {})) nodes_.Restart(sampled);
-  nodes_.Restart({});
+  std::vector<Scheduler::Sampled> never_told;
+  for (const auto& [batch, sampled] : std::exchange(sampled_, {}))
+    never_told.insert(never_told.end(), sampled.begin(), sampled.end());
+  nodes_.Abandon(never_told, scheduler_.Held());
+}
+
+void FakeCluster::Restart() {
+  Abandon();
+  for (const NodeUse& node : scheduler_.stats().nodes) {
+    scheduler_.DropKv(node.id);
+    nodes_.DropKv(node.id);
+  }
 }
 
 StepPlan FakeCluster::Plan(int batch) {

@@ -41,6 +41,7 @@ class FakeKvNodes {
   // Its row of the step in flight comes back without a sample, and is to be computed again.
   void BeLate(SequenceId sequence);
   int64_t num_again() const { return num_again_; }  // rows that were
+  int64_t num_kept() const { return num_kept_; }    // sequences, by Abandon
   // The scheduler took it, in this order.
   void Accept(const SequenceSpec& sequence);
   // The scheduler was told to finish it.
@@ -49,8 +50,12 @@ class FakeKvNodes {
   void Distrust(SequenceId sequence);
   // Its step is no more in flight. Returns the sequences that were in it.
   std::set<SequenceId> Completed(int batch);
-  // All content is gone, and so are these tokens of steps in flight.
-  void Restart(std::span<const Scheduler::Sampled> never_told);
+  // No step in flight will be completed, and these tokens of them are gone. Checks that what is
+  // said to be held is what is there, and drops everything else.
+  void Abandon(std::span<const Scheduler::Sampled> never_told,
+               const std::map<NodeId, std::vector<HeldTokens>>& held);
+  // The node's content is gone; sequences on it must be released.
+  void DropKv(NodeId node);
 
   // Checks the plan, carries it out and returns what it samples. Failures are gtest failures.
   std::vector<Scheduler::Sampled> Run(const StepPlan& plan);
@@ -92,6 +97,7 @@ class FakeKvNodes {
     bool decoding = false;                // its prefill is complete
     bool attended = false;                // its last rows were decode rows
     bool late = false;                    // its last row came back without a sample
+    bool known = true;                    // to the compute nodes
 
     bool shares_node(const Table& other) const;
   };
@@ -99,6 +105,7 @@ class FakeKvNodes {
   bool InFlight(SequenceId sequence) const;
   void Leave(SequenceId sequence) { (InFlight(sequence) ? leaving_ : due_).insert(sequence); }
   void Release(const StepPlan& plan);
+  void Disown(const Table& table);
   void CheckVictims(const std::map<SequenceId, Table>& victims, const StepPlan& plan) const;
   void CheckShape(const StepPlan& plan) const;
   void TakeShared(const Work& work, Table& table);
@@ -124,7 +131,7 @@ class FakeKvNodes {
   std::set<SequenceId> started_;
   uint64_t next_arrival_ = 0;
   std::set<NodeId> suspended_;
-  int64_t num_preemptions_ = 0, num_shared_ = 0, num_again_ = 0;
+  int64_t num_preemptions_ = 0, num_shared_ = 0, num_again_ = 0, num_kept_ = 0;
   StepId last_step_;
 };
 
@@ -145,6 +152,9 @@ class FakeCluster {
   void AddNode(const KvNode& node);
   LostSequences LoseNode(uint32_t node);
   void Again(uint64_t id);
+  // No step in flight will be completed; nodes keep their KV.
+  void Abandon();
+  // All nodes forget everything.
   void Restart();
   // From Suspend on, rows on the node of steps in flight come back without a sample.
   void Suspend(uint32_t node);

@@ -45,13 +45,18 @@ std::vector<NodeConfig> VirtualCluster::NodesOf(const Deployment& deployment) {
 }
 
 Result<std::unique_ptr<VirtualCluster>> VirtualCluster::Create(const Deployment& deployment) {
+  LAMINA_ASSIGN_OR_RETURN(const VirtualClusterOptions options, OptionsOf(deployment));
+  return Create(options);
+}
+
+Result<VirtualClusterOptions> VirtualCluster::OptionsOf(const Deployment& deployment) {
   VirtualClusterOptions options;
   ClusterConfig nodes;
   nodes.transport = deployment.transport;
   nodes.nodes = NodesOf(deployment);
   LAMINA_ASSIGN_OR_RETURN(options.model, ModelConfig::Load(deployment.model));
   LAMINA_ASSIGN_OR_RETURN(options.config, ConfigOf(deployment, options.model, std::move(nodes)));
-  return Create(options);
+  return options;
 }
 
 Result<std::unique_ptr<VirtualCluster>> VirtualCluster::Create(

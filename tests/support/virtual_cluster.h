@@ -55,6 +55,7 @@ class VirtualCluster {
   static Result<std::unique_ptr<VirtualCluster>> Create(const VirtualClusterOptions& options);
   // The data path goes over the loopback fabric, whatever the deployment says.
   static Result<std::unique_ptr<VirtualCluster>> Create(const Deployment& deployment);
+  static Result<VirtualClusterOptions> OptionsOf(const Deployment& deployment);
   ~VirtualCluster();
 
   // The nodes of a deployment, with ids that have gaps: nobody may take them for indices.
