@@ -8,10 +8,11 @@
 // lost, and the others go on.
 //
 // No loss of a node ends a request. When a compute node is lost, or a step comes too late, the
-// nodes that are left are connected anew and every sequence starts again there with the tokens it
-// has. When a memory node is lost, sequences with KV on it start again on the others; one that no
-// node could hold is parked for `give_up_after`, in case one comes that can. Nodes that are lost
-// are looked for: one that could serve again is connected, with an empty pool, in the same way.
+// nodes that are left are connected anew, and sequences go on with the KV that memory nodes have
+// kept meanwhile; those whose prompt was not complete start again. When a memory node is lost,
+// sequences with KV on it start again on the others; one that no node could hold is parked for
+// `give_up_after`, in case one comes that can. Nodes that are lost are looked for: one that could
+// serve again is connected, with an empty pool, in the same way.
 //
 // When too little is left to serve with (no memory node, no compute node, or not all that share a
 // model) requests wait, old and new ones, while nodes are looked for. If that does not help within
