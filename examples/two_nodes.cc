@@ -41,7 +41,7 @@ int main() {
   WorkerTeam team(1);
   AttentionService service(
       kWire, {kShape.scale}, /*epoch=*/0,
-      std::make_unique<CpuKvDevice>(*KvStore::Create({1, 1, kDim, DType::kF32}, kTokens), team));
+      {std::make_unique<CpuKvDevice>(*KvStore::Create({1, 1, kDim, DType::kF32}, kTokens), team)});
 
   std::vector<float> rows(kTokens * 3 * kDim);  // q, k and v of token 0, then of token 1, ...
   for (size_t i = 0; i < rows.size(); ++i) rows[i] = std::sin(static_cast<float>(i * i));

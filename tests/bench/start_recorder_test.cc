@@ -127,9 +127,8 @@ Procedure<Reconnected> AnswerWith(std::shared_ptr<FakeExecutor::Shared> nodes) {
 
 // What comes of connecting anew to these nodes, null: to none, while the recorder watches.
 Reconnected ReconnectedTo(std::shared_ptr<FakeExecutor::Shared> nodes, StartRecorder& recorder) {
-  const Reconnect reconnect = Recorded([nodes](Turns&, std::map<NodeId, std::string>, TimePoint,
-                                               OnChange) { return AnswerWith(nodes); },
-                                       recorder);
+  const Reconnect reconnect = Recorded(
+      [nodes](Turns&, KnownNodes, TimePoint, OnChange) { return AnswerWith(nodes); }, recorder);
   Turns turns(kStart);
   Procedure<Reconnected> procedure = reconnect(turns, {}, kStart, [] {});
   procedure.Start();
