@@ -27,7 +27,7 @@ struct ServerOptions {
   // reads so slowly is cut off, and its request aborted.
   size_t max_send_queue_bytes = size_t{1} << 20;
   // When all places are taken, a connection that waits for its client's next request is closed for
-  // a new one (http_session.h).
+  // a new one (connection_places.h).
   int max_connections = 4096;
   // How much memory all bodies together may take that are being received or wait to be parsed. It
   // is enough for 8 of the longest, or for some thousands of ordinary ones. When they take more,

@@ -17,6 +17,9 @@ struct WireOptions {
   std::string request_id;  // echoed as X-Request-Id unless empty. REQUIRES: printable ASCII
 };
 
+// An interim answer before the answer to a request. HTTP/1.0 knows none (RFC 9110, section 10.1.1).
+inline constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+
 // Header and body.
 std::string WriteResponse(const OutboundResponse& response, const WireOptions& options);
 

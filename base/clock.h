@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <limits>
 
 namespace lamina {
 
@@ -65,9 +66,12 @@ class Deadline {
     return std::max(Clock::duration::zero(), at_ - Clock::now());
   }
 
-  // Time left for poll(2) and friends: rounded up to a whole millisecond, never negative.
+  // Time left for poll(2) and friends: rounded up to a whole millisecond, never negative. What is
+  // further away than an int counts, such as TimePoint::max(), is its largest value, 24 days.
   int RemainingMs() const {
-    return static_cast<int>(std::chrono::ceil<milliseconds>(Remaining()).count());
+    constexpr milliseconds::rep kLongest = std::numeric_limits<int>::max();
+    return static_cast<int>(
+        std::min(std::chrono::ceil<milliseconds>(Remaining()).count(), kLongest));
   }
 
  private:

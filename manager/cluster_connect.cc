@@ -2,7 +2,6 @@
 // those that do not.
 #include <poll.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "base/inbox.h"
@@ -10,9 +9,6 @@
 
 namespace lamina {
 namespace {
-
-// Of one wait of this thread; poll(2) counts its milliseconds in an int.
-constexpr auto kLongestWait = std::chrono::hours(1);
 
 // Makes a procedure, which begin(turns, on_change) returns, and waits for it.
 template <typename T, typename Begin>
@@ -26,8 +22,7 @@ Result<T> Await(Begin begin) {
   procedure.Start();
   while (!procedure.done()) {
     pollfd entry{wake->fd(), POLLIN, 0};
-    const Deadline due(std::min(turns.next(), Clock::now() + kLongestWait));
-    if (poll(&entry, 1, due.RemainingMs()) > 0) wake->Clear();
+    if (poll(&entry, 1, Deadline(turns.next()).RemainingMs()) > 0) wake->Clear();
     turns.Turn(Clock::now());
   }
   return procedure.TakeResult();

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "tests/support/virtual_clock.h"
 
 namespace lamina {
@@ -32,6 +34,16 @@ TEST(Clock, StandsStillUntilATestMovesIt) {
   }
   const auto before = std::chrono::steady_clock::now();
   EXPECT_LE(before, Clock::now());
+}
+
+TEST(Clock, ADeadlineAtTheEndOfTimeIsTheLongestWait) {
+  VirtualClock clock;
+  constexpr int kLongest = std::numeric_limits<int>::max();
+  EXPECT_EQ(Deadline(TimePoint::max()).RemainingMs(), kLongest);
+  const TimePoint edge = Clock::now() + milliseconds(kLongest);
+  EXPECT_EQ(Deadline(edge - milliseconds(1)).RemainingMs(), kLongest - 1);
+  EXPECT_EQ(Deadline(edge).RemainingMs(), kLongest);
+  EXPECT_EQ(Deadline(edge + milliseconds(1)).RemainingMs(), kLongest);
 }
 
 TEST(Clock, ADeadlineCanBeCancelled) {

@@ -1,30 +1,25 @@
 #include "cli/cluster_ops.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
 
-#include "api/cluster_json.h"
 #include "api/http_client.h"
 #include "cli/cluster_state.h"
 #include "cli/cluster_status.h"
 #include "manager/cluster_commands.h"
-#include "manager/cluster_executor.h"
 #include "manager/process.h"
-#include "tests/cli/fake_programs.h"
-#include "tests/support/free_port.h"
-#include "tests/support/serving.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/cli/cluster_ops_fixture.h"
 
-namespace lamina {
+namespace lamina::testing {
 namespace {
 
 using ::testing::HasSubstr;
@@ -46,73 +41,6 @@ std::string AliasOfThisMachine() {
   }
   return "localhost";
 }
-
-// A cluster of fake daemons: c0, m0 and m1 on this machine, with state and logs in a temporary
-// folder.
-class ClusterOpsTest : public ::testing::Test {
- protected:
-  ClusterOpsTest() {
-    setenv("XDG_STATE_HOME", (folder_.path() + "/state").c_str(), 1);
-    MakeFakePrograms(folder_.path() + "/bin");
-    config_.name = "test";
-    config_.http_port = FreePort();
-    config_.log_dir = folder_.path() + "/logs with a space";
-    config_.served_name = "fake";
-    config_.start_timeout = std::chrono::seconds(20);
-    for (const char* name : {"c0", "m0", "m1"}) {
-      NodeConfig node;
-      node.name = name;
-      node.role = node.name == "c0" ? NodeRole::kCompute : NodeRole::kMemory;
-      node.port = FreePort();
-      node.memory_bytes = node.name == "c0" ? 0 : int64_t{64} << 20;
-      config_.nodes.push_back(node);
-    }
-    options_.config_path = folder_.path() + "/cluster.yaml";
-    options_.bin_dir = folder_.path() + "/bin";
-    options_.grace = std::chrono::seconds(10);
-    options_.no_progress = std::chrono::seconds(20);
-  }
-
-  ~ClusterOpsTest() override {
-    for (const DaemonRecord& daemon : Records()) {
-      if (FindProcess(daemon.process.pid) == daemon.process) kill(daemon.process.pid, SIGKILL);
-    }
-  }
-
-  std::vector<DaemonRecord> Records() {
-    const Result<ClusterState> state = ReadClusterState(config_.name);
-    EXPECT_TRUE(state.ok()) << state.status();
-    return state.ok() ? state->daemons : std::vector<DaemonRecord>();
-  }
-
-  // Ends the daemon as a crash would, and waits until it is gone.
-  void Crash(const std::string& name) {
-    for (const DaemonRecord& daemon : Records()) {
-      if (daemon.name != name) continue;
-      kill(daemon.process.pid, SIGKILL);
-      EXPECT_TRUE(testing::AwaitTrue([&] { return !Runs(daemon); },
-                                     Deadline::After(std::chrono::seconds(20))));
-    }
-  }
-
-  static bool Runs(const DaemonRecord& daemon) {
-    return FindProcess(daemon.process.pid) == daemon.process;
-  }
-
-  Status Up() {
-    std::string text = "http_port: " + std::to_string(config_.http_port) + "\n";
-    for (const NodeConfig& node : config_.nodes)
-      text += "# node " + node.name + " at " + ClusterConfig::Address(node) + "\n";
-    WriteFile(options_.config_path, text);  // as the fake manager reads it
-    return ClusterUp(config_, options_, out_);
-  }
-  Status Down() { return ClusterDown(config_, options_, out_); }
-
-  TemporaryFolder folder_;
-  ClusterConfig config_;
-  ClusterOpsOptions options_;
-  std::ostringstream out_;
-};
 
 TEST_F(ClusterOpsTest, CommandLinesOfTheDaemons) {
   config_.nodes[1].threads = 3;
@@ -370,71 +298,6 @@ TEST_F(ClusterOpsTest, OnlyTheManagerGetsTheApiKeyAndNoCommandLineHasIt) {
   EXPECT_TRUE(Down().ok());
 }
 
-TEST_F(ClusterOpsTest, OtherHostsAreReachedThroughSsh) {
-  const std::string ssh = folder_.path() + "/fake-ssh";
-  WriteProgram(ssh, "#!/bin/sh\necho \"$1 $2\" >> " + folder_.path() +
-                        "/hosts\nshift 2\nexec sh -c \"$*\"\n");
-  config_.ssh = ssh + " -q";
-  config_.nodes[2].host = "elsewhere.example";
-  config_.env = {{"FAKE_NOTE", "it's here"}};
-  const Status up = Up();
-  ASSERT_TRUE(up.ok()) << up << out_.str();
-  const std::vector<DaemonRecord> records = Records();
-  EXPECT_EQ(records[1].name, "m1");
-  EXPECT_EQ(records[1].host, "elsewhere.example");
-  EXPECT_THAT(ReadFile("/proc/" + std::to_string(records[1].process.pid) + "/environ"),
-              HasSubstr("FAKE_NOTE=it's here"));
-  EXPECT_THAT(ReadFile(folder_.path() + "/hosts"), HasSubstr("-q elsewhere.example\n"));
-  EXPECT_TRUE(Down().ok());
-  EXPECT_FALSE(Runs(records[1]));
-}
-
-TEST_F(ClusterOpsTest, AHostThatDoesNotAnswerStaysRecorded) {
-  const std::string ssh = folder_.path() + "/fake-ssh";
-  WriteProgram(ssh, "#!/bin/sh\nshift\nexec sh -c \"$*\"\n");
-  config_.ssh = ssh;
-  config_.nodes[2].host = "elsewhere.example";
-  ASSERT_TRUE(Up().ok()) << out_.str();
-  WriteProgram(ssh, "#!/bin/sh\necho no route to host >&2\nexit 255\n");
-  const Status down = Down();
-  EXPECT_THAT(down.message(), HasSubstr("cannot stop m1: elsewhere.example: the command failed "
-                                        "with status 255: no route to host; if "));
-  EXPECT_THAT(down.message(),
-              HasSubstr("lamina cluster down --forget-unreachable " + options_.config_path));
-  ASSERT_EQ(Records().size(), 1u);
-  EXPECT_EQ(Records()[0].name, "m1");
-  EXPECT_THAT(Up().message(), HasSubstr("cannot tell whether cluster 'test' is up already"));
-  EXPECT_THAT(Up().message(),
-              HasSubstr("lamina cluster down --forget-unreachable " + options_.config_path));
-
-  WriteProgram(ssh, "#!/bin/sh\nshift\nexec sh -c \"$*\"\n");
-  EXPECT_TRUE(Down().ok());
-  EXPECT_TRUE(Records().empty());
-}
-
-TEST_F(ClusterOpsTest, AHostThatIsGoneForGoodCanBeForgotten) {
-  const std::string ssh = folder_.path() + "/fake-ssh";
-  WriteProgram(ssh, "#!/bin/sh\nshift\nexec sh -c \"$*\"\n");
-  config_.ssh = ssh;
-  config_.nodes[1].host = config_.nodes[2].host = "elsewhere.example";
-  ASSERT_TRUE(Up().ok()) << out_.str();
-  const std::vector<DaemonRecord> records = Records();
-  WriteProgram(ssh, "#!/bin/sh\necho x >> " + folder_.path() +
-                        "/calls\necho no route to host >&2\nexit 255\n");
-  options_.forget_unreachable = true;
-  const Status down = Down();
-  EXPECT_TRUE(down.ok()) << down;
-  EXPECT_THAT(out_.str(), HasSubstr("forgot m1 on elsewhere.example, pid " +
-                                    std::to_string(records[1].process.pid)));
-  EXPECT_EQ(ReadFile(folder_.path() + "/calls"), "x\n")
-      << "a host that does not answer is asked once";
-  EXPECT_TRUE(Records().empty());
-  for (const DaemonRecord& daemon : records) {
-    EXPECT_EQ(Runs(daemon), daemon.host == "elsewhere.example") << daemon.name;
-    kill(daemon.process.pid, SIGKILL);
-  }
-}
-
 TEST_F(ClusterOpsTest, UpStartsAManagerThatDiedAgain) {
   ASSERT_TRUE(Up().ok()) << out_.str();
   const std::vector<DaemonRecord> before = Records();
@@ -466,48 +329,6 @@ TEST_F(ClusterOpsTest, UpStartsAManagerThatDiedAgain) {
   config_.nodes.push_back(m1);
   EXPECT_TRUE(Down().ok());
   for (const DaemonRecord& daemon : before) EXPECT_FALSE(Runs(daemon)) << daemon.name;
-}
-
-// `up` is killed while ssh still waits for the host that has started the daemon.
-TEST_F(ClusterOpsTest, DownKnowsADaemonWhoseStartNobodySawTheEndOf) {
-  const std::string ssh = folder_.path() + "/fake-ssh";
-  WriteProgram(ssh, "#!/bin/sh\nshift\nsh -c \"$*\" > /dev/null\ntouch " + folder_.path() +
-                        "/started\nexec sleep 600\n");
-  config_.ssh = ssh;
-  config_.nodes[1].host = "elsewhere.example";  // m0, which is started first
-  const pid_t up = fork();
-  if (up == 0) {
-    (void)Up();
-    _exit(0);
-  }
-  const std::string log = config_.log_dir + "/m0.log";
-  const auto runs = [&] {
-    return ReadFile(log).find("m0: ") != std::string::npos &&
-           std::filesystem::exists(folder_ / "started");
-  };
-  EXPECT_TRUE(testing::AwaitTrue(runs, Deadline::After(std::chrono::seconds(20))));
-  kill(up, SIGKILL);
-  waitpid(up, nullptr, 0);
-  EXPECT_TRUE(CanConnect("127.0.0.1", config_.nodes[1].port, std::chrono::seconds(1)));
-  WriteProgram(ssh, "#!/bin/sh\nshift\nexec sh -c \"$*\"\n");
-  ASSERT_EQ(Records().size(), 1u);
-  EXPECT_TRUE(Records()[0].may_be_starting());
-  EXPECT_EQ(Up().code(), StatusCode::kTryAgain) << "it is up already, in part";
-  EXPECT_TRUE(Down().ok());
-  EXPECT_THAT(out_.str(), HasSubstr("stopped m0 on elsewhere.example, pid "));
-  EXPECT_FALSE(CanConnect("127.0.0.1", config_.nodes[1].port, std::chrono::seconds(1)));
-  EXPECT_TRUE(Records().empty());
-}
-
-TEST_F(ClusterOpsTest, AHostThatCannotBeReachedLeavesNoRecord) {
-  const std::string ssh = folder_.path() + "/fake-ssh";
-  WriteProgram(ssh, "#!/bin/sh\necho no route to host >&2\nexit 255\n");
-  config_.ssh = ssh;
-  config_.nodes[2].host = "elsewhere.example";
-  EXPECT_EQ(
-      Up().message(),
-      "cannot start m1: elsewhere.example: the command failed with status 255: no route to host");
-  EXPECT_TRUE(Records().empty());
 }
 
 TEST_F(ClusterOpsTest, AnInterruptionInTheLastMomentCounts) {
@@ -571,57 +392,5 @@ TEST_F(ClusterOpsTest, ADamagedStateFileIsNamed) {
   std::filesystem::remove(path);
 }
 
-TEST(StatusTable, ShowsTheWorstPathAndThatThereAreOthers) {
-  std::vector<DataPathStatus> paths = {
-      {"c0", "shm", "", ""}, {"c1", "tcp", "", "verbs: no device"}, {"c2", "ucx", "tcp/eth0", ""}};
-  for (int turn = 0; turn < 3; ++turn) {
-    EXPECT_EQ(WorstPath(paths)->from, "c1") << turn;
-    std::rotate(paths.begin(), paths.begin() + 1, paths.end());
-  }
-  EXPECT_EQ(WorstPath({}), nullptr);
-
-  EngineStatus status;
-  NodeStatus node;
-  node.name = "m0";
-  node.transport = "tcp";
-  node.transport_refused = "verbs: no device";
-  node.paths = paths;
-  status.nodes = {node};
-  const std::string mixed = StatusTable(ClusterStatusJson(status).dump());
-  EXPECT_THAT(mixed,
-              HasSubstr("\ndata paths to m0: shm from c0; tcp from c1; ucx (tcp/eth0) from c2\n"));
-  EXPECT_THAT(mixed, HasSubstr("\ndata paths not used to m0 from c1: verbs: no device\n"));
-
-  status.nodes[0].transport = "ucx";
-  status.nodes[0].paths = {paths[2]};
-  const std::string alike = StatusTable(ClusterStatusJson(status).dump());
-  EXPECT_THAT(alike, HasSubstr("ucx (tcp/eth0)"));
-  EXPECT_THAT(alike, Not(HasSubstr("data paths")));
-}
-
-TEST(StatusTable, CountsWhatIsParkedAndWhatStartsAgain) {
-  EngineStatus status;
-  status.serving = true;
-  status.scheduler.num_running = 4;
-  status.scheduler.num_waiting = 3;
-  EXPECT_THAT(StatusTable(ClusterStatusJson(status).dump()),
-              HasSubstr("\nrequests: 4 running, 3 waiting; 0 preemptions\n"));
-  status.scheduler.num_parked = 2;
-  status.num_rebuilding = 5;
-  EXPECT_THAT(StatusTable(ClusterStatusJson(status).dump()),
-              HasSubstr("\nrequests: 4 running, 3 waiting, 2 parked until a node comes that can "
-                        "hold them, 5 start again; 0 preemptions\n"));
-}
-
-TEST(StatusTable, ToleratesWhatItDoesNotKnow) {
-  for (const char* text :
-       {"", "[]", "{}", R"({"nodes": 3})",
-        R"({"nodes": [3, {"name": 5, "capacity_tokens": "x"}], "scheduler": []})"}) {
-    EXPECT_THAT(StatusTable(text), HasSubstr("not serving")) << text;
-  }
-  EXPECT_THAT(StatusTable(R"({"serving": false, "detail": "node m0 is lost"})"),
-              HasSubstr("not serving: node m0 is lost"));
-}
-
 }  // namespace
-}  // namespace lamina
+}  // namespace lamina::testing

@@ -1,232 +1,21 @@
-// Attention over the wire against a memory node that this test plays, well and badly. Its
-// "attention" of a row is twice its q.
+// Attention over the wire: what travels where, and when.
 #include "compute_node/remote_attention.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <cstring>
-#include <functional>
+#include <memory>
+#include <optional>
 #include <thread>
+#include <utility>
+#include <vector>
 
-#include "tests/support/faulty_fabric.h"
+#include "tests/compute_node/remote_attention_fixture.h"
 
-namespace lamina {
+namespace lamina::testing {
 namespace {
-
-using std::chrono::seconds;
-using testing::HasSubstr;
-
-constexpr uint64_t kEpoch = 77;
-constexpr WireShape kWire{.num_heads = 2,
-                          .num_kv_heads = 1,
-                          .head_dim = 8,
-                          .kv_dtype = DType::kF32,
-                          .max_rows = 8,
-                          .num_batches = 2};
-constexpr size_t kQ = 16, kKv = 8;  // floats per row
-
-// What is written back; none: silence.
-using Answer = std::function<std::optional<std::vector<std::byte>>(const ReceivedMessage&)>;
-
-std::vector<std::byte> Reply(MessageHeader header, std::span<const std::byte> payload) {
-  header.kind = MessageKind::kReply;
-  header = Seal(header, payload, true);
-  std::vector<std::byte> reply(sizeof(header) + payload.size());
-  std::memcpy(reply.data(), &header, sizeof(header));
-  std::memcpy(reply.data() + sizeof(header), payload.data(), payload.size());
-  return reply;
-}
-
-std::optional<std::vector<std::byte>> TwiceQ(const ReceivedMessage& message) {
-  std::vector<float> out(message.header.num_rows * kQ);
-  std::memcpy(out.data(), message.payload.data(), out.size() * 4);
-  for (float& x : out) x *= 2;
-  return Reply(message.header, std::as_bytes(std::span(out)));
-}
-
-class PlayedMemoryNode {
- public:
-  PlayedMemoryNode(const std::string& address, Answer answer) : answer_(std::move(answer)) {
-    thread_ = std::thread([this, address] { Run(address); });
-    while (!listening_) std::this_thread::yield();
-  }
-  ~PlayedMemoryNode() {
-    stop_ = true;
-    thread_.join();
-  }
-  int num_pushes() const { return num_pushes_; }
-  std::atomic<int> posts_per_reply{1};
-  std::atomic<bool> pauses{false};  // once it is connected
-  std::vector<float> pushed_k;      // of the last push; read after num_pushes() said that it came
-
- private:
-  void Run(const std::string& address) {
-    const std::unique_ptr<Fabric> fabric = *OpenFabric("loopback");
-    const std::unique_ptr<Listener> listener = *fabric->Listen(address);
-    const std::unique_ptr<Buffer> buffer = *fabric->Allocate(kWire.compute_window_bytes());
-    std::unique_ptr<Endpoint> endpoint;
-    listening_ = true;
-    while (!stop_) {
-      if (endpoint == nullptr) {
-        Result<std::unique_ptr<Endpoint>> accepted =
-            listener->Accept({kWire.memory_window_bytes(), DataHello{kEpoch, 0, ""}.Encode()});
-        if (accepted.ok()) endpoint = std::move(*accepted);
-      } else if (!pauses) {
-        Serve(*endpoint, buffer->bytes());
-      }
-      std::this_thread::yield();
-    }
-  }
-
-  void Serve(Endpoint& endpoint, std::span<std::byte> buffer) {
-    std::array<Event, 8> events;
-    const size_t count = endpoint.Poll(events);
-    for (size_t i = 0; i < count; ++i) {
-      if (events[i].kind != Event::Kind::kNotification) continue;
-      Notification notification = *Notification::Unpack(events[i].value);
-      const int batch = static_cast<int>(notification.slot);
-      if (notification.kind == MessageKind::kDecode) {
-        const auto reply = answer_(
-            *Open(endpoint.window().subspan(kWire.decode_offset(batch), kWire.decode_area_bytes()),
-                  MessageKind::kDecode, true));
-        if (!reply) continue;
-        std::memcpy(buffer.data(), reply->data(), reply->size());
-        const WriteOp write{buffer.first(reply->size()), kWire.reply_offset(batch)};
-        notification.kind = MessageKind::kReply;
-        for (int post = 0; post < posts_per_reply; ++post) {
-          // Written once.
-          EXPECT_TRUE(
-              endpoint.Post({&write, post == 0 ? size_t{1} : 0}, notification.Pack(), 0).ok());
-        }
-      } else {
-        const auto area =
-            endpoint.window().subspan(kWire.push_offset(static_cast<int>(notification.slot)));
-        const auto message = *Open(area, MessageKind::kPush, true);
-        pushed_k.resize(message.header.num_rows * kKv);
-        std::memcpy(pushed_k.data(), message.payload.data(), pushed_k.size() * 4);
-        notification.kind = MessageKind::kPushDone;
-        for (int post = 0; post < posts_per_reply; ++post)
-          EXPECT_TRUE(endpoint.Post({}, notification.Pack(), 0).ok());
-        ++num_pushes_;
-      }
-    }
-  }
-
-  const Answer answer_;
-  std::atomic<bool> listening_{false}, stop_{false};
-  std::atomic<int> num_pushes_{0};
-  std::thread thread_;
-};
-
-class RemoteAttentionTest : public testing::Test {
- protected:
-  static RemoteAttentionOptions Options(Clock::duration peer_timeout = seconds(10)) {
-    RemoteAttentionOptions options;
-    options.epoch = kEpoch;
-    options.payload_checksum = Switch::kOn;
-    options.attention = {.num_heads = 2, .num_kv_heads = 1, .head_dim = 8, .scale = 0.3f};
-    options.wire = kWire;
-    options.num_layers = 2;
-    options.prefill_cache_tokens = 32;
-    options.peer_timeout = peer_timeout;
-    return options;
-  }
-
-  static std::unique_ptr<Ladder> Loopback() {
-    return *Ladder::Open(std::vector<std::string>{"loopback"});
-  }
-
-  // Loopback on which there is no room while full_.
-  std::unique_ptr<Ladder> LoopbackThatFills() {
-    std::vector<std::unique_ptr<Fabric>> fabrics;
-    FaultPlan plan;
-    plan.full = [this] { return full_; };
-    fabrics.push_back(std::make_unique<FaultyFabric>(*OpenFabric("loopback"), plan));
-    return std::make_unique<Ladder>(std::move(fabrics));
-  }
-
-  void Connect(const std::vector<MemoryNodeAddress>& peers,
-               Clock::duration peer_timeout = seconds(10)) {
-    auto attention = RemoteAttention::Create(Options(peer_timeout), LoopbackThatFills(), peers,
-                                             device_, Deadline::After(seconds(10)));
-    ASSERT_TRUE(attention.ok()) << attention.status();
-    attention_ = std::move(*attention);
-  }
-
-  // One layer of a step with a decoding row per entry: (sequence, node). Steps alternate between
-  // the batches.
-  void Decode(uint64_t step, const std::vector<std::pair<uint64_t, uint32_t>>& rows,
-              int layer = 0) {
-    work_.clear();
-    for (const auto& [sequence, node] : rows)
-      work_.push_back({.sequence = SequenceId{sequence}, .node = NodeId{node}, .position = 5});
-    q_.resize(rows.size() * kQ);
-    for (size_t i = 0; i < q_.size(); ++i) q_[i] = static_cast<float>(i) + 0.5f;
-    k_.assign(rows.size() * kKv, 1);
-    v_.assign(rows.size() * kKv, 1);
-    out_.assign(q_.size(), -1);
-    step_ = &attention_->Begin({static_cast<uint32_t>(step % 2), StepId{step}, work_});
-    step_->Start({layer, q_.data(), k_.data(), v_.data(), out_.data()});
-    // Where there is no room nobody waits in Start, and there is some after a while.
-    for (int i = 0; full_ && i < turns_without_room_; ++i) EXPECT_FALSE(step_->Finish());
-    if (turns_without_room_ > 0) full_ = false;
-    while (!step_->Finish()) std::this_thread::yield();
-    step_->End();
-  }
-
-  // The first layer of a step with a prompt of so many rows on node 1: its attention is begun.
-  AttentionValues Prompt(uint64_t step, size_t num_rows) {
-    work_.clear();
-    for (size_t i = 0; i < num_rows; ++i)
-      work_.push_back({.sequence = SequenceId{9},
-                       .node = NodeId{1},
-                       .position = static_cast<int64_t>(i),
-                       .prefill = true,
-                       .last_chunk = true});
-    q_.assign(num_rows * kQ, 0);
-    v_.assign(num_rows * kKv, 1);
-    k_.resize(num_rows * kKv);
-    for (size_t i = 0; i < k_.size(); ++i) k_[i] = static_cast<float>(i);
-    out_.assign(num_rows * kQ, -1);
-    step_ = &attention_->Begin({0, StepId{step}, work_});
-    return {0, q_.data(), k_.data(), v_.data(), out_.data()};
-  }
-
-  void ExpectTwiceQ(size_t row) {
-    for (size_t i = row * kQ; i < (row + 1) * kQ; ++i)
-      EXPECT_EQ(out_[i], 2 * q_[i]) << "row " << row;
-  }
-
-  // The only peer answers like this: it must be lost, for the reason.
-  void ExpectLost(Answer answer, const std::string& why,
-                  Clock::duration peer_timeout = seconds(10)) {
-    PlayedMemoryNode node("bad-memory", std::move(answer));
-    Connect({{NodeId{1}, "m1", "loopback=bad-memory", NodeId{1}, 0, 1}}, peer_timeout);
-    Decode(3, {{100, 1}}, 1);
-    ASSERT_TRUE(step_->failures().contains(SequenceId{100}));
-    const Status status = step_->failures().at(SequenceId{100});
-    EXPECT_EQ(status.code(), StatusCode::kPeerLost);
-    EXPECT_THAT(status.message(), testing::AllOf(HasSubstr("memory node m1"), HasSubstr(why)));
-    const std::vector<LostNode> lost = attention_->TakeLostNodes();
-    ASSERT_EQ(lost.size(), 1u);
-    EXPECT_EQ(lost[0].node, NodeId{1});
-    EXPECT_TRUE(attention_->TakeLostNodes().empty()) << "said once";
-    Decode(4, {{101, 1}});
-    EXPECT_TRUE(step_->failures().contains(SequenceId{101})) << "later rows on it fail at once";
-    attention_.reset();
-  }
-
-  WorkerTeam team_{1};
-  CpuDevice device_{team_};
-  bool full_ = false;           // there is no room for posts
-  int turns_without_room_ = 0;  // as long as that lasts if there is none when a step begins
-  std::unique_ptr<RemoteAttention> attention_;
-  RemoteStep* step_ = nullptr;  // the last one
-  std::vector<AttentionWork> work_;
-  std::vector<float> q_, k_, v_, out_;
-};
 
 TEST_F(RemoteAttentionTest, RowsGoToTheirNodeAndComeBackToTheirPlace) {
   PlayedMemoryNode m1("memory-1", TwiceQ), m2("memory-2", TwiceQ);
@@ -428,14 +217,6 @@ TEST_F(RemoteAttentionTest, WhatFindsNoRoomLeavesInALaterTurn) {
   attention_.reset();
 }
 
-TEST_F(RemoteAttentionTest, ANodeWithoutRoomIsLostAfterThePeerTimeout) {
-  full_ = true;
-  ExpectLost(TwiceQ,
-             "step 3 batch 1 layer 1: room to send q, k and v did not come from loopback "
-             "bad-memory over loopback within 150 ms",
-             std::chrono::milliseconds(150));
-}
-
 // A prompt that fills all push slots, while the node stores nothing.
 TEST_F(RemoteAttentionTest, PushesWithoutASlotLeaveInALaterTurn) {
   constexpr size_t kRows = kMaxPushRows * (kPushSlots + 1) + 2;
@@ -457,7 +238,7 @@ TEST_F(RemoteAttentionTest, PushesWithoutASlotLeaveInALaterTurn) {
   const Deadline deadline = Deadline::After(seconds(10));
   while (m1.num_pushes() < kPushSlots + 2 && !deadline.Passed()) std::this_thread::yield();
   ASSERT_EQ(m1.num_pushes(), kPushSlots + 2);
-  EXPECT_THAT(m1.pushed_k, testing::ElementsAreArray(std::span(k_).last(2 * kKv)))
+  EXPECT_THAT(m1.pushed_k, ::testing::ElementsAreArray(std::span(k_).last(2 * kKv)))
       << "the last rows are pushed last";
   attention_.reset();
 }
@@ -483,136 +264,5 @@ TEST_F(RemoteAttentionTest, AStepThatIsGivenUpLeavesNoWaitBehind) {
   attention_.reset();
 }
 
-TEST_F(RemoteAttentionTest, ANodeThatIsSilentIsLostAfterThePeerTimeout) {
-  ExpectLost([](const ReceivedMessage&) { return std::nullopt; },
-             "step 3 batch 1 layer 1: the attention output did not come from loopback bad-memory "
-             "over loopback within 150 ms",
-             std::chrono::milliseconds(150));
-}
-
-TEST_F(RemoteAttentionTest, DuplicateAnswersAreDroppedAndCounted) {
-  PlayedMemoryNode node("memory-1", TwiceQ);
-  node.posts_per_reply = 2;
-  Connect({{NodeId{1}, "m1", "loopback=memory-1", NodeId{1}, 0, 1}});
-  constexpr int kSteps = 50;
-  int64_t num_stale = 0;
-  for (uint64_t step = 1; step <= kSteps; ++step) {
-    Decode(step, {{100, 1}, {101, 1}});
-    EXPECT_TRUE(step_->failures().empty());
-    for (size_t row = 0; row < 2; ++row) ExpectTwiceQ(row);
-    num_stale += step_->traffic().stale_messages;
-  }
-  EXPECT_GE(num_stale, kSteps - 1);  // the last may still be on its way
-  EXPECT_LE(num_stale, kSteps);
-  attention_.reset();
-}
-
-TEST_F(RemoteAttentionTest, AnAnswerToAnotherStepIsNotTaken) {
-  ExpectLost(
-      [](const ReceivedMessage& message) {
-        MessageHeader header = message.header;
-        header.step = 4;
-        return std::optional(Reply(header, std::vector<std::byte>(kQ * 4)));
-      },
-      "answered step 4");
-}
-
-TEST_F(RemoteAttentionTest, ACorruptAnswerIsNotTaken) {
-  ExpectLost(
-      [](const ReceivedMessage& message) {
-        std::vector<std::byte> reply = *TwiceQ(message);
-        reply.back() ^= std::byte{1};
-        return std::optional(reply);
-      },
-      "checksum");
-}
-
-TEST_F(RemoteAttentionTest, AnAnswerWithTooFewRowsIsNotTaken) {
-  ExpectLost(
-      [](const ReceivedMessage& message) {
-        return std::optional(Reply(message.header, std::vector<std::byte>(8)));
-      },
-      "another number of rows");
-}
-
-TEST_F(RemoteAttentionTest, AnErrorOfTheNodeFailsItsRowsOnly) {
-  PlayedMemoryNode m1("memory-1", TwiceQ);
-  PlayedMemoryNode m2("memory-2", [](const ReceivedMessage& message) {
-    MessageHeader header = message.header;
-    header.status = static_cast<uint16_t>(StatusCode::kNotFound);
-    const std::string text = "no such sequence here";
-    return std::optional(Reply(header, std::as_bytes(std::span(text))));
-  });
-  Connect({{NodeId{1}, "m1", "loopback=memory-1", NodeId{1}, 0, 1},
-           {NodeId{2}, "m2", "loopback=memory-2", NodeId{2}, 0, 1}});
-  Decode(1, {{100, 1}, {101, 2}});
-  EXPECT_EQ(step_->failures().size(), 1u);
-  EXPECT_THAT(step_->failures().at(SequenceId{101}).message(),
-              testing::AllOf(HasSubstr("m2"), HasSubstr("no such sequence here")));
-  ExpectTwiceQ(0);
-  EXPECT_TRUE(attention_->TakeLostNodes().empty()) << "the node lives";
-  attention_.reset();
-}
-
-std::vector<std::byte> TwiceQBut(const ReceivedMessage& message, const FailedRows& failed) {
-  std::vector<std::byte> payload(message.header.num_rows * kWire.q_row_bytes() +
-                                 FailedRows::MaxBytes(8));
-  const std::vector<std::byte> all = *TwiceQ(message);
-  const size_t output_bytes = all.size() - sizeof(MessageHeader);
-  std::memcpy(payload.data(), all.data() + sizeof(MessageHeader), output_bytes);
-  payload.resize(output_bytes + failed.Write(std::span(payload).subspan(output_bytes)));
-  MessageHeader header = message.header;
-  header.flags |= kFailedRows;
-  return Reply(header, payload);
-}
-
-TEST_F(RemoteAttentionTest, ARowThatFailedAtTheNodeFailsAlone) {
-  PlayedMemoryNode m1("memory-1", [](const ReceivedMessage& message) {
-    return std::optional(TwiceQBut(
-        message, {{1}, Status(StatusCode::kNotFound, "sequence 101 is not stored here")}));
-  });
-  Connect({{NodeId{1}, "m1", "loopback=memory-1", NodeId{1}, 0, 1}});
-  Decode(1, {{100, 1}, {101, 1}, {102, 1}});
-  ASSERT_EQ(step_->failures().size(), 1u);
-  const Status status = step_->failures().at(SequenceId{101});
-  EXPECT_EQ(status.code(), StatusCode::kNotFound);
-  EXPECT_EQ(status.message(), "memory node m1: sequence 101 is not stored here");
-  ExpectTwiceQ(0);
-  ExpectTwiceQ(2);
-  EXPECT_TRUE(attention_->TakeLostNodes().empty());
-  attention_.reset();
-}
-
-TEST_F(RemoteAttentionTest, FailedRowsThatThereAreNotAreNotTaken) {
-  const auto answer = [](const ReceivedMessage& message) {
-    return std::optional(
-        TwiceQBut(message, {{7}, Status(StatusCode::kNotFound, "not stored here")}));
-  };
-  ExpectLost(answer, "failed row 7 of 1");
-}
-
-TEST_F(RemoteAttentionTest, ADeadNodeTakesOnlyItsRowsWithIt) {
-  PlayedMemoryNode m1("memory-1", TwiceQ);
-  auto m2 = std::make_unique<PlayedMemoryNode>("memory-2", TwiceQ);
-  Connect({{NodeId{1}, "m1", "loopback=memory-1", NodeId{1}, 0, 1},
-           {NodeId{2}, "m2", "loopback=memory-2", NodeId{2}, 0, 1}});
-  Decode(1, {{100, 1}, {101, 2}});
-  EXPECT_TRUE(step_->failures().empty());
-  m2.reset();
-  Decode(2, {{100, 1}, {101, 2}});
-  EXPECT_EQ(step_->failures().size(), 1u);
-  EXPECT_TRUE(step_->failures().contains(SequenceId{101}));
-  ExpectTwiceQ(0);
-  attention_.reset();
-}
-
-TEST_F(RemoteAttentionTest, ANodeThatCannotBeReachedIsNamed) {
-  const auto attention = RemoteAttention::Create(
-      Options(), Loopback(), {{NodeId{1}, "m1", "loopback=nobody-there", NodeId{1}, 0, 1}}, device_,
-      Deadline::After(std::chrono::milliseconds(50)));
-  ASSERT_FALSE(attention.ok());
-  EXPECT_THAT(attention.status().message(), HasSubstr("m1"));
-}
-
 }  // namespace
-}  // namespace lamina
+}  // namespace lamina::testing

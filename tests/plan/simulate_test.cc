@@ -1,123 +1,18 @@
 // The simulator against times worked out by hand, against an event loop of its own in this file,
 // and against what must hold in every run.
-#include <gtest/gtest.h>
-
 #include <algorithm>
-#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "plan/simulate/simulation.h"
-#include "plan/simulate/simulation_report.h"
 #include "plan/simulate/virtual_nic.h"
 #include "plan/workload/random_stream.h"
-#include "tests/support/paths.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/plan/simulate_fixture.h"
 #include "transport/modelled/modelled_fabric.h"
 
-namespace lamina {
+namespace lamina::testing {
 namespace {
-
-// LLaMA-13B. The compute device is bound by arithmetic alone, 100 TFLOP/s, the memory device by its
-// bandwidth alone, 1 TB/s.
-constexpr double kHidden = 5120, kInner = 13824, kVocabulary = 32000, kFlops = 100e12,
-                 kBandwidth = 1e12;
-constexpr int kLayers = 40;
-constexpr double kQkvWeights = 3 * kHidden * kHidden,
-                 kRestWeights = kHidden * kHidden + 3 * kHidden * kInner;
-
-double LinearTime(double weights, double rows) { return 2 * weights * rows / kFlops; }
-double SliceTime(int k, double rows, double sampled) {
-  if (k == 0) return LinearTime(kQkvWeights, rows);
-  if (k == kLayers) return LinearTime(kRestWeights + kHidden * kVocabulary, sampled);
-  return LinearTime(kRestWeights + kQkvWeights, rows);
-}
-// One layer, rows over so many tokens together, in bytes of 2 per element: K and V, and of each row
-// q, output, k and v.
-double AttentionTime(double rows, double tokens) {
-  return 2 * (2 * kHidden * tokens + 4 * kHidden * rows) / kBandwidth;
-}
-double PromptAttentionTime(double tokens) {
-  return 4 * kHidden * (tokens * (tokens + 1) / 2) / kFlops;
-}
-
-double StepTime(double rows, double attention) {
-  double seconds = kLayers * attention;
-  for (int k = 0; k <= kLayers; ++k) seconds += SliceTime(k, rows, rows);
-  return seconds;
-}
-
-class SimulateTest : public testing::Test {
- protected:
-  SimulateTest() {
-    WriteFile(folder_ / "devices.yaml",
-              "version: 1\n"
-              "devices:\n"
-              "- {name: Flops, bf16_tflops: 100, memory: 80GB, bandwidth_gb_per_s: 1000000000, "
-              "mfu: [{batch: 1, mfu: 1}], source: made up}\n"
-              "- {name: Bytes, bf16_tflops: 1000000000, memory: 80GB, bandwidth_gb_per_s: 1000, "
-              "mfu: [{batch: 1, mfu: 1}], source: made up}\n");
-  }
-
-  ClusterModel Cluster(int num_compute, int num_memory, const std::string& memory,
-                       const std::string& more = "") {
-    std::string yaml =
-        "version: 1\ncluster: {name: made-up, device_catalog: devices.yaml}\nnodes:\n";
-    for (int i = 0; i < num_compute; ++i)
-      yaml += "- {name: c" + std::to_string(i) +
-              ", role: compute, port: " + std::to_string(7000 + i) +
-              ", device: \"modelled:Flops\"}\n";
-    for (int i = 0; i < num_memory; ++i)
-      yaml += "- {name: m" + std::to_string(i) +
-              ", role: memory, port: " + std::to_string(7100 + i) +
-              ", device: \"modelled:Bytes\", memory: " + memory + "}\n";
-    yaml += "model: {path: " + SourcePath("/configs/models/llama-13b") + "}\n" + more;
-    WriteFile(folder_ / "cluster.yaml", yaml);
-    Result<ClusterModel> cluster = ClusterModel::Load(folder_ / "cluster.yaml", {});
-    EXPECT_TRUE(cluster.ok()) << cluster.status().message();
-    return std::move(*cluster);
-  }
-
-  SimulationResult Run(const ClusterModel& cluster, const RequestTrace& workload,
-                       const SimulationOptions& options = {}) {
-    Result<SimulationResult> result = Simulate(cluster, workload, options);
-    EXPECT_TRUE(result.ok()) << result.status().message();
-    return std::move(*result);
-  }
-
-  TemporaryFolder folder_;
-};
-
-RequestTrace Alike(int count, int64_t input, int64_t output, double gap_s = 0) {
-  RequestTrace trace;
-  for (int i = 0; i < count; ++i) {
-    TraceRequest& request = trace.requests.emplace_back();
-    request.arrival_seconds = gap_s * i;
-    request.input_tokens = input;
-    request.output_tokens = output;
-  }
-  return trace;
-}
-
-RequestTrace Mixed(int count, uint64_t seed, double mean_gap_s) {
-  RequestTrace trace;
-  RandomStream random(seed, 1);
-  double now = 0;
-  for (int i = 0; i < count; ++i) {
-    TraceRequest& request = trace.requests.emplace_back();
-    request.arrival_seconds = now += 2 * mean_gap_s * random.Unit();
-    request.input_tokens = random.Between(1, 400);
-    request.output_tokens = random.Between(1, 200);
-  }
-  return trace;
-}
-
-std::string Lines(const SimulationResult& result) {
-  std::ostringstream out;
-  WriteRequests(result, out);
-  return out.str();
-}
-
-// Each of some hundred pieces of a step is rounded to a nanosecond.
-constexpr double kNanosecondsOfASlice = 300e-9;
 
 TEST_F(SimulateTest, OneRequestOnOneNodeTakesTheSumOfItsParts) {
   const SimulationResult result = Run(Cluster(1, 1, "40GB"), Alike(1, 100, 3));
@@ -226,16 +121,6 @@ TEST_F(SimulateTest, WithOverlapHostCostsHideBehindTheDeviceAsFarAsItIsBusy) {
   const double late = std::max(first + 50e-6 - behind, 0.0) - std::max(first - behind, 0.0);
   EXPECT_NEAR(Run(cluster, Alike(4, 200, 2), options).requests[0].e2e_s() - without,
               kLayers * (2 * 50e-6 + late), 1e-6);
-}
-
-TEST_F(SimulateTest, SaysWhatTheWorkloadLeftOut) {
-  const ClusterModel cluster = Cluster(1, 1, "40GB");
-  RequestTrace workload = Alike(3, 50, 4);
-  EXPECT_EQ(ToText(cluster, Run(cluster, workload)).find("left out"), std::string::npos);
-  workload.num_left_out = 2;
-  const SimulationResult result = Run(cluster, workload);
-  EXPECT_NE(ToText(cluster, result).find("2 more left out"), std::string::npos);
-  EXPECT_EQ(ToJson(cluster, result).at("num_left_out"), 2);
 }
 
 // Batches of one sequence each that share one compute and one memory node. The compute node takes
@@ -400,170 +285,6 @@ TEST_F(SimulateTest, RefusesWhatTheServerWouldRefuse) {
   EXPECT_EQ(longer.requests[0].outcome, RequestTimes::Outcome::kRefused);
 }
 
-TEST_F(SimulateTest, SaysWhyItRefuses) {
-  const ClusterModel cluster = Cluster(1, 1, "1GB",
-                                       "limits: {max_num_seqs: 2, max_num_batched_tokens: 64, "
-                                       "max_num_queued_reqs: 5, max_model_len: 2000}\n");
-  const auto refusals = [](const SimulationResult& result) { return result.refusals; };
-  EXPECT_EQ(refusals(Run(cluster, Alike(10, 10, 10))),
-            (std::map<std::string, int64_t>{{"5 were waiting already", 5}}));
-  EXPECT_EQ(refusals(Run(cluster, Alike(1, 1500, 100))),
-            (std::map<std::string, int64_t>{{"longer than the memory nodes have room for", 1}}));
-  RequestTrace some = Alike(4, 10, 10, 1);
-  some.requests[1].input_tokens = some.requests[2].input_tokens = 2000;
-  const SimulationResult result = Run(cluster, some);
-  EXPECT_EQ(result.refusals,
-            (std::map<std::string, int64_t>{{"longer than max_model_len, 2000 tokens", 2}}));
-  EXPECT_EQ(FindLimit(cluster, result).resource, "refusals");
-  EXPECT_EQ(ToJson(cluster, result).at("refusals").at("longer than max_model_len, 2000 tokens"), 2);
-  EXPECT_NE(ToText(cluster, result).find("2 refused: longer than max_model_len, 2000 tokens"),
-            std::string::npos);
-}
-
-TEST_F(SimulateTest, ASlowNodeTakesLongerFromThenOn) {
-  SimulationOptions options;
-  options.prompts_appear = true;
-  const ClusterModel cluster = Cluster(1, 1, "40GB");
-  const double fast = StepTime(1, AttentionTime(1, 101)),
-               slow = StepTime(1, 3 * AttentionTime(1, 102));
-  options.changes = {*NodeChange::ParseSlow("m0:3@" + std::to_string(fast * 1e6) + "us")};
-  const SimulationResult result = Run(cluster, Alike(1, 100, 3), options);
-  EXPECT_NEAR(result.requests[0].e2e_s(), fast + slow, 1e-6);
-  options.changes = {*NodeChange::ParseSlow("c0:2@0")};
-  double twice = 0;
-  for (int k = 0; k <= kLayers; ++k) twice += 2 * SliceTime(k, 1, 1);
-  EXPECT_NEAR(Run(cluster, Alike(1, 100, 2), options).requests[0].e2e_s(),
-              twice + kLayers * AttentionTime(1, 101), 1e-6);
-}
-
-int64_t CountOf(const SimulationResult& result, RequestTimes::Outcome outcome) {
-  return std::ranges::count(result.requests, outcome, &RequestTimes::outcome);
-}
-
-TEST_F(SimulateTest, RequestsOfALostMemoryNodeStartAgainElsewhere) {
-  const ClusterModel cluster = Cluster(1, 2, "40GB");
-  SimulationOptions options;
-  const SimulationResult whole = Run(cluster, Alike(8, 100, 400), options);
-  options.changes = {*NodeChange::ParseFail("m1@500ms")};
-  const SimulationResult result = Run(cluster, Alike(8, 100, 400), options);
-  int slower = 0;
-  for (size_t i = 0; i < result.requests.size(); ++i) {
-    EXPECT_EQ(result.requests[i].outcome, RequestTimes::Outcome::kDone);
-    EXPECT_EQ(result.requests[i].output_tokens, 400);
-    slower += result.requests[i].e2e_s() > whole.requests[i].e2e_s() ? 1 : 0;
-  }
-  EXPECT_GE(slower, 4) << "half of them were there, and are prefilled again";
-  EXPECT_EQ(result.used_tokens_at_end, 0);
-  options.changes.push_back(*NodeChange::ParseFail("m0@600ms"));
-  const SimulationResult none = Run(cluster, Alike(8, 100, 400, 0.2), options);
-  EXPECT_NE(none.failure, "");
-  EXPECT_EQ(FindLimit(cluster, none).resource, "failure") << FindLimit(cluster, none).why;
-  EXPECT_EQ(FindLimit(cluster, none).why, none.failure);
-  EXPECT_EQ(CountOf(none, RequestTimes::Outcome::kUnfinished), 0);
-}
-
-TEST_F(SimulateTest, WhatNoMemoryNodeThatIsLeftCanHoldFails) {
-  ClusterModel cluster = Cluster(1, 2, "40GB");
-  cluster.kv_nodes[0].capacity_tokens = 450;
-  RequestTrace workload = Alike(8, 100, 400);
-  for (size_t i = 0; i < 4; ++i) workload.requests[i].output_tokens = 300;
-  SimulationOptions options;
-  options.changes = {*NodeChange::ParseFail("m1@500ms")};
-  const SimulationResult result = Run(cluster, workload, options);
-  for (size_t i = 0; i < result.requests.size(); ++i)
-    EXPECT_EQ(result.requests[i].outcome,
-              i < 4 ? RequestTimes::Outcome::kDone : RequestTimes::Outcome::kFailed)
-        << i;
-  EXPECT_EQ(result.failure, "");
-  EXPECT_EQ(result.used_tokens_at_end, 0);
-}
-
-TEST_F(SimulateTest, IdsOfNodesMayHaveGaps) {
-  ClusterModel cluster = Cluster(2, 3, "40GB", "pipeline: {policy: rotational}\n");
-  SimulationOptions options;
-  options.changes = {*NodeChange::ParseFail("m1@300ms"), *NodeChange::ParseFail("c1@500ms")};
-  const RequestTrace workload = Mixed(30, 1, 0.01);
-  const std::string before = Lines(Run(cluster, workload, options));
-  const auto change = [](NodeId& id) { id = NodeId{id.value * id.value + 40}; };
-  for (ComputeNodeModel& node : cluster.compute) change(node.id);
-  for (MemoryNodeModel& node : cluster.memory) change(node.id);
-  for (KvNode& node : cluster.kv_nodes) change(node.id);
-  EXPECT_EQ(Lines(Run(cluster, workload, options)), before);
-}
-
-TEST_F(SimulateTest, WhenAComputeNodeIsLostRequestsOnlyWait) {
-  const ClusterModel cluster = Cluster(2, 2, "40GB", "pipeline: {policy: rotational}\n");
-  SimulationOptions options;
-  const RequestTrace workload = Alike(12, 100, 300);
-  const SimulationResult whole = Run(cluster, workload, options);
-  options.changes = {*NodeChange::ParseFail("c1@500ms")};
-  const SimulationResult lost = Run(cluster, workload, options);
-  for (const RequestTimes& request : lost.requests) {
-    EXPECT_EQ(request.outcome, RequestTimes::Outcome::kDone);
-    EXPECT_EQ(request.output_tokens, 300);
-  }
-  EXPECT_GT(lost.end, whole.end + milliseconds(50)) << "connecting anew, and prefill again";
-  options.changes.push_back(*NodeChange::ParseFail("c0@600ms"));
-  EXPECT_NE(Run(cluster, workload, options).failure, "");
-}
-
-TEST_F(SimulateTest, ReportsWhatLimits) {
-  SimulationOptions options;
-  options.prompts_appear = true;
-  const ClusterModel wide = Cluster(1, 1, "40GB",
-                                    "limits: {max_num_seqs: 16, max_num_batched_tokens: "
-                                    "64}\npipeline: {policy: fixed, num_batches: 4}\n");
-  const SimulationResult long_contexts = Run(wide, Alike(20, 1900, 100), options);
-  EXPECT_EQ(FindLimit(wide, long_contexts).resource, "memory nodes");
-  const SimulationResult idle = Run(wide, Alike(5, 10, 2, 1), options);
-  EXPECT_EQ(FindLimit(wide, idle).resource, "requests");
-}
-
-// A slow device works on one piece for longer than a piece of the timeline: each has only what lies
-// in it.
-TEST_F(SimulateTest, NothingIsBusyForMoreThanAllOfTheTime) {
-  const ClusterModel cluster = Cluster(
-      1, 2, "40GB", "pipeline: {policy: fixed, num_batches: 3}\nnetwork: {modelled_gb_per_s: 2}\n");
-  SimulationOptions options;
-  options.changes = {*NodeChange::ParseSlow("c0:20@0"), *NodeChange::ParseSlow("m1:400@0")};
-  const SimulationResult result = Run(cluster, Alike(12, 300, 6), options);
-  const nlohmann::ordered_json timeline = ToJson(cluster, result).at("timeline");
-  const double seconds = timeline.at("seconds_per_point");
-  const double end = std::chrono::duration<double>(result.end.time_since_epoch()).count();
-  for (const auto& [name, busy] :
-       std::map<std::string, std::vector<double>>{{"compute_busy", result.compute_busy},
-                                                  {"memory_busy", result.memory_busy},
-                                                  {"network_busy", result.network_busy}}) {
-    double sum = 0;
-    for (const double share : timeline.at(name)) {
-      EXPECT_LE(share, 1 + 1e-6) << name;
-      sum += share;
-    }
-    double mean = 0;
-    for (const double share : busy) mean += share / static_cast<double>(busy.size());
-    EXPECT_NEAR(sum * seconds, mean * end, 1e-3 * end) << name << ": the pieces are all of it";
-  }
-}
-
-TEST_F(SimulateTest, ReportsInTheNamesOfVllm) {
-  const ClusterModel cluster = Cluster(1, 1, "40GB");
-  const SimulationResult result = Run(cluster, Alike(3, 50, 4));
-  const nlohmann::ordered_json json = ToJson(cluster, result);
-  EXPECT_EQ(json.at("completed"), 3);
-  EXPECT_EQ(json.at("total_output_tokens"), 12);
-  EXPECT_NEAR(json.at("output_throughput").get<double>(), 12 / json.at("duration").get<double>(),
-              1e-6);
-  const RequestTimes& request = result.requests[1];
-  EXPECT_NEAR(json.at("median_tpot_ms").get<double>(), 1e3 * request.tpot_s(), 1e-6);
-  EXPECT_NEAR(json.at("mean_itl_ms").get<double>(), json.at("mean_tpot_ms").get<double>(), 1e-6);
-  EXPECT_NEAR(json.at("p99_itl_ms").get<double>(), json.at("mean_itl_ms").get<double>(),
-              0.01 * json.at("mean_itl_ms").get<double>());
-  for (const char* key :
-       {"mean_ttft_ms", "std_e2el_ms", "request_throughput", "limit", "kv", "timeline"})
-    EXPECT_TRUE(json.contains(key)) << key;
-  EXPECT_NE(ToSvg(cluster, result).find("<polyline"), std::string::npos);
-}
-
 TEST(BurstTimelineTest, BooksAsTheModelledFabricDoes) {
   RandomStream random(5, 0);
   BurstTimeline bursts;
@@ -575,23 +296,6 @@ TEST(BurstTimelineTest, BooksAsTheModelledFabricDoes) {
     const Clock::duration cost = microseconds(random.Between(1, 25));
     ASSERT_EQ(bursts.Book(ready, cost), pieces.Book(ready, cost)) << i;
   }
-}
-
-TEST(NodeChangeTest, SaysWhatWasExpected) {
-  EXPECT_EQ(NodeChange::ParseSlow("m0:2.5@10s")->factor, 2.5);
-  EXPECT_EQ(NodeChange::ParseSlow("m0:2.5@250ms")->at_s, 0.25);
-  EXPECT_EQ(NodeChange::ParseSlow("m0:50@1m")->at_s, 60);
-  EXPECT_EQ(NodeChange::ParseFail("m0@2h")->at_s, 7200);
-  EXPECT_EQ(NodeChange::ParseFail("m0@1.5")->at_s, 1.5);
-  EXPECT_EQ(NodeChange::ParseFail("m-1@3")->node, "m-1");
-  for (const char* wrong : {"m0", "m0:2", "m0@3", ":2@3", "m0:0@3", "m0:x@3", "m0:1e300@0s",
-                            "m0:1e-300@0s", "m0:nan@0s", "m0:2@x", "m0:2@1d", "m0:2@"}) {
-    EXPECT_NE(NodeChange::ParseSlow(wrong).status().message().find("NAME:FACTOR@TIME"),
-              std::string::npos)
-        << wrong;
-  }
-  for (const char* wrong : {"m0", "@3", "m0@"})
-    EXPECT_FALSE(NodeChange::ParseFail(wrong).ok()) << wrong;
 }
 
 TEST_F(SimulateTest, WhatTakesYearsIsAnErrorAndNoOverflow) {
@@ -627,30 +331,5 @@ TEST_F(SimulateTest, TakesMeasuredTimesOfAnotherModel) {
               0.02);
 }
 
-TEST_F(SimulateTest, NamesANodeThatThereIsNot) {
-  SimulationOptions options;
-  options.changes = {*NodeChange::ParseFail("m7@1s")};
-  const Status status = Simulate(Cluster(1, 1, "40GB"), Alike(1, 1, 1), options).status();
-  EXPECT_NE(status.message().find("'m7'"), std::string::npos) << status.message();
-}
-
-TEST_F(SimulateTest, EventsComeFromAFileToo) {
-  WriteFile(folder_ / "events.yaml",
-            "events:\n- {at: 10s, slow: m0, factor: 2}\n- {at: 20s, fail: m1}\n");
-  const Result<std::vector<NodeChange>> changes = NodeChange::Load(folder_ / "events.yaml");
-  ASSERT_TRUE(changes.ok()) << changes.status().message();
-  EXPECT_EQ((*changes)[0].factor, 2);
-  EXPECT_EQ((*changes)[1].kind, NodeChange::Kind::kFail);
-  EXPECT_EQ((*changes)[1].at_s, 20);
-  WriteFile(folder_ / "minutes.yaml", "events:\n- {at: 1m, slow: m0, factor: 2}\n");
-  EXPECT_EQ(NodeChange::Load(folder_ / "minutes.yaml")->front().at_s, 60);
-  WriteFile(folder_ / "wrong.yaml", "events:\n- {at: 10s}\n");
-  EXPECT_NE(NodeChange::Load(folder_ / "wrong.yaml").status().message().find("wrong.yaml:2"),
-            std::string::npos);
-  WriteFile(folder_ / "still.yaml", "events:\n- {at: 10s, slow: m0, factor: 1e300}\n");
-  EXPECT_NE(NodeChange::Load(folder_ / "still.yaml").status().message().find("still.yaml:2"),
-            std::string::npos);
-}
-
 }  // namespace
-}  // namespace lamina
+}  // namespace lamina::testing

@@ -1,0 +1,142 @@
+// Simulated nodes that become slow or are lost.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "plan/simulate/simulation.h"
+#include "tests/plan/simulate_fixture.h"
+
+namespace lamina::testing {
+namespace {
+
+TEST_F(SimulateTest, ASlowNodeTakesLongerFromThenOn) {
+  SimulationOptions options;
+  options.prompts_appear = true;
+  const ClusterModel cluster = Cluster(1, 1, "40GB");
+  const double fast = StepTime(1, AttentionTime(1, 101)),
+               slow = StepTime(1, 3 * AttentionTime(1, 102));
+  options.changes = {*NodeChange::ParseSlow("m0:3@" + std::to_string(fast * 1e6) + "us")};
+  const SimulationResult result = Run(cluster, Alike(1, 100, 3), options);
+  EXPECT_NEAR(result.requests[0].e2e_s(), fast + slow, 1e-6);
+  options.changes = {*NodeChange::ParseSlow("c0:2@0")};
+  double twice = 0;
+  for (int k = 0; k <= kLayers; ++k) twice += 2 * SliceTime(k, 1, 1);
+  EXPECT_NEAR(Run(cluster, Alike(1, 100, 2), options).requests[0].e2e_s(),
+              twice + kLayers * AttentionTime(1, 101), 1e-6);
+}
+
+int64_t CountOf(const SimulationResult& result, RequestTimes::Outcome outcome) {
+  return std::ranges::count(result.requests, outcome, &RequestTimes::outcome);
+}
+
+TEST_F(SimulateTest, RequestsOfALostMemoryNodeStartAgainElsewhere) {
+  const ClusterModel cluster = Cluster(1, 2, "40GB");
+  SimulationOptions options;
+  const SimulationResult whole = Run(cluster, Alike(8, 100, 400), options);
+  options.changes = {*NodeChange::ParseFail("m1@500ms")};
+  const SimulationResult result = Run(cluster, Alike(8, 100, 400), options);
+  int slower = 0;
+  for (size_t i = 0; i < result.requests.size(); ++i) {
+    EXPECT_EQ(result.requests[i].outcome, RequestTimes::Outcome::kDone);
+    EXPECT_EQ(result.requests[i].output_tokens, 400);
+    slower += result.requests[i].e2e_s() > whole.requests[i].e2e_s() ? 1 : 0;
+  }
+  EXPECT_GE(slower, 4) << "half of them were there, and are prefilled again";
+  EXPECT_EQ(result.used_tokens_at_end, 0);
+  options.changes.push_back(*NodeChange::ParseFail("m0@600ms"));
+  const SimulationResult none = Run(cluster, Alike(8, 100, 400, 0.2), options);
+  EXPECT_NE(none.failure, "");
+  EXPECT_EQ(FindLimit(cluster, none).resource, "failure") << FindLimit(cluster, none).why;
+  EXPECT_EQ(FindLimit(cluster, none).why, none.failure);
+  EXPECT_EQ(CountOf(none, RequestTimes::Outcome::kUnfinished), 0);
+}
+
+TEST_F(SimulateTest, WhatNoMemoryNodeThatIsLeftCanHoldFails) {
+  ClusterModel cluster = Cluster(1, 2, "40GB");
+  cluster.kv_nodes[0].capacity_tokens = 450;
+  RequestTrace workload = Alike(8, 100, 400);
+  for (size_t i = 0; i < 4; ++i) workload.requests[i].output_tokens = 300;
+  SimulationOptions options;
+  options.changes = {*NodeChange::ParseFail("m1@500ms")};
+  const SimulationResult result = Run(cluster, workload, options);
+  for (size_t i = 0; i < result.requests.size(); ++i)
+    EXPECT_EQ(result.requests[i].outcome,
+              i < 4 ? RequestTimes::Outcome::kDone : RequestTimes::Outcome::kFailed)
+        << i;
+  EXPECT_EQ(result.failure, "");
+  EXPECT_EQ(result.used_tokens_at_end, 0);
+}
+
+TEST_F(SimulateTest, IdsOfNodesMayHaveGaps) {
+  ClusterModel cluster = Cluster(2, 3, "40GB", "pipeline: {policy: rotational}\n");
+  SimulationOptions options;
+  options.changes = {*NodeChange::ParseFail("m1@300ms"), *NodeChange::ParseFail("c1@500ms")};
+  const RequestTrace workload = Mixed(30, 1, 0.01);
+  const std::string before = Lines(Run(cluster, workload, options));
+  const auto change = [](NodeId& id) { id = NodeId{id.value * id.value + 40}; };
+  for (ComputeNodeModel& node : cluster.compute) change(node.id);
+  for (MemoryNodeModel& node : cluster.memory) change(node.id);
+  for (KvNode& node : cluster.kv_nodes) change(node.id);
+  EXPECT_EQ(Lines(Run(cluster, workload, options)), before);
+}
+
+TEST_F(SimulateTest, WhenAComputeNodeIsLostRequestsOnlyWait) {
+  const ClusterModel cluster = Cluster(2, 2, "40GB", "pipeline: {policy: rotational}\n");
+  SimulationOptions options;
+  const RequestTrace workload = Alike(12, 100, 300);
+  const SimulationResult whole = Run(cluster, workload, options);
+  options.changes = {*NodeChange::ParseFail("c1@500ms")};
+  const SimulationResult lost = Run(cluster, workload, options);
+  for (const RequestTimes& request : lost.requests) {
+    EXPECT_EQ(request.outcome, RequestTimes::Outcome::kDone);
+    EXPECT_EQ(request.output_tokens, 300);
+  }
+  EXPECT_GT(lost.end, whole.end + milliseconds(50)) << "connecting anew, and prefill again";
+  options.changes.push_back(*NodeChange::ParseFail("c0@600ms"));
+  EXPECT_NE(Run(cluster, workload, options).failure, "");
+}
+
+TEST(NodeChangeTest, SaysWhatWasExpected) {
+  EXPECT_EQ(NodeChange::ParseSlow("m0:2.5@10s")->factor, 2.5);
+  EXPECT_EQ(NodeChange::ParseSlow("m0:2.5@250ms")->at_s, 0.25);
+  EXPECT_EQ(NodeChange::ParseSlow("m0:50@1m")->at_s, 60);
+  EXPECT_EQ(NodeChange::ParseFail("m0@2h")->at_s, 7200);
+  EXPECT_EQ(NodeChange::ParseFail("m0@1.5")->at_s, 1.5);
+  EXPECT_EQ(NodeChange::ParseFail("m-1@3")->node, "m-1");
+  for (const char* wrong : {"m0", "m0:2", "m0@3", ":2@3", "m0:0@3", "m0:x@3", "m0:1e300@0s",
+                            "m0:1e-300@0s", "m0:nan@0s", "m0:2@x", "m0:2@1d", "m0:2@"}) {
+    EXPECT_NE(NodeChange::ParseSlow(wrong).status().message().find("NAME:FACTOR@TIME"),
+              std::string::npos)
+        << wrong;
+  }
+  for (const char* wrong : {"m0", "@3", "m0@"})
+    EXPECT_FALSE(NodeChange::ParseFail(wrong).ok()) << wrong;
+}
+
+TEST_F(SimulateTest, NamesANodeThatThereIsNot) {
+  SimulationOptions options;
+  options.changes = {*NodeChange::ParseFail("m7@1s")};
+  const Status status = Simulate(Cluster(1, 1, "40GB"), Alike(1, 1, 1), options).status();
+  EXPECT_NE(status.message().find("'m7'"), std::string::npos) << status.message();
+}
+
+TEST_F(SimulateTest, EventsComeFromAFileToo) {
+  WriteFile(folder_ / "events.yaml",
+            "events:\n- {at: 10s, slow: m0, factor: 2}\n- {at: 20s, fail: m1}\n");
+  const Result<std::vector<NodeChange>> changes = NodeChange::Load(folder_ / "events.yaml");
+  ASSERT_TRUE(changes.ok()) << changes.status().message();
+  EXPECT_EQ((*changes)[0].factor, 2);
+  EXPECT_EQ((*changes)[1].kind, NodeChange::Kind::kFail);
+  EXPECT_EQ((*changes)[1].at_s, 20);
+  WriteFile(folder_ / "minutes.yaml", "events:\n- {at: 1m, slow: m0, factor: 2}\n");
+  EXPECT_EQ(NodeChange::Load(folder_ / "minutes.yaml")->front().at_s, 60);
+  WriteFile(folder_ / "wrong.yaml", "events:\n- {at: 10s}\n");
+  EXPECT_NE(NodeChange::Load(folder_ / "wrong.yaml").status().message().find("wrong.yaml:2"),
+            std::string::npos);
+  WriteFile(folder_ / "still.yaml", "events:\n- {at: 10s, slow: m0, factor: 1e300}\n");
+  EXPECT_NE(NodeChange::Load(folder_ / "still.yaml").status().message().find("still.yaml:2"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace lamina::testing
