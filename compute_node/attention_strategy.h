@@ -169,8 +169,10 @@ class AttentionStrategy {
   // Ignored if there is no such node or it is lost already.
   virtual void Lose(NodeId node, const std::string& why) = 0;
 
-  // The memory nodes that were lost since the last call, without those of Lose.
-  virtual std::vector<LostNode> TakeLostNodes() = 0;
+  // The memory nodes that are lost, without those of Lose. Every result names them until the
+  // manager has lost them too: another step's may come first, and what has failed with a node would
+  // be placed there once more.
+  virtual std::vector<LostNode> LostNodes() const = 0;
 
   // What has become of suspended memory nodes, and which were suspended, since the last call, in
   // the order in which it happened.

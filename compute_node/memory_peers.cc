@@ -155,13 +155,12 @@ void MemoryPeers::GiveUp() {
   }
 }
 
-std::vector<LostNode> MemoryPeers::TakeLost() {
+std::vector<LostNode> MemoryPeers::Lost() const {
   std::vector<LostNode> lost;
-  for (Peer& peer : peers_) {
+  for (const Peer& peer : peers_) {
     const MemoryPeer& connection = *peer.connection;
     if (connection.lost() && !peer.told)
       lost.push_back({connection.address().node, connection.name() + ": " + connection.why()});
-    peer.told = connection.lost();
   }
   return lost;
 }

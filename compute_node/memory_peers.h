@@ -69,9 +69,9 @@ class MemoryPeers {
   // No result is needed any more: devices end their waits early.
   void GiveUp();
 
-  // The nodes that were lost since the last call, without those that were suspended, of which
-  // TakeStates tells, and those that the manager has lost: it knows.
-  std::vector<LostNode> TakeLost();
+  // The nodes that are lost, without those that were suspended, of which TakeStates tells, and
+  // those that the manager has lost: it knows.
+  std::vector<LostNode> Lost() const;
   // See AttentionStrategy::TakePeerStates. The epoch is the caller's to fill in.
   std::vector<PeerState> TakeStates() { return std::exchange(states_, {}); }
   // The number of notifications that came twice since the last call.
@@ -82,7 +82,7 @@ class MemoryPeers {
   struct Peer {
     std::unique_ptr<ConnectingPeer> connecting;  // null once it is connected
     std::unique_ptr<MemoryPeer> connection;      // null until then
-    bool told = false;                           // it is lost, and the manager knows
+    bool told = false;                           // it is lost, and no result need say so
     std::string late_why = {};                   // while it is suspended
   };
   std::string LateText(const MemoryPeer& peer, const TracedWork& of, const char* what,

@@ -46,7 +46,7 @@ class RemoteAttention final : public AttentionStrategy {
   void TraceTo(StepTrace& trace) override { session_.trace = &trace; }
   void GiveUp() override { session_.peers.GiveUp(); }
   void Lose(NodeId node, const std::string& why) override { session_.peers.Lose(node, why); }
-  std::vector<LostNode> TakeLostNodes() override { return session_.peers.TakeLost(); }
+  std::vector<LostNode> LostNodes() const override { return session_.peers.Lost(); }
   std::vector<PeerState> TakePeerStates() override { return session_.peers.TakeStates(); }
   bool suspends() const override { return session_.peers.any_suspended(); }
   TimePoint wake_at() const override;

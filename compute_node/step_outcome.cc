@@ -21,12 +21,16 @@ void StepOutcome::Fail(SequenceId sequence, FailureCause cause, Status why) {
     told = {sequence, std::move(why), cause};
 }
 
-void StepOutcome::Account(AttentionStep& attention, AttentionStrategy& all,
+void StepOutcome::Account(AttentionStep& attention, const AttentionStrategy& all,
                           int64_t stale_messages) {
   for (const auto& [sequence, why] : attention.failures())
     Fail(sequence, FailureCause::kKvLost, why);
   late_.insert(attention.late().begin(), attention.late().end());
-  for (LostNode& lost : all.TakeLostNodes()) result_.lost_nodes.push_back(std::move(lost));
+  for (LostNode& lost : all.LostNodes()) {
+    if (std::ranges::find(result_.lost_nodes, lost.node, &LostNode::node) ==
+        result_.lost_nodes.end())
+      result_.lost_nodes.push_back(std::move(lost));
+  }
   const AttentionTraffic now = attention.traffic(), before = std::exchange(counted_, now);
   result_.attention_wait_us += now.wait_us - before.wait_us;
   result_.bytes_to_memory += now.sent_bytes - before.sent_bytes;

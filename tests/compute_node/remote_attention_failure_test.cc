@@ -91,7 +91,7 @@ TEST_F(RemoteAttentionTest, AnErrorOfTheNodeFailsItsRowsOnly) {
   EXPECT_THAT(step_->failures().at(SequenceId{101}).message(),
               ::testing::AllOf(HasSubstr("m2"), HasSubstr("no such sequence here")));
   ExpectTwiceQ(0);
-  EXPECT_TRUE(attention_->TakeLostNodes().empty()) << "the node lives";
+  EXPECT_TRUE(attention_->LostNodes().empty()) << "the node lives";
   attention_.reset();
 }
 
@@ -120,7 +120,7 @@ TEST_F(RemoteAttentionTest, ARowThatFailedAtTheNodeFailsAlone) {
   EXPECT_EQ(status.message(), "memory node m1: sequence 101 is not stored here");
   ExpectTwiceQ(0);
   ExpectTwiceQ(2);
-  EXPECT_TRUE(attention_->TakeLostNodes().empty());
+  EXPECT_TRUE(attention_->LostNodes().empty());
   attention_.reset();
 }
 

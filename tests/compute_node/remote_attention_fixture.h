@@ -217,12 +217,14 @@ class RemoteAttentionTest : public ::testing::Test {
     EXPECT_EQ(status.code(), StatusCode::kPeerLost);
     EXPECT_THAT(status.message(), ::testing::AllOf(::testing::HasSubstr("memory node m1"),
                                                    ::testing::HasSubstr(why)));
-    const std::vector<LostNode> lost = attention_->TakeLostNodes();
-    ASSERT_EQ(lost.size(), 1u);
-    EXPECT_EQ(lost[0].node, NodeId{1});
-    EXPECT_TRUE(attention_->TakeLostNodes().empty()) << "said once";
     Decode(4, {{101, 1}});
     EXPECT_TRUE(step_->failures().contains(SequenceId{101})) << "later rows on it fail at once";
+    const std::vector<LostNode> lost = attention_->LostNodes();
+    ASSERT_EQ(lost.size(), 1u);
+    EXPECT_EQ(lost[0].node, NodeId{1});
+    EXPECT_EQ(attention_->LostNodes().size(), 1u) << "said until the manager knows";
+    attention_->Lose(NodeId{1}, "c1 has lost it");
+    EXPECT_TRUE(attention_->LostNodes().empty());
     attention_.reset();
   }
 

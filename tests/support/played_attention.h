@@ -24,7 +24,7 @@ class PlayedAttention final : public AttentionStrategy, public AttentionStep, pu
   void TraceTo(StepTrace& /*trace*/) override {}
   void GiveUp() override {}
   void Lose(NodeId /*node*/, const std::string& /*why*/) override {}
-  std::vector<LostNode> TakeLostNodes() override { return {}; }
+  std::vector<LostNode> LostNodes() const override { return {}; }
   std::vector<PeerState> TakePeerStates() override { return {}; }
   bool suspends() const override { return false; }
   TimePoint wake_at() const override { return TimePoint::max(); }
