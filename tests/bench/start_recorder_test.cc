@@ -22,11 +22,13 @@ NewSequence Announced(SequenceId sequence, size_t stream, size_t request, size_t
   return announced;
 }
 
-Work WorkOn(SequenceId sequence, const std::vector<NodeId>& nodes, size_t num_shared = 0) {
+// `num_there`: how many of its tokens have KV on the nodes already; then it is its first work.
+Work WorkOn(SequenceId sequence, const std::vector<NodeId>& nodes, int64_t num_there = 0) {
   Work work;
   work.sequence = sequence;
   for (const NodeId node : nodes) work.route.push_back({node, 0, {}});
-  work.route.front().shared.resize(num_shared);
+  work.first = num_there > 0;
+  work.first_position = num_there;
   return work;
 }
 
@@ -79,7 +81,7 @@ TEST(StartRecorder, ASecondStartIsAgainWithWhatItHasByThen) {
   const SequenceId sequence{1};
   recorder.Take(PlanOf({WorkOn(sequence, {kNode})}),
                 std::vector<NewSequence>{Announced(sequence, 1, 0, 10)}, kStart);
-  recorder.Take(PlanOf({WorkOn(sequence, {kOther}, /*num_shared=*/6)}),
+  recorder.Take(PlanOf({WorkOn(sequence, {kOther}, /*num_there=*/6)}),
                 std::vector<NewSequence>{Announced(sequence, 1, 0, 17)}, kStart + seconds(5));
   const std::vector<SequenceStart> starts = recorder.TakeStarts();
   ASSERT_EQ(starts.size(), 2u);
