@@ -14,20 +14,28 @@
 
 #include "base/log.h"
 #include "tests/sim/world.h"
+#include "tests/support/sanitized.h"
 
 namespace lamina::sim {
 namespace {
 
 constexpr size_t kMostFailuresShown = 20;
 
+// Of real time. A run takes some 20 ms; one that takes this long does not end.
+constexpr unsigned kLongestRunSeconds = 60;
+
 // For the message when a run ends the process.
 char current_seed[64] = "";
 
-void OnAbort(int) {
-  constexpr std::string_view kText = "the process was aborted while it simulated seed ";
-  (void)!write(STDERR_FILENO, kText.data(), kText.size());
-  (void)!write(STDERR_FILENO, current_seed, strnlen(current_seed, sizeof(current_seed)));
-  (void)!write(STDERR_FILENO, "\n", 1);
+void Tell(std::string_view text) { (void)!write(STDERR_FILENO, text.data(), text.size()); }
+
+void OnFatal(int signal_number) {
+  Tell(signal_number == SIGALRM ? "a run did not end" : "the process was aborted");
+  Tell(", while it simulated seed ");
+  Tell({current_seed, strnlen(current_seed, sizeof(current_seed))});
+  Tell("\n");
+  signal(signal_number, SIG_DFL);
+  (void)raise(signal_number);
 }
 
 struct Options {
@@ -36,6 +44,7 @@ struct Options {
   uint64_t shrink = 0;
   std::string drop;
   bool verbose = false;
+  bool stop_at_first = false;
 };
 
 RunResult RunOne(const Scenario& scenario, Expected& expected, const EventLog& log = nullptr) {
@@ -66,14 +75,17 @@ void PrintSeen(const Coincidences& seen) {
   }
 }
 
-int RunMany(uint64_t first, uint64_t last, Expected& expected) {
+int RunMany(uint64_t first, uint64_t last, bool stop_at_first, Expected& expected) {
   const auto start = std::chrono::steady_clock::now();
   Coincidences seen;
-  uint64_t hash = 0, num_failed = 0, num_requests = 0, num_tokens = 0;
+  uint64_t hash = 0, num_runs = 0, num_failed = 0, num_requests = 0, num_tokens = 0;
   double virtual_seconds = 0;
-  for (uint64_t seed = first; seed <= last; ++seed) {
+  for (uint64_t seed = first; seed <= last && (num_failed == 0 || !stop_at_first); ++seed) {
     const Scenario scenario = DrawScenario(seed);
+    (void)alarm(kLongestRunSeconds);
     const RunResult result = RunOne(scenario, expected);
+    (void)alarm(0);
+    ++num_runs;
     hash = hash * 0x100000001b3u + result.hash;
     seen.Add(result.seen);
     num_requests += scenario.requests.size();
@@ -86,12 +98,11 @@ int RunMany(uint64_t first, uint64_t last, Expected& expected) {
   }
   const double real_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  const auto runs = static_cast<double>(last - first + 1);
   fmt::print(
       "{} runs in {:.1f} s: {:.0f} a minute; {:.0f} s of virtual time, {} requests, {} tokens; "
       "hash {:016x}; {} runs FAILED\n",
-      last - first + 1, real_seconds, runs / real_seconds * 60, virtual_seconds, num_requests,
-      num_tokens, hash, num_failed);
+      num_runs, real_seconds, static_cast<double>(num_runs) / real_seconds * 60, virtual_seconds,
+      num_requests, num_tokens, hash, num_failed);
   PrintSeen(seen);
   return num_failed == 0 ? 0 : 1;
 }
@@ -160,13 +171,17 @@ int Main(int argc, char** argv) {
   CLI::Option* const seed = app.add_option("--seed", options.seed, "the only one to run");
   CLI::Option* const shrink =
       app.add_option("--shrink", options.shrink, "a seed that fails, to leave parts out of");
+  app.add_flag("--stop-at-first", options.stop_at_first, "run no seed behind one that fails")
+      ->needs(seeds);
   app.add_option("--drop", options.drop, "parts of the seed to leave out")->needs(seed);
   app.add_flag("--verbose", options.verbose, "print all events")->needs(seed);
   app.require_option(1, 3);
   seeds->excludes(seed)->excludes(shrink);
   seed->excludes(shrink);
   CLI11_PARSE(app, argc, argv);
-  signal(SIGABRT, OnAbort);
+  signal(SIGABRT, OnFatal);
+  signal(SIGALRM, OnFatal);
+  if (!testing::kSanitized) signal(SIGSEGV, OnFatal);
   const Result<std::unique_ptr<Expected>> expected = Expected::Create();
   if (!expected.ok()) {
     fmt::print(stderr, "{}\n", expected.status().ToString());
@@ -179,7 +194,7 @@ int Main(int argc, char** argv) {
     fmt::print(stderr, "--seeds {}: expected FIRST..LAST\n", options.seeds);
     return 2;
   }
-  return RunMany(first, last, **expected);
+  return RunMany(first, last, options.stop_at_first, **expected);
 }
 
 }  // namespace
