@@ -12,6 +12,21 @@ namespace {
 constexpr TokenId kEndOfText = 2;
 // Where sums have another order.
 constexpr float kTolerance = 1e-3F;
+// Less than the timeouts in cluster_options.cc, by what nodes take for everything else.
+constexpr auto kBorneFor = milliseconds(150);
+
+// Nothing is gone with it, it only comes later, or twice.
+bool OnlyDelays(FaultKind kind) {
+  switch (kind) {
+    case FaultKind::kPause:
+    case FaultKind::kCutData:
+    case FaultKind::kCutControl:
+    case FaultKind::kIsolate:
+    case FaultKind::kDuplicate:
+    case FaultKind::kDelay: return true;
+    default: return false;
+  }
+}
 
 }  // namespace
 
@@ -85,6 +100,21 @@ int StreamOracle::num_tokens() const {
 
 int StreamOracle::fewest_tokens() const {
   return static_cast<int>(std::ranges::min_element(streams_, {}, &Stream::told)->told);
+}
+
+bool IsBorne(const Scenario& scenario) {
+  Clock::duration late{};
+  for (const Fault& fault : scenario.faults) {
+    if (!OnlyDelays(fault.kind)) return false;
+    late += fault.lasts;
+  }
+  return late < kBorneFor;
+}
+
+bool LosesMessages(const Scenario& scenario) {
+  return std::ranges::any_of(scenario.faults, [](const Fault& fault) {
+    return fault.kind == FaultKind::kLoseNotification;
+  });
 }
 
 std::string FindLeak(const EngineStatus& status) {

@@ -53,6 +53,13 @@ class StreamOracle {
   bool aborted_ = false, failed_ = false;
 };
 
+// Whether nodes are at most late, all faults together shorter than any timeout: then none is given
+// up.
+bool IsBorne(const Scenario& scenario);
+
+// Whether a single message may go amiss, and K and V with it, while all nodes live.
+bool LosesMessages(const Scenario& scenario);
+
 // What is still held when every stream is over, every node serves and nodes were asked for their
 // counters since; "" for nothing.
 std::string FindLeak(const EngineStatus& status);

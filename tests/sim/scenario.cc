@@ -173,6 +173,22 @@ Fault DrawFault(Random& random, const Scenario& scenario, std::optional<Clock::d
   return fault;
 }
 
+// A memory node is late while it has a request's KV: mostly longer than suspect_after and not as
+// long as peer_timeout (cluster_options.cc).
+Fault DrawLateNode(Random& random, const Scenario& scenario) {
+  Fault fault;
+  const PlannedRequest& met = scenario.requests[random.Below(scenario.requests.size())];
+  fault.kind = random.Chance(50) ? FaultKind::kPause : FaultKind::kCutData;
+  fault.at = met.at + random.Between(milliseconds(0), milliseconds(6));
+  fault.lasts = random.Between(milliseconds(30), milliseconds(145));
+  const std::vector<std::string> compute = scenario.compute_nodes();
+  const std::vector<std::string> memory = scenario.memory_nodes();
+  fault.node = memory[random.Below(memory.size())];
+  fault.other = compute[random.Below(compute.size())];
+  fault.one_way = random.Chance(60);
+  return fault;
+}
+
 std::vector<std::string> Names(char letter, int count) {
   std::vector<std::string> names;
   for (int i = 0; i < count; ++i) names.push_back(letter + std::to_string(i));
@@ -210,6 +226,10 @@ Scenario DrawScenario(uint64_t seed) {
     scenario.faults.push_back(DrawFault(random, scenario, first));
     scenario.faults.back().name = "f" + std::to_string(i);
     first = scenario.faults.front().at;
+  }
+  if (random.Chance(15)) {
+    scenario.faults.push_back(DrawLateNode(random, scenario));
+    scenario.faults.back().name = "f" + std::to_string(num_faults);
   }
   return scenario;
 }

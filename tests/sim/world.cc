@@ -31,6 +31,8 @@ constexpr auto kPatience = seconds(120);
 constexpr auto kUntilCounted = milliseconds(2500);
 // What a fault has held up has arrived by then.
 constexpr auto kLongestDelay = seconds(1);
+// Longer than nodes wait for others.
+constexpr auto kUntilLossIsTold = milliseconds(500);
 constexpr auto kLeastTurn = microseconds(1);
 constexpr auto kMostTurn = microseconds(20);
 
@@ -118,7 +120,8 @@ class World {
   void NoteReconnect();
   void NoteReconnected();
   void NoteStates();
-  void NoteSuspended();
+  void NoteSuspended(const EngineStatus& status);
+  void CheckLosses(const EngineStatus& status);
   void AbortThoseWhoWant();
 
   void Note(const std::string& what);
@@ -140,7 +143,8 @@ class World {
   std::optional<Faults> faults_;
   std::set<std::string> lost_, suspended_;  // as the status showed them last
   bool reconnecting_ = false, looking_ = false;
-  int num_reconnects_ = 0;
+  int num_reconnects_ = 0, num_rebuilding_ = 0;
+  std::optional<TimePoint> needs_loss_by_;  // sequences have started again, which a loss explains
   std::optional<int64_t> shared_at_loss_;
   Hash hash_;
   RunResult result_;
@@ -395,7 +399,9 @@ void World::Tell(Client& client, const TokenEvent& event) {
 
 // Is asked after each round.
 void World::Watch() {
-  NoteSuspended();
+  const EngineStatus status = cluster_->status();
+  NoteSuspended(status);
+  CheckLosses(status);
   if (cluster_->reconnecting() == reconnecting_ && cluster_->looking() == looking_) return;
   if (std::exchange(looking_, cluster_->looking()) != looking_)
     Note(looking_ ? "lost nodes are looked for" : "looked for lost nodes");
@@ -440,8 +446,25 @@ void World::NoteStates() {
   }
 }
 
-void World::NoteSuspended() {
-  const EngineStatus status = cluster_->status();
+// Asked before what was noted of the round before is brought up to date: after nodes were connected
+// anew sequences may have lost KV although all nodes serve now. A loss and what it cost may come
+// over different channels, the loss later.
+void World::CheckLosses(const EngineStatus& status) {
+  const bool connects = reconnecting_ || cluster_->reconnecting();
+  const auto is_lost = [](const NodeStatus& node) { return node.state == NodeState::kLost; };
+  const bool all_there = !connects && std::ranges::none_of(status.nodes, is_lost);
+  const int before = std::exchange(num_rebuilding_, status.num_rebuilding);
+  if (!all_there)
+    needs_loss_by_.reset();
+  else if (status.num_rebuilding > before && !needs_loss_by_ && !LosesMessages(scenario_))
+    needs_loss_by_ = cluster_->now() + kUntilLossIsTold;
+  if (needs_loss_by_ && cluster_->now() > *needs_loss_by_)
+    Fail("needless", "sequences have started again although no node was lost");
+  if (!all_there && IsBorne(scenario_))
+    Fail("needless", "nodes are given up although they only were late: " + Unfinished());
+}
+
+void World::NoteSuspended(const EngineStatus& status) {
   for (const NodeStatus& node : status.nodes) {
     if (node.state == NodeState::kSuspended) {
       if (!suspended_.insert(node.name).second) continue;
