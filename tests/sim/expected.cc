@@ -116,6 +116,7 @@ Result<Answer> Expected::Compute(const PlannedRequest& request, uint64_t seed) {
   alone.ignore_eos = true;
   alone.sampling.temperature = request.samples ? 1.0F : 0.0F;
   alone.sampling.seed = seed;
+  alone.sampling.frequency_penalty = request.frequency_penalty();
   alone.sampling.num_logprobs = 0;
   Answer answer;
   Status failure;

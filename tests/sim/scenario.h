@@ -46,6 +46,9 @@ struct PlannedRequest {
   // The client goes away when it has so many tokens, or at this time.
   std::optional<int> abort_after_tokens = std::nullopt;
   std::optional<Clock::duration> abort_at = std::nullopt;
+
+  // Generated tokens count, and those of the prompt do not: also when it starts again.
+  float frequency_penalty() const { return samples ? 0.5F : 0.0F; }
 };
 
 enum class FaultKind : uint8_t {

@@ -359,6 +359,7 @@ void World::Arrive(Client& client) {
   request.ignore_eos = plan.ignore_eos;
   request.sampling.temperature = plan.samples ? 1.0F : 0.0F;
   request.sampling.seed = plan.seed;
+  request.sampling.frequency_penalty = plan.frequency_penalty();
   request.sampling.num_logprobs = 0;
   const Result<RequestId> id = cluster_->Submit(
       std::move(request), [this, &client](const TokenEvent& event) { Tell(client, event); });
