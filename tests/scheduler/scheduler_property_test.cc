@@ -258,7 +258,7 @@ TEST_P(SchedulerProperty, AlsoWhenTheComputeNodesForgetEverything) {
     load.AlsoAbandon();
     if (GetParam() % 5 == 0) load.AlsoRestart();
     if (GetParam() % 7 < 3) load.AlsoSuspend();
-    load.Run(3000);
+    load.Run(5000);
     EXPECT_GT(load.num_completed(), 20u);
     EXPECT_GT(load.num_kept(), 10);
   }
