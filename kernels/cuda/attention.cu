@@ -72,10 +72,9 @@ __global__ void MergeSplits(const __grid_constant__ AttentionWork work) {
 // Computes one split of the block's rows. Neighbours that begin at the same slot are taken
 // together, and share reads of K and V, unless Split requires rows of the same length and they are
 // not.
-template <class Split, class Copies>
-__device__ void AttendRows(const AttentionWork& work) {
-  const typename Split::Layout layout = {work.shape.head_dim};
-  Copies copies(reinterpret_cast<Mbarrier*>(SharedMemory() + layout.barriers_at()));
+template <class Split>
+__global__ void __launch_bounds__(kSplitThreads, Split::kBlocks)
+    AttendSplits(const __grid_constant__ AttentionWork work) {
   const int split = static_cast<int>(blockIdx.x) % work.num_splits;
   const auto go_together = [&](int64_t a, int64_t b) {
     return work.batch.rows[a].first_slot == work.batch.rows[b].first_slot &&
@@ -91,25 +90,10 @@ __device__ void AttendRows(const AttentionWork& work) {
     while (row + num_rows < end && row + num_rows < begin + work.rows_per_block &&
            go_together(row, row + num_rows))
       ++num_rows;
-    Split(work, row, num_rows, split).Run(copies);
+    Split(work, row, num_rows, split).Run();
     row += num_rows;
     __syncthreads();  // the next rows use the same shared memory
   }
-}
-
-// The kernel: tiles are copied by rows where the GPU can do that, else by lanes. The emulation
-// decides at run time, so that tests cover both.
-template <class Split>
-__global__ void AttendSplits(const __grid_constant__ AttentionWork work) {
-#if LAMINA_CUDA_EMULATED
-  if (emulation::ComputeCapability() < 90)
-    return AttendRows<Split, LaneCopies<Split::kNumStages>>(work);
-#endif
-#if LAMINA_HAS_BULK_COPIES
-  AttendRows<Split, BulkCopies<Split::kNumStages, kSplitThreads>>(work);
-#else
-  AttendRows<Split, LaneCopies<Split::kNumStages>>(work);
-#endif
 }
 
 template <class Split>
@@ -132,12 +116,14 @@ void LaunchFma(const AttentionWork& work, Stream& stream) {
   LaunchSplits<FmaSplit<T, kMaxQueries>>(work, stream);
 }
 
-// Tensor cores are used from 4 query heads per kv_head on. Only the shape decides, never the number
-// of rows, because the two ways round differently and a row must not depend on the batch.
+// Only the shape decides, never the number of rows, because the two ways round differently and a
+// row must not depend on the batch.
 template <typename T>
 void LaunchNarrow(const AttentionWork& work, Stream& stream) {
   const int head_dim = work.shape.head_dim;
-  if (work.shape.group() < 4 || head_dim % kStep != 0) return LaunchFma<T>(work, stream);
+  if constexpr (sizeof(T) > 1) {
+    if (head_dim % kStep != 0) return LaunchFma<T>(work, stream);
+  }
   if (head_dim <= 64) return LaunchSplits<TensorSplit<T, 4>>(work, stream);
   if (head_dim <= 128) return LaunchSplits<TensorSplit<T, 8>>(work, stream);
   LaunchSplits<TensorSplit<T, 16>>(work, stream);
@@ -181,8 +167,10 @@ Status CheckAttention(const AttentionShape& shape, const KvView& kv) {
   const uintptr_t all = reinterpret_cast<uintptr_t>(kv.k) | reinterpret_cast<uintptr_t>(kv.v) |
                         static_cast<uintptr_t>(kv.head_stride * bytes) |
                         static_cast<uintptr_t>(kv.slot_stride * bytes);
-  return all % 16 == 0 ? OkStatus()
-                       : InvalidArgument("K, V and their strides must be multiples of 16 bytes");
+  if (all % 16 != 0) return InvalidArgument("K, V and their strides must be multiples of 16 bytes");
+  return kv.slot_stride * bytes < int64_t{1} << 32
+             ? OkStatus()
+             : InvalidArgument("the slots of K and V must be less than 4 GiB apart");
 }
 
 size_t AttentionScratchBytes(const AttentionShape& shape, int64_t num_rows, int64_t max_tokens) {

@@ -5,14 +5,12 @@
 // by one block of threads, and the splits' partials are merged in order. So a row's result depends
 // on its own q and slots only.
 //
-// What should bound it on an H100 is memory. 3.35 TB/s of K and V over 132 multiprocessors are 25
-// GB/s each, for which about 20 KB must be in flight at any time (800 ns). A block keeps three
-// tiles of 32 tokens in flight, four from compute capability 9.0 on (bulk asynchronous copies,
-// tile_copies.cuh): 24 or 32 KB with 128 dims of 16 bits. So one block on a multiprocessor would
-// do, and several are resident. Each element of K and V costs `group` fused multiply-adds. The fp32
-// units could keep up with that for groups below 4; from 4 on tensor cores multiply (K and V of 16
-// bits or in FP8, head_dim a multiple of 16). Partials are 1/128 (group 1) to 1/16 (group 8) of the
-// bytes read, twice as much with FP8, where twice as many tiles of half the size are in flight.
+// What should bound it is memory. 4.8 TB/s of K and V over the 132 multiprocessors of an H200 are
+// 36 GB/s each, for which about 30 KB must be in flight at any time (800 ns). A block of four warps
+// has 32 KB of tiles with 128 dims (attention_split.cuh), and four blocks are resident. Tensor
+// cores multiply K and V of 16 bits or in FP8 where head_dim is a multiple of 16, and fp32 units
+// the rest. Partials are 1/256 (group 1) to 1/32 (group 8) of the bytes read, twice as much with
+// FP8. docs/cuda.md has what was measured.
 //
 // K and V in FP8 are exact in fp16, and treated as fp16 would be.
 #pragma once
@@ -27,8 +25,9 @@
 
 namespace lamina::cuda {
 
-// Tokens of a split: a row of 4096 tokens on 8 kv_heads keeps 128 blocks busy.
-inline constexpr int kAttentionSplitTokens = 256;
+// Tokens of a split: a row of 4096 tokens on 8 kv_heads keeps 64 blocks busy. With more of them
+// fewer instructions go into what each block does once, with fewer more blocks share a short batch.
+inline constexpr int kAttentionSplitTokens = 512;
 
 // The tokens that one row attends to: slots[first_slot, first_slot + num_tokens) of the batch. Rows
 // may share slots. A row with a sliding window names the last of its sequence's slots only.
@@ -59,7 +58,8 @@ struct AttentionBatch {
 
 // Whether the kernels can do this shape; to be asked once, when shapes are known. kInvalidArgument,
 // saying what is wrong, unless num_kv_heads divides num_heads, head_dim is a multiple of 8 up to
-// 256 (of 16 for K and V in FP8), and k, v and both strides of `kv` are multiples of 16 bytes.
+// 256 (of 16 for K and V in FP8), k, v and both strides of `kv` are multiples of 16 bytes, and
+// slots are less than 4 GiB apart.
 Status CheckAttention(const AttentionShape& shape, const KvView& kv);
 
 // The scratch memory with which all rows run in one launch. With less, down to

@@ -1,11 +1,8 @@
-// A split of attention on the fp32 multiply-add units, for K and V of any type.
+// A split of attention on the fp32 multiply-add units, for what tensor cores do not take: K and V
+// in fp32, and head_dims that are no multiple of 16.
 //
-// What should bound it is the memory that K and V come from, so shared memory must not. A thread
-// therefore keeps its eight elements of all queries in registers and reads each element of K once
-// for all of them, and the sums of all queries over the lanes of a row are added up together. With
-// 4 queries a multiprocessor of an H100 gets a row of 256 bytes of K and one of V in 35 clocks, in
-// which it has 1,024 multiply-adds to do: 8 clocks of all its units, and about as much again for
-// everything around them.
+// A thread keeps its eight elements of all queries in registers and reads each element of K once
+// for all of them, and the sums of all queries over the lanes of a row are added up together.
 #pragma once
 
 #include "kernels/cuda/attention_split.cuh"
@@ -18,87 +15,79 @@ inline constexpr int kGroupSumBytes = kSplitThreads* kVector* kQueries * 4;
 
 // T: the type of K and V; kQueries: a power of two.
 template <typename T, int kQueries>
-class FmaSplit : private SplitBase<T, kQueries, 0, kGroupSumBytes<kQueries>> {
-  using Base = SplitBase<T, kQueries, 0, kGroupSumBytes<kQueries>>;
+class FmaSplit : private SplitBase<T, kQueries, 0, 0, kGroupSumBytes<kQueries>> {
+  using Base = SplitBase<T, kQueries, 0, 0, kGroupSumBytes<kQueries>>;
 
  public:
-  using Base::kNumStages;
   using typename Base::Layout;
   static constexpr bool kNeedsEvenRows = false;
+  static constexpr int kBlocks = 1;  // at least; registers are not what limits them
 
   __device__ FmaSplit(const AttentionWork& work, int64_t row, int num_rows, int split)
-      : Base(work, row, num_rows, split) {}
+      : Base(work, row, num_rows, split, LanesPerRow(work.shape.head_dim)) {}
 
   // Computes the split and writes its results. All threads of the block call it together.
-  template <class Copies>
-  __device__ void Run(Copies& copies) {
-    if (!this->Begin(copies)) return;
-    ScoreAll(copies);
+  __device__ void Run() {
+    if (!this->Begin()) return;
+    ScoreAll();
+    this->Weigh(kNotAttended);
     float out[kQueries][kVector] = {};
     for (int i = num_tiles_; i < 2 * num_tiles_; ++i) {
-      this->NextTile(i, copies);  // has a barrier, behind which all scores are written
-      if (i == num_tiles_) this->Weigh(kNotAttended, num_tokens_);
+      this->AwaitTile();
       AddValues(i, out);
+      this->ReplaceTile(i);
     }
-    __syncthreads();
     AddGroups(out);
   }
 
  private:
-  using Base::at;
   using Base::FirstToken;
   using Base::group_;
   using Base::has_vector_;
   using Base::is_even_;
   using Base::lanes_;
-  using Base::layout_;
   using Base::num_groups_;
-  using Base::num_queries_;
   using Base::num_tiles_;
-  using Base::num_tokens_;
+  using Base::parts;
   using Base::q;
-  using Base::RowOf;
   using Base::scores;
-  using Base::sums;
-  using Base::thread_;
   using Base::TileRow;
-  using Base::TokensOfRow;
   using Base::TokensOfTile;
   using Base::vector_;
+  using Base::warp_;
   using Base::work_;
-  using Base::Write;
-  using Base::WriteSums;
 
   // Stands for a weight where a query's row does not have the token; weights are not negative.
   static constexpr float kNotAttended = -1.0f;
 
   // Computes all scores. Two tokens at a time, so that the sums of one are added up while the
   // products of the other are computed.
-  template <class Copies>
-  __device__ void ScoreAll(Copies& copies) {
+  __device__ void ScoreAll() {
     float query[kQueries][kVector];
     LAMINA_UNROLL
     for (int n = 0; n < kQueries; ++n)
       LoadVector(q() + n * work_.shape.head_dim + (has_vector_ ? vector_ : 0) * kVector, query[n]);
+    __syncthreads();  // scores take the place of q
     const int lanes_per_query = lanes_ / kQueries, step = num_groups_ * work_.shape.head_dim;
     const bool writes = vector_ % lanes_per_query == 0;
     const float scale = work_.shape.scale;
-    float* const to = scores() + vector_ / lanes_per_query * kScoresPitch + group_;
     for (int i = 0; i < num_tiles_; ++i) {
-      this->NextTile(i, copies);
+      this->AwaitTile();
       const int tokens = writes ? TokensOfTile(i) - group_ : 0;
+      float* const to =
+          scores() + vector_ / lanes_per_query * kScoresPitch + FirstToken(i) + group_;
       const T* k_row = TileRow(i, group_) + vector_ * kVector;
-      for (int t = 0; t < kTile; t += 2 * num_groups_, k_row += 2 * step) {
+      for (int t = 0; t < kTile<T>; t += 2 * num_groups_, k_row += 2 * step) {
         float first[kQueries] = {}, second[kQueries] = {};
         if (has_vector_) {
           Multiply(query, k_row, first);
           Multiply(query, k_row + step, second);
         }
         const float first_sum = AddLanes(first), second_sum = AddLanes(second);
-        if (t < tokens) to[i * kTile + t] = this->Capped(first_sum * scale);
-        if (t + num_groups_ < tokens)
-          to[i * kTile + t + num_groups_] = this->Capped(second_sum * scale);
+        if (t < tokens) to[t] = first_sum * scale;
+        if (t + num_groups_ < tokens) to[t + num_groups_] = second_sum * scale;
       }
+      this->ReplaceTile(i);
     }
   }
 
@@ -162,28 +151,20 @@ class FmaSplit : private SplitBase<T, kQueries, 0, kGroupSumBytes<kQueries>> {
     }
   }
 
-  // Adds up the sums of all groups and writes the outputs. REQUIRES: no thread reads a tile any
-  // more.
+  // Adds up the sums of all groups of all warps and writes the outputs.
   __device__ void AddGroups(const float (&out)[kQueries][kVector]) {
-    float* const all = reinterpret_cast<float*>(at(layout_.tail_at()));
-    const int head_dim = work_.shape.head_dim;
+    __syncthreads();  // the sums take the place of tiles
+    const int head_dim = work_.shape.head_dim, group = warp_ * num_groups_ + group_;
     if (has_vector_) {
       LAMINA_UNROLL
       for (int n = 0; n < kQueries; ++n) {
         LAMINA_UNROLL
         for (int j = 0; j < kVector; ++j)
-          all[(group_ * kQueries + n) * head_dim + vector_ * kVector + j] = out[n][j];
+          parts()[(group * kQueries + n) * head_dim + vector_ * kVector + j] = out[n][j];
       }
     }
     __syncthreads();
-    for (int i = thread_; i < num_queries_ * head_dim; i += kSplitThreads) {
-      const int query = i / head_dim;
-      if (TokensOfRow(RowOf(query)) == 0) continue;
-      float sum = 0;
-      for (int g = 0; g < num_groups_; ++g) sum += all[g * kQueries * head_dim + i];
-      Write(query, i % head_dim, sum / sums()[query]);
-    }
-    WriteSums();
+    this->WriteOutputs(kWarps * num_groups_, 1.0f);
   }
 };
 

@@ -3,6 +3,14 @@
 // fit into shared memory, so nothing has to be corrected afterwards as in an online softmax. A
 // query's result does not depend on the queries that it shares a block with.
 //
+// The split's tokens are divided into tiles, and each of the block's warps takes every fourth tile:
+// it copies K of its tiles and computes their scores, later V, without waiting for the other warps.
+// They meet before and after the softmax, and at the end, when their sums are added up.
+//
+// What bounds it where memory does not is the number of instructions, of which few are products:
+// so shared memory has rows of a length that the compiler knows wherever it can, and whatever is
+// the same for many elements is computed once.
+//
 // This file has the parts that do not depend on how products are computed; attention_fma.cuh and
 // attention_tensor.cuh have two ways to compute them.
 #pragma once
@@ -11,14 +19,13 @@
 
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/platform.cuh"
-#include "kernels/cuda/tile_copies.cuh"
 #include "kernels/cuda/vectors.cuh"
 
 namespace lamina::cuda {
 
 inline constexpr int kSplit = kAttentionSplitTokens;
 inline constexpr int kSplitThreads = 128;
-inline constexpr int kTile = 32;  // tokens whose K or V is copied together
+inline constexpr int kWarps = kSplitThreads / kWarpSize;
 // The most queries of a block. Larger GQA groups take several blocks, of which all but the first
 // read K and V from the L2 cache.
 inline constexpr int kMaxQueries = 8;
@@ -26,11 +33,12 @@ inline constexpr int kMaxQueries = 8;
 // for eight queries into different banks.
 inline constexpr int kScoresPitch = kSplit + 4;
 
-// Tiles of K and V that have room in a block's shared memory, most or all of them in flight
-// (tile_copies.cuh): the same number of bytes for every type. A multiprocessor of compute
-// capability 8.6 has 99 KiB.
+// Tokens whose K or V is copied together: the same number of bytes for every type.
 template <typename T>
-inline constexpr int kStages = 8 / sizeof(T);
+inline constexpr int kTile = 32 / sizeof(T);
+// Tiles of a warp that have room in shared memory, all of which may be in flight. A multiprocessor
+// of compute capability 8.6 has 99 KiB, into which rows of 256 dims have to fit.
+inline constexpr int kStages = 2;
 
 // What a launch computes: `num_rows` rows from `first_row` on, `rows_per_block` of them in a block.
 // The grid is (row tiles x num_splits, kv_heads x head_tiles). A query is a query head of a row;
@@ -63,56 +71,60 @@ __host__ __device__ constexpr int LanesPerRow(int head_dim) {
   return vectors <= kMaxQueries ? kMaxQueries : vectors <= 16 ? 16 : kWarpSize;
 }
 
-// The layout of a block's shared memory: slots, q, scores, sums, barriers, tiles, in this order.
+// A query of a block.
+struct SplitQuery {
+  int64_t head;     // of the output, or of the partials: row or split, times num_heads, plus head
+  int num_tokens;   // of its row, in this split
+  bool is_partial;  // its row has several splits
+};
+
+// The layout of a block's shared memory: slots, queries, q or scores, sums, tiles, in this order.
 //
-// kPad: elements of padding behind each row of a tile. Padded rows of F8 are first rounded up to a
-// multiple of 32 elements, so that a load of 32 dims ends within the row, and rows are an odd
-// number of 16 bytes apart, as rows of 16 bits are anyway: rows that are loaded together then lie
-// in different banks. kTailBytes: the least size of the place of the tiles, which is used for sums
-// at the end.
-template <typename T, int kQueries, int kPad, int kTailBytes>
+// kDims: dims that rows have room for, or 0 for just head_dim. kPad: elements of padding behind
+// each row of a tile; an odd number of 16 bytes puts rows that are loaded together into different
+// banks. kTailBytes: the least size of the place of the tiles, which is used for sums at the end.
+template <typename T, int kQueries, int kDims, int kPad, int kTailBytes>
 struct SplitLayout {
   int head_dim;
 
-  __host__ __device__ int row_elements() const {
-    return (kPad > 0 && sizeof(T) == 1 ? (head_dim + 31) / 32 * 32 : head_dim) + kPad;
-  }
-  __host__ __device__ int slots_bytes() const {
+  __host__ __device__ constexpr int dims() const { return kDims > 0 ? kDims : head_dim; }
+  __host__ __device__ constexpr int pitch() const { return dims() + kPad; }
+  // [kSplit] slots.
+  __host__ __device__ constexpr int queries_at() const {
     return kSplit * static_cast<int>(sizeof(TokenSlot));
   }
-  // [kQueries, head_dim] fp32.
-  __host__ __device__ int q_bytes() const { return kQueries * head_dim * 4; }
-  // [kQueries, kScoresPitch] fp32: scores, which Weigh replaces by weights.
-  __host__ __device__ int scores_bytes() const { return kQueries * kScoresPitch * 4; }
+  // [kQueries] SplitQuery.
+  __host__ __device__ constexpr int q_at() const {
+    return queries_at() + kQueries * static_cast<int>(sizeof(SplitQuery));
+  }
+  // q, [kQueries, dims] fp32, and in the same place scores, [kQueries, kScoresPitch] fp32, which
+  // Weigh replaces by weights.
+  __host__ __device__ constexpr int sums_at() const {
+    return q_at() + kQueries * (dims() > kScoresPitch ? dims() : kScoresPitch) * 4;
+  }
   // [kQueries] fp32, the largest score, and [kQueries] fp32, the sum of weights.
-  __host__ __device__ int sums_bytes() const { return kQueries * 2 * 4; }
-  // [kStages, kTile, row_elements] of T.
-  __host__ __device__ int tiles_bytes() const {
-    return kStages<T> * kTile * row_elements() * static_cast<int>(sizeof(T));
+  __host__ __device__ constexpr int tiles_at() const {
+    return (sums_at() + kQueries * 2 * 4 + 127) / 128 * 128;
   }
-  __host__ __device__ int sums_at() const { return slots_bytes() + q_bytes() + scores_bytes(); }
-  __host__ __device__ int barriers_at() const { return sums_at() + sums_bytes(); }
-  __host__ __device__ int barriers_bytes() const {
-    return kStages<T> * static_cast<int>(sizeof(Mbarrier));
+  // [kWarps, kStages, kTile, pitch] of T.
+  __host__ __device__ constexpr int tiles_bytes() const {
+    return kWarps * kStages * kTile<T> * pitch() * static_cast<int>(sizeof(T));
   }
-  __host__ __device__ int tail_at() const {
-    return (barriers_at() + barriers_bytes() + 127) / 128 * 128;
-  }
-  __host__ __device__ int total_bytes() const {
-    return tail_at() + (tiles_bytes() > kTailBytes ? tiles_bytes() : kTailBytes);
+  __host__ __device__ constexpr int total_bytes() const {
+    return tiles_at() + (tiles_bytes() > kTailBytes ? tiles_bytes() : kTailBytes);
   }
 };
 
 // One split of rows [row, row + num_rows), which begin at the same slot, for the block's query
 // heads. T: the type of K and V; kQueries: the queries that the block has room for.
-template <typename T, int kQueries, int kPad, int kTailBytes>
+template <typename T, int kQueries, int kDims, int kPad, int kTailBytes>
 class SplitBase {
  public:
-  using Layout = SplitLayout<T, kQueries, kPad, kTailBytes>;
-  static constexpr int kNumStages = kStages<T>;
+  using Layout = SplitLayout<T, kQueries, kDims, kPad, kTailBytes>;
 
  protected:
-  __device__ SplitBase(const AttentionWork& work, int64_t row, int num_rows, int split)
+  // lanes: those that share a row of K or V, eight elements each.
+  __device__ SplitBase(const AttentionWork& work, int64_t row, int num_rows, int split, int lanes)
       : work_(work),
         layout_{work.shape.head_dim},
         row_(row),
@@ -121,150 +133,200 @@ class SplitBase {
         first_head_(kv_head_ * work.shape.group() +
                     static_cast<int>(blockIdx.y) % work.head_tiles * work.heads_per_block),
         thread_(static_cast<int>(threadIdx.x)),
-        lanes_(LanesPerRow(work.shape.head_dim)),
-        num_groups_(kSplitThreads / lanes_),
-        group_(thread_ / lanes_),
-        vector_(thread_ % lanes_),
+        warp_(thread_ / kWarpSize),
+        lane_(thread_ % kWarpSize),
+        lanes_(lanes),
+        num_groups_(kWarpSize / lanes_),
+        group_(lane_ / lanes_),
+        vector_(lane_ % lanes_),
         has_vector_(vector_ * kVector < work.shape.head_dim),
         is_even_(true) {
     const int heads_left = (kv_head_ + 1) * work.shape.group() - first_head_;
     heads_ = heads_left < work.heads_per_block ? heads_left : work.heads_per_block;
     num_queries_ = num_rows * heads_;
-    num_tokens_ = 0;
-    for (int i = 0; i < num_rows; ++i) {
-      const int tokens = TokensOfRow(row + i);
+    num_tokens_ = TokensInSplit(work_, row, split_);
+    for (int i = 1; i < num_rows; ++i) {
+      const int tokens = TokensInSplit(work_, row + i, split_);
+      is_even_ &= tokens == num_tokens_;
       num_tokens_ = tokens > num_tokens_ ? tokens : num_tokens_;
     }
-    for (int i = 0; i < num_rows; ++i) is_even_ &= TokensOfRow(row + i) == num_tokens_;
-    num_tiles_ = (num_tokens_ + kTile - 1) / kTile;
+    const int tiles = (num_tokens_ + kTile<T> - 1) / kTile<T>;
+    num_tiles_ = (tiles - warp_ + kWarps - 1) / kWarps;
   }
 
   __device__ unsigned char* at(int bytes) const { return SharedMemory() + bytes; }
   __device__ TokenSlot* slots() const { return reinterpret_cast<TokenSlot*>(at(0)); }
-  __device__ float* q() const { return reinterpret_cast<float*>(at(layout_.slots_bytes())); }
-  __device__ float* scores() const {
-    return reinterpret_cast<float*>(at(layout_.slots_bytes() + layout_.q_bytes()));
+  __device__ SplitQuery* queries() const {
+    return reinterpret_cast<SplitQuery*>(at(layout_.queries_at()));
   }
+  __device__ float* q() const { return reinterpret_cast<float*>(at(layout_.q_at())); }
+  __device__ float* scores() const { return reinterpret_cast<float*>(at(layout_.q_at())); }
   __device__ float* maxima() const { return reinterpret_cast<float*>(at(layout_.sums_at())); }
   __device__ float* sums() const { return maxima() + kQueries; }
+  // [parts, kQueries, dims] fp32, in the place of the tiles.
+  __device__ float* parts() const { return reinterpret_cast<float*>(at(layout_.tiles_at())); }
+  // A warp numbers its tiles: [0, num_tiles_) are those of K, [num_tiles_, 2 * num_tiles_) of V.
   __device__ T* TileRow(int tile, int token) const {
-    return reinterpret_cast<T*>(at(layout_.tail_at())) +
-           (tile % kStages<T> * kTile + token) * layout_.row_elements();
+    return reinterpret_cast<T*>(at(layout_.tiles_at())) +
+           ((warp_ * kStages + tile % kStages) * kTile<T> + token) * layout_.pitch();
   }
-  // Tiles are numbered: [0, num_tiles_) are those of K, [num_tiles_, 2 * num_tiles_) those of V.
   __device__ int FirstToken(int tile) const {
-    return (tile < num_tiles_ ? tile : tile - num_tiles_) * kTile;
+    return ((tile < num_tiles_ ? tile : tile - num_tiles_) * kWarps + warp_) * kTile<T>;
   }
   __device__ int TokensOfTile(int tile) const {
     const int left = num_tokens_ - FirstToken(tile);
-    return left < kTile ? left : kTile;
+    return left < kTile<T> ? left : kTile<T>;
   }
 
-  __device__ int TokensOfRow(int64_t row) const { return TokensInSplit(work_, row, split_); }
-  __device__ int64_t RowOf(int query) const { return row_ + query / heads_; }
-  __device__ int HeadOf(int query) const { return first_head_ + query % heads_; }
-
-  // Fills slots() and q() and starts the first tiles. Returns false if no row has tokens in this
-  // split. Also writes the results of rows without tokens, if this is the first split.
-  template <class Copies>
-  __device__ bool Begin(Copies& copies) {
+  // Fills slots(), queries() and q() and starts the warp's first tiles. Returns false if no row has
+  // tokens in this split. Also writes the results of rows without tokens, if this is the first
+  // split.
+  __device__ bool Begin() {
+    if (num_tokens_ > 0) {
+      const TokenSlot* const of_row =
+          work_.batch.slots + work_.batch.rows[row_].first_slot + int64_t{split_} * kSplit;
+      for (int t = thread_; t < num_tokens_; t += kSplitThreads) slots()[t] = of_row[t];
+    }
+    if (thread_ < num_queries_) queries()[thread_] = Query(thread_);
+    __syncthreads();
     if (split_ == 0) WriteEmptyRows();
     if (num_tokens_ == 0) return false;
-    const TokenSlot* const row_slots =
-        work_.batch.slots + work_.batch.rows[row_].first_slot + int64_t{split_} * kSplit;
-    for (int t = thread_; t < num_tokens_; t += kSplitThreads) slots()[t] = row_slots[t];
+    if (kDims > work_.shape.head_dim) ClearBehindDims();
+    for (int i = 0; i < kStages; ++i) StartTile(i);
     LoadQueries();
-    copies.HandOver();
-    for (int i = 0; i < kStages<T> - 1; ++i) StartTile(i, copies);
+    __syncthreads();
     return true;
   }
 
+  __device__ SplitQuery Query(int n) const {
+    const int64_t row = row_ + n / heads_, num_tokens = work_.batch.rows[row].num_tokens;
+    const bool is_partial = num_tokens > kSplit;
+    const int64_t before = is_partial ? (row - work_.first_row) * work_.num_splits + split_ : row;
+    return {before * work_.shape.num_heads + first_head_ + n % heads_,
+            TokensInSplit(work_, row, split_), is_partial};
+  }
+
   __device__ void WriteEmptyRows() {
-    for (int i = thread_; i < num_queries_ * work_.shape.head_dim; i += kSplitThreads) {
-      const int query = i / work_.shape.head_dim;
-      if (TokensOfRow(RowOf(query)) == 0) Write(query, i % work_.shape.head_dim, 0.0f);
-    }
-    for (int n = thread_; n < num_queries_; n += kSplitThreads) {
-      if (TokensOfRow(RowOf(n)) == 0) WriteLse(n, -INFINITY);
+    for (int n = warp_; n < num_queries_; n += kWarps) {
+      const SplitQuery query = queries()[n];
+      if (query.num_tokens > 0) continue;
+      for (int d = lane_; d < work_.shape.head_dim; d += kWarpSize)
+        StoreAs(0, work_.batch.out, work_.batch.out_dtype, query.head * work_.shape.head_dim + d);
+      if (lane_ == 0) WriteLse(query, -INFINITY);
     }
   }
 
-  // Queries that the block has room for and that do not exist are zero.
+  // Queries that the block has room for and that do not exist are zero, and dims too.
   __device__ void LoadQueries() {
     const int head_dim = work_.shape.head_dim;
-    for (int i = thread_; i < kQueries * head_dim; i += kSplitThreads) {
-      const int query = i / head_dim;
+    for (int n = warp_; n < kQueries; n += kWarps) {
       const int64_t from =
-          (RowOf(query) * work_.shape.num_heads + HeadOf(query)) * head_dim + i % head_dim;
-      q()[i] = query < num_queries_ ? LoadAs(work_.batch.q, work_.batch.q_dtype, from) : 0.0f;
+          ((row_ + n / heads_) * work_.shape.num_heads + first_head_ + n % heads_) * head_dim;
+      for (int d = lane_; d < layout_.dims(); d += kWarpSize) {
+        q()[n * layout_.dims() + d] = n < num_queries_ && d < head_dim
+                                          ? LoadAs(work_.batch.q, work_.batch.q_dtype, from + d)
+                                          : 0.0f;
+      }
     }
   }
 
-  // The part of a tile that this thread copies. Of F8 it copies twice as many elements as it
-  // computes with, so half as many lanes copy a row.
-  __device__ TilePart Part() const {
-    if constexpr (kCopied<T> == kVector) {
-      return {num_groups_, group_, vector_, has_vector_};
-    } else {
-      const int lanes = lanes_ / 2, vector = thread_ % lanes;
-      return {2 * num_groups_, thread_ / lanes, vector, vector * kCopied<T> < work_.shape.head_dim};
+  // What this lane copies of a tile: kCopied elements from `element` on of `rows` rows from `row`
+  // on. Of F8 that is twice as many elements as it computes with, so half as many lanes copy a row.
+  struct Part {
+    int rows, row, element;
+    bool is_there;  // rows have these elements
+  };
+  __device__ Part PartOfTile() const {
+    const int lanes = lanes_ * kVector / kCopied<T>, rows = kTile<T> / (kWarpSize / lanes),
+              element = lane_ % lanes * kCopied<T>;
+    return {rows, lane_ / lanes * rows, element, element < work_.shape.head_dim};
+  }
+
+  // Starts to copy tile number `tile`; one beyond the last has no rows. Rows of V behind the last
+  // token are cleared where kDims is set: tensor cores multiply them too, by weights of 0, and 0
+  // times NaN is NaN.
+  __device__ void StartTile(int tile) {
+    const Part part = PartOfTile();
+    if (tile < 2 * num_tiles_ && part.is_there) {
+      const bool is_v = tile >= num_tiles_;
+      const int first = FirstToken(tile) + part.row, left = num_tokens_ - first;
+      const T* const elements = static_cast<const T*>(is_v ? work_.kv.v : work_.kv.k) +
+                                kv_head_ * work_.kv.head_stride + part.element;
+      const auto* const from = reinterpret_cast<const unsigned char*>(elements);
+      const auto row_bytes = static_cast<uint32_t>(work_.kv.slot_stride * sizeof(T));
+      const TokenSlot* const slot = slots() + first;
+      T* const to = TileRow(tile, part.row) + part.element;
+      const auto copy = [&](int i) {
+        CopyVectorAsync(
+            to + i * layout_.pitch(),
+            reinterpret_cast<const T*>(
+                from + static_cast<uint64_t>(static_cast<uint32_t>(slot[i])) * row_bytes));
+      };
+      if (left >= part.rows) {
+        LAMINA_UNROLL
+        for (int i = 0; i < part.rows; ++i) copy(i);
+      } else {
+        for (int i = 0; i < part.rows; ++i) {
+          if (i < left) {
+            copy(i);
+          } else if (kDims > 0 && is_v) {
+            *reinterpret_cast<Words4*>(to + i * layout_.pitch()) = Words4{};
+          }
+        }
+      }
+    }
+    CommitCopies();
+  }
+
+  // Clears what the rows of the warp's tiles have behind head_dim, for good.
+  __device__ void ClearBehindDims() {
+    const Part part = PartOfTile();
+    if (part.is_there || part.element >= layout_.dims()) return;
+    for (int i = 0; i < kStages * part.rows; ++i) {
+      *reinterpret_cast<Words4*>(TileRow(i / part.rows, part.row + i % part.rows) + part.element) =
+          Words4{};
     }
   }
 
-  // Starts to copy tile number `tile`; one beyond the last has no rows.
-  template <class Copies>
-  __device__ void StartTile(int tile, Copies& copies) {
-    const bool is_v = tile >= num_tiles_;
-    const int tokens = tile < 2 * num_tiles_ ? TokensOfTile(tile) : 0;
-    const T* const from =
-        static_cast<const T*>(is_v ? work_.kv.v : work_.kv.k) + kv_head_ * work_.kv.head_stride;
-    const TileRows<T> rows = {TileRow(tile, 0),     layout_.row_elements(),     from,
-                              work_.kv.slot_stride, slots() + FirstToken(tile), tokens,
-                              work_.shape.head_dim};
-    copies.Start(tile % kStages<T>, rows, Part());
-    if (kPad > 0 && is_v && tokens > 0 && tokens < kTile) ClearBehind(tile, tokens);
+  // Waits until the warp's next tile is there for all of its lanes.
+  __device__ void AwaitTile() {
+    WaitForCopies<kStages - 1>();
+    __syncwarp();
   }
 
-  // Clears the rows of a tile of V behind its last token. Tensor cores (where rows are padded)
-  // multiply these rows too, by weights of 0, and 0 times NaN is NaN.
-  __device__ void ClearBehind(int tile, int tokens) {
-    const TilePart part = Part();
-    for (int t = part.group; t < kTile; t += part.num_groups) {
-      if (t >= tokens && part.has_vector)
-        *reinterpret_cast<Words4*>(TileRow(tile, t) + part.vector * kCopied<T>) = Words4{};
-    }
+  // Called when this lane needs the tile no more: its place is for the tile kStages further on.
+  __device__ void ReplaceTile(int tile) {
+    __syncwarp();
+    StartTile(tile + kStages);
   }
 
-  // Waits until tile i is there for all threads, and starts the tile kStages - 1 further on in the
-  // stage that no thread reads any more.
-  template <class Copies>
-  __device__ void NextTile(int i, Copies& copies) {
-    copies.Next(i % kStages<T>, [&] { StartTile(i + kStages<T> - 1, copies); });
-  }
-
-  __device__ float Capped(float score) const {
+  // Once all warps have written their scores: caps them and replaces them by weights exp(score -
+  // largest score), or by `not_attended` where a query's row does not have the token, and sets
+  // maxima() and sums(). One warp for each query.
+  __device__ void Weigh(float not_attended) {
+    __syncthreads();
     const float soft_cap = work_.shape.soft_cap;
-    return soft_cap > 0 ? soft_cap * tanhf(score / soft_cap) : score;
-  }
-
-  // Replaces the scores of tokens [0, end) by weights exp(score - largest score), or by
-  // `not_attended` where a query's row does not have the token, and sets maxima() and sums(). One
-  // warp for each query.
-  __device__ void Weigh(float not_attended, int end) {
-    const int lane = thread_ % kWarpSize;
-    for (int n = thread_ / kWarpSize; n < kQueries; n += kSplitThreads / kWarpSize) {
-      float* const of_query = scores() + n * kScoresPitch;
-      const int tokens = n < num_queries_ ? TokensOfRow(RowOf(n)) : 0;
-      float max = -INFINITY, sum = 0;
-      for (int t = lane; t < tokens; t += kWarpSize) max = fmaxf(max, of_query[t]);
+    for (int n = warp_; n < num_queries_; n += kWarps) {
+      float* const of_lane = scores() + n * kScoresPitch + lane_;
+      const int tokens = queries()[n].num_tokens - lane_;  // behind this lane's first one
+      float score[kSplit / kWarpSize], max = -INFINITY, sum = 0;
+      LAMINA_UNROLL
+      for (int i = 0; i < kSplit / kWarpSize; ++i) {
+        score[i] = i * kWarpSize < tokens ? of_lane[i * kWarpSize] : -INFINITY;
+      }
+      if (soft_cap > 0) {
+        for (float& x : score) x = x == -INFINITY ? x : soft_cap * tanhf(x / soft_cap);
+      }
+      for (const float x : score) max = fmaxf(max, x);
       max = WarpMax(max);
-      for (int t = lane; t < end; t += kWarpSize) {
-        const float weight = expf(of_query[t] - max);
-        of_query[t] = t < tokens ? weight : not_attended;
-        sum += t < tokens ? weight : 0.0f;
+      LAMINA_UNROLL
+      for (int i = 0; i < kSplit / kWarpSize; ++i) {
+        const float weight = i * kWarpSize < tokens ? expf(score[i] - max) : 0.0f;
+        of_lane[i * kWarpSize] = i * kWarpSize < tokens ? weight : not_attended;
+        sum += weight;
       }
       sum = WarpSum(sum);
-      if (lane == 0) {
+      if (lane_ == 0) {
         maxima()[n] = max;
         sums()[n] = sum;
       }
@@ -272,39 +334,43 @@ class SplitBase {
     __syncthreads();
   }
 
-  // Writes the log-sum-exps.
-  __device__ void WriteSums() {
-    for (int n = thread_; n < num_queries_; n += kSplitThreads) {
-      if (TokensOfRow(RowOf(n)) > 0) WriteLse(n, maxima()[n] + logf(sums()[n]));
+  // Adds up the first num_parts of parts(), divides by the sum of weights times `scale`, and writes
+  // that and the log-sum-exps. One warp for each query. REQUIRES: a barrier since parts() were
+  // written.
+  __device__ void WriteOutputs(int num_parts, float scale) {
+    const int head_dim = work_.shape.head_dim;
+    for (int n = warp_; n < num_queries_; n += kWarps) {
+      const SplitQuery query = queries()[n];
+      if (query.num_tokens == 0) continue;
+      const float divisor = sums()[n] * scale;
+      for (int d = lane_ * 4; d < head_dim; d += kWarpSize * 4) {
+        Floats4 out = {};
+        for (int i = 0; i < num_parts; ++i) {
+          const Floats4 part =
+              *reinterpret_cast<const Floats4*>(parts() + (i * kQueries + n) * layout_.dims() + d);
+          LAMINA_UNROLL
+          for (int j = 0; j < 4; ++j) out.value[j] += part.value[j];
+        }
+        LAMINA_UNROLL
+        for (int j = 0; j < 4; ++j) out.value[j] /= divisor;
+        const int64_t to = query.head * head_dim + d;
+        if (query.is_partial) {
+          *reinterpret_cast<Floats4*>(work_.partial_out + to) = out;
+        } else {
+          LAMINA_UNROLL
+          for (int j = 0; j < 4; ++j)
+            StoreAs(out.value[j], work_.batch.out, work_.batch.out_dtype, to + j);
+        }
+      }
+      if (lane_ == 0) WriteLse(query, maxima()[n] + logf(sums()[n]));
     }
   }
 
-  // Whether the query's row has only one split: its result is then written to the output, and not
-  // as a partial.
-  __device__ bool IsAlone(int query) const {
-    return work_.batch.rows[RowOf(query)].num_tokens <= kSplit;
-  }
-  __device__ int64_t PartialHead(int query) const {
-    return ((RowOf(query) - work_.first_row) * work_.num_splits + split_) * work_.shape.num_heads +
-           HeadOf(query);
-  }
-  __device__ int64_t OutputHead(int query) const {
-    return RowOf(query) * work_.shape.num_heads + HeadOf(query);
-  }
-
-  __device__ void Write(int query, int d, float x) {
-    if (IsAlone(query)) {
-      StoreAs(x, work_.batch.out, work_.batch.out_dtype,
-              OutputHead(query) * work_.shape.head_dim + d);
-    } else {
-      work_.partial_out[PartialHead(query) * work_.shape.head_dim + d] = x;
-    }
-  }
-  __device__ void WriteLse(int query, float lse) {
-    if (!IsAlone(query)) {
-      work_.partial_lse[PartialHead(query)] = lse;
+  __device__ void WriteLse(const SplitQuery& query, float lse) {
+    if (query.is_partial) {
+      work_.partial_lse[query.head] = lse;
     } else if (work_.batch.lse != nullptr) {
-      work_.batch.lse[OutputHead(query)] = lse;
+      work_.batch.lse[query.head] = lse;
     }
   }
 
@@ -312,14 +378,15 @@ class SplitBase {
   const Layout layout_;
   const int64_t row_;
   const int split_;
-  const int kv_head_, first_head_, thread_;
-  // lanes_ threads share a row of K or V; there are num_groups_ such groups, this thread is in
-  // group_ and has the vector_-th eight elements.
+  const int kv_head_, first_head_, thread_, warp_, lane_;
+  // lanes_ lanes share a row of K or V; a warp has num_groups_ such groups, this lane is in group_
+  // and has the vector_-th eight elements.
   const int lanes_, num_groups_, group_, vector_;
   const bool has_vector_;  // rows have these elements
   int heads_, num_queries_;
-  int num_tokens_, num_tiles_;  // in this split, of the row that has most
-  bool is_even_;                // all rows have as many tokens in this split
+  int num_tokens_;  // in this split, of the row that has most
+  int num_tiles_;   // of this warp, for K and for V
+  bool is_even_;    // all rows have as many tokens in this split
 };
 
 }  // namespace lamina::cuda

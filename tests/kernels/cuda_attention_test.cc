@@ -42,10 +42,10 @@ double Rounding(DType dtype) {
   return dtype == DType::kF32 ? 0 : dtype == DType::kBF16 ? 1.0 / 256 : 1.0 / 2048;
 }
 
+constexpr int64_t kSplit = kAttentionSplitTokens, kLong = kSplit + 44;
+
 class CudaAttention : public CudaTest {
  protected:
-  CudaAttention() { HasTwoWays(); }
-
   // Sequences in random slots of a slab in which everything else is NaN.
   void Build(const Case& c, float scale_of_q = 2.0f) {
     shape_ = {c.num_kv_heads * c.group, c.num_kv_heads, c.head_dim,
@@ -170,40 +170,50 @@ TEST_F(CudaAttention, MatchesTheReferenceOverTheTableOfShapes) {
        2,
        64,
        DType::kBF16,
-       {0, 1, 2, 31, 32, 33, 64, 255, 256, 257, 511, 512, 513, 700}},
-      {"the same in fp16", 1, 4, 64, DType::kF16, {0, 1, 31, 32, 33, 255, 256, 257, 700}},
-      {"the same in fp32", 1, 1, 64, DType::kF32, {0, 1, 31, 32, 33, 255, 256, 257, 700}},
+       {0, 1, 2, 15, 17, 33, 63, 65, 129, kSplit - 1, kSplit, kSplit + 1, 2 * kSplit + 1}},
+      {"the same in fp16",
+       1,
+       4,
+       64,
+       DType::kF16,
+       {0, 1, 15, 33, 65, kSplit - 1, kSplit, kSplit + 1}},
+      {"the same in fp32",
+       1,
+       1,
+       64,
+       DType::kF32,
+       {0, 1, 15, 33, 65, kSplit - 1, kSplit, kSplit + 1}},
       {"only empty rows", 2, 4, 64, DType::kBF16, {0, 0}},
       {"one long row", 1, 1, 32, DType::kBF16, {5000}},
       {"a 7B model's heads", 32, 1, 128, DType::kBF16, {40, 3}},
-      {"a 70B model's heads", 8, 8, 128, DType::kBF16, {300, 17}},
-      {"capped scores", 2, 4, 64, DType::kBF16, {0, 1, 300, 65}, DType::kF32, DType::kF32, 0.5f},
-      {"bf16 in and out", 2, 4, 128, DType::kBF16, {5, 300}, DType::kBF16, DType::kBF16},
-      {"fp16 in and out", 2, 4, 96, DType::kF16, {5, 300}, DType::kF16, DType::kF16},
+      {"a 70B model's heads", 8, 8, 128, DType::kBF16, {kLong, 17}},
+      {"capped scores", 2, 4, 64, DType::kBF16, {0, 1, kLong, 65}, DType::kF32, DType::kF32, 0.5f},
+      {"bf16 in and out", 2, 4, 128, DType::kBF16, {5, kLong}, DType::kBF16, DType::kBF16},
+      {"fp16 in and out", 2, 4, 96, DType::kF16, {5, kLong}, DType::kF16, DType::kF16},
       {"lengths in fp8",
        2,
        2,
        64,
        DType::kF8,
-       {0, 1, 2, 31, 32, 33, 64, 255, 256, 257, 511, 512, 513, 700}},
+       {0, 1, 2, 15, 17, 33, 63, 65, 129, kSplit - 1, kSplit, kSplit + 1, 2 * kSplit + 1}},
       {"the same on tensor cores",
        1,
        4,
        64,
        DType::kF8,
-       {0, 1, 2, 31, 32, 33, 64, 255, 256, 257, 511, 512, 513, 700}},
+       {0, 1, 2, 15, 17, 33, 63, 65, 129, kSplit - 1, kSplit, kSplit + 1, 2 * kSplit + 1}},
       {"a 7B model's heads in fp8", 32, 1, 128, DType::kF8, {40, 3}},
-      {"a 70B model's heads in fp8", 8, 8, 128, DType::kF8, {300, 17}},
+      {"a 70B model's heads in fp8", 8, 8, 128, DType::kF8, {kLong, 17}},
       {"fp8 with capped scores",
        2,
        4,
        64,
        DType::kF8,
-       {0, 1, 300, 65},
+       {0, 1, kLong, 65},
        DType::kF32,
        DType::kF32,
        0.5f},
-      {"fp8 with bf16 in and out", 2, 4, 96, DType::kF8, {5, 300}, DType::kBF16, DType::kBF16},
+      {"fp8 with bf16 in and out", 2, 4, 96, DType::kF8, {5, kLong}, DType::kBF16, DType::kBF16},
   };
   for (const Case& c : kCases) ExpectMatchesReference(c);
 }
@@ -247,17 +257,17 @@ TEST_F(CudaAttention, MatchesTheReferenceForWideHeadsInGroups) {
 
 // Scores of several hundred: exp must not overflow, and one token takes nearly all weight.
 TEST_F(CudaAttention, SurvivesLargeScores) {
-  Build({"large scores", 1, 2, 64, DType::kF32, {300}}, 1000.0f);
+  Build({"large scores", 1, 2, 64, DType::kF32, {kLong}}, 1000.0f);
   ExpectClose(Run(rows(), {0}), Expected(rows(), {0}), 1e-3);
   // Two parts of 16 bits leave 2^-17 of a score.
-  Build({"large scores on tensor cores", 1, 4, 64, DType::kBF16, {300}}, 1000.0f);
+  Build({"large scores on tensor cores", 1, 4, 64, DType::kBF16, {kLong}}, 1000.0f);
   ExpectClose(Run(rows(), {0}), Expected(rows(), {0}), 1e-2);
 }
 
 // fp16 ends at 65504: queries beyond it, and weights far below 1 that are many.
 TEST_F(CudaAttention, UsesWhatFp16HasNoExponentsFor) {
   for (const DType dtype : {DType::kF16, DType::kF8}) {
-    Build({"large queries", 1, 4, 64, dtype, {300}}, 1e5f);
+    Build({"large queries", 1, 4, 64, dtype, {kLong}}, 1e5f);
     shape_.scale = 1e-6f;
     ExpectClose(Run(rows(), {0}), Expected(rows(), {0}), 1e-5);
   }
@@ -338,9 +348,9 @@ TEST_F(CudaAttention, ARowDoesNotDependOnItsBatchOrTheScratch) {
 
 // Rows of one sequence with growing numbers of tokens are its prompt; a window begins further on.
 TEST_F(CudaAttention, PromptsAndWindowsAreRowsThatShareSlots) {
-  Build({"prompt", 1, 2, 32, DType::kF16, {300}});
-  const std::vector<RowTokens> rows = {{0, 1},   {0, 2},     {0, 150}, {0, 299},
-                                       {0, 300}, {200, 100}, {44, 256}};
+  Build({"prompt", 1, 2, 32, DType::kF16, {kLong}});
+  const std::vector<RowTokens> rows = {
+      {0, 1}, {0, 2}, {0, 150}, {0, kLong - 1}, {0, kLong}, {200, kLong - 200}, {44, kSplit}};
   const std::vector<size_t> q_of(rows.size(), 0);
   ExpectClose(Run(rows, q_of), Expected(rows, q_of), 1e-5);
 }
@@ -349,23 +359,25 @@ TEST_F(CudaAttention, PromptsAndWindowsAreRowsThatShareSlots) {
 // them, and whatever stands in the tokens of later rows.
 TEST_F(CudaAttention, SharedReadsDoNotChangeABit) {
   const Case kCases[] = {
-      {"group 1", 2, 1, 24, DType::kBF16, {300, 40}},
-      {"group 3", 2, 3, 24, DType::kF32, {300, 40}},
-      {"group 12", 2, 12, 24, DType::kBF16, {300, 40}},
-      {"bf16 on tensor cores", 2, 4, 16, DType::kBF16, {300, 40}},
-      {"fp16 on tensor cores", 2, 5, 32, DType::kF16, {300, 40}},
-      {"fp8", 2, 1, 16, DType::kF8, {300, 40}},
-      {"fp8 on tensor cores", 2, 4, 48, DType::kF8, {300, 40}},
+      {"group 1", 2, 1, 24, DType::kBF16, {kLong, 40}},
+      {"group 3", 2, 3, 24, DType::kF32, {kLong, 40}},
+      {"group 12", 2, 12, 24, DType::kBF16, {kLong, 40}},
+      {"bf16 on tensor cores", 2, 4, 16, DType::kBF16, {kLong, 40}},
+      {"fp16 on tensor cores", 2, 5, 32, DType::kF16, {kLong, 40}},
+      {"fp8", 2, 1, 16, DType::kF8, {kLong, 40}},
+      {"fp8 on tensor cores", 2, 4, 48, DType::kF8, {kLong, 40}},
   };
   for (const Case& c : kCases) {
     SCOPED_TRACE(c.name);
     Build(c);
-    std::vector<RowTokens> rows = {{300, 40}, {300, 0}};
-    for (int64_t n : {1, 2, 31, 32, 33, 255, 256, 257, 258, 299}) rows.push_back({0, n});
-    rows.insert(rows.end(), {{300, 5}, {0, 7}, {300, 9}});
+    std::vector<RowTokens> rows = {{kLong, 40}, {kLong, 0}};
+    for (int64_t n : {int64_t{1}, int64_t{2}, int64_t{31}, int64_t{33}, kSplit - 1, kSplit,
+                      kSplit + 1, kLong - 1})
+      rows.push_back({0, n});
+    rows.insert(rows.end(), {{kLong, 5}, {0, 7}, {kLong, 9}});
     const size_t width = static_cast<size_t>(shape_.head_dim) * ElementSize(host_kv_.dtype);
-    const auto at =
-        static_cast<size_t>(host_kv_.slot_stride) * slots_[299] * ElementSize(host_kv_.dtype);
+    const auto at = static_cast<size_t>(host_kv_.slot_stride) *
+                    slots_[static_cast<size_t>(kLong) - 1] * ElementSize(host_kv_.dtype);
     // Kv head 0 of the last token, which no row has.
     FillOnDevice(device_v_.as<std::byte>() + at, 0xff, width, stream());
     const std::vector<size_t> q_of(rows.size(), 0);
@@ -374,7 +386,7 @@ TEST_F(CudaAttention, SharedReadsDoNotChangeABit) {
     EXPECT_TRUE(SameBits(shared.out, alone.out) && SameBits(shared.lse, alone.lse));
     EXPECT_TRUE(SameBits(in_pieces.out, alone.out) && SameBits(in_pieces.lse, alone.lse));
     ExpectClose(shared, Expected(rows, q_of), 1e-5);
-    rows.push_back({0, 300});
+    rows.push_back({0, kLong});
     const Outcome with_nan = Run(rows, std::vector<size_t>(rows.size(), 0), 0, true);
     EXPECT_TRUE(SameBits(
         {with_nan.out.begin(), with_nan.out.end() - static_cast<std::ptrdiff_t>(RowFloats())},
@@ -403,15 +415,16 @@ TEST_F(CudaAttention, ARowReadsItsOwnTokensOnly) {
 }
 
 TEST_F(CudaAttention, LseMayBeNull) {
-  Build({"no lse", 1, 1, 64, DType::kBF16, {10, 0, 300}});
+  Build({"no lse", 1, 1, 64, DType::kBF16, {10, 0, kLong}});
   const DeviceBuffer q = Upload(q_), device_rows = Upload(rows_), out = Poisoned<float>(3 * 64);
-  const DeviceBuffer scratch = DeviceBuffer::Create(AttentionScratchBytes(shape_, 3, 300)).value();
+  const DeviceBuffer scratch =
+      DeviceBuffer::Create(AttentionScratchBytes(shape_, 3, kLong)).value();
   const AttentionBatch batch = {q.data(),
                                 DType::kF32,
                                 device_slots_.as<TokenSlot>(),
                                 device_rows.as<RowTokens>(),
                                 3,
-                                300,
+                                kLong,
                                 out.data(),
                                 DType::kF32,
                                 nullptr};
@@ -447,12 +460,14 @@ TEST_F(CudaAttention, SaysWhichShapesItCannotDo) {
   EXPECT_EQ(refused(good, in_fp8), "K, V and their strides must be multiples of 16 bytes");
   kv.slot_stride = 132;
   EXPECT_EQ(refused(good, kv), "K, V and their strides must be multiples of 16 bytes");
+  kv.slot_stride = int64_t{1} << 31;
+  EXPECT_EQ(refused(good, kv), "the slots of K and V must be less than 4 GiB apart");
 }
 
 TEST_F(CudaAttention, TooLittleScratchIsAFailure) {
-  Build({"no scratch", 1, 1, 64, DType::kBF16, {300}});
+  Build({"no scratch", 1, 1, 64, DType::kBF16, {kLong}});
   const AttentionBatch batch = {nullptr, DType::kF32, nullptr,     nullptr, 1,
-                                300,     nullptr,     DType::kF32, nullptr};
+                                kLong,   nullptr,     DType::kF32, nullptr};
   const std::unique_ptr<Stream> other = Stream::Create().value();
   Attention(shape_, device_kv_, batch, DeviceBuffer(), *other);
   EXPECT_EQ(other->Synchronize().code(), StatusCode::kInternal);
@@ -461,10 +476,10 @@ TEST_F(CudaAttention, TooLittleScratchIsAFailure) {
 // Attention over two parts of the tokens, merged, is attention over all.
 TEST_F(CudaAttention, PartialsOfDisjointTokensMerge) {
   for (const DType dtype : kAllDTypes) {
-    Build({"partials", 2, 2, 40, DType::kBF16, {300}, DType::kF32, dtype});
-    const std::vector<RowTokens> first = {{0, 100}, {0, 0}, {0, 300}, {0, 0}},
-                                 second = {{100, 200}, {0, 300}, {0, 0}, {0, 0}};
-    const std::vector<RowTokens> all = {{0, 300}, {0, 300}, {0, 300}, {0, 0}};
+    Build({"partials", 2, 2, 40, DType::kBF16, {kLong}, DType::kF32, dtype});
+    const std::vector<RowTokens> first = {{0, 100}, {0, 0}, {0, kLong}, {0, 0}},
+                                 second = {{100, kLong - 100}, {0, kLong}, {0, 0}, {0, 0}};
+    const std::vector<RowTokens> all = {{0, kLong}, {0, kLong}, {0, kLong}, {0, 0}};
     const std::vector<size_t> q_of(4, 0);
     const Outcome a = Run(first, q_of), b = Run(second, q_of);
     const DeviceBuffer out = Upload(Encode(a.out, dtype)), lse = Upload(a.lse),

@@ -66,41 +66,35 @@ class CudaTest : public testing::Test {
   }
 
   // What `run` writes into n elements that were NaN; it must be the same bits in every order of
-  // threads, and in every way that kernels have.
+  // threads.
   template <typename T, class F>
   std::vector<T> OutputOf(size_t n, const F& run) {
     std::vector<T> first;
-    for (int run_number = 0; run_number < kNumOrders * num_ways_; ++run_number) {
-      const int order = run_number % kNumOrders, way = run_number / kNumOrders;
-      Choose(order, way);
+    for (int order = 0; order < kNumOrders; ++order) {
+      SetOrder(order);
       const DeviceBuffer y = Poisoned<T>(n);
       run(y.template as<T>());
       std::vector<T> got = Download<T>(y);
-      if (run_number == 0) first = got;
+      if (order == 0) first = got;
       EXPECT_TRUE(got.size() == first.size() &&
                   (n == 0 || std::memcmp(got.data(), first.data(), n * sizeof(T)) == 0))
-          << "order " << order << " of way " << way << " gives other bits";
+          << "order " << order << " gives other bits";
     }
-    Choose(0, 0);
+    SetOrder(0);
     return first;
   }
-
-  // For kernels that go another way on compute capability 9.0 than on 8.0. (A GPU has its own.)
-  void HasTwoWays() { num_ways_ = 2; }
 
   Stream& stream() { return *stream_; }
 
   static constexpr int kNumOrders = 3;
 
-  static void Choose([[maybe_unused]] int order, [[maybe_unused]] int way) {
+  static void SetOrder([[maybe_unused]] int order) {
 #if LAMINA_CUDA_EMULATED
     emulation::SetOrder(static_cast<uint64_t>(order));
-    emulation::SetComputeCapability(way == 0 ? 90 : 80);
 #endif
   }
 
  private:
-  int num_ways_ = 1;
   std::unique_ptr<Stream> stream_;
 };
 

@@ -114,12 +114,12 @@ class CudaSampling : public CudaTest {
         which.push_back(i);
       }
       if (some.empty()) continue;
-      Choose(order, /*way=*/0);
+      SetOrder(order);
       const std::vector<SampledToken> got = SampleOnce(some);
       for (size_t i = 0; i < some.size(); ++i)
         ExpectSame(got[i], all[which[i]], some[i].name + ", order " + std::to_string(order));
     }
-    Choose(0, /*way=*/0);
+    SetOrder(0);
     return all;
   }
 

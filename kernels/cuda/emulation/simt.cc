@@ -15,8 +15,6 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cuda/emulation/bulk_copies.h"
-
 #if defined(__SANITIZE_ADDRESS__)
 #define LAMINA_ADDRESS_SANITIZER 1
 #elif defined(__has_feature)
@@ -40,7 +38,6 @@ constexpr size_t kGuardBytes = 4096;
 constexpr unsigned kWarp = 32;
 
 std::atomic<uint64_t> the_order{0};
-std::atomic<int> the_capability{90};
 
 // Tell AddressSanitizer which stack is in use, before and after a switch. `leaving`: where it keeps
 // its bookkeeping of the stack that is left; null if that stack will not be used again.
@@ -83,7 +80,7 @@ class Stack {
   void* memory_;
 };
 
-enum class State { kReady, kAtBarrier, kAtWarp, kAtPhase, kDone };
+enum class State { kReady, kAtBarrier, kAtWarp, kDone };
 
 // An asynchronous copy of one thread.
 struct Copy {
@@ -106,11 +103,7 @@ struct Fiber {
   uint64_t value = 0;
   unsigned source_lane = 0;
   uint64_t result = 0;
-  // The phase that it waits for in state kAtPhase.
-  const uint64_t* barrier = nullptr;
-  unsigned parity = 0;
 
-  uint64_t fenced = 0;         // the time of its latest FenceBulkCopies
   std::vector<Copy> copies;    // in flight, oldest first
   std::vector<size_t> groups;  // for each committed group, how many of them it has
   size_t uncommitted = 0;      // copies that are in no group yet
@@ -130,10 +123,8 @@ bool SamePlace(const SourceLine& a, const SourceLine& b) {
 // go on, by Run.
 class Block {
  public:
-  Block(dim3 size, size_t shared_bytes, const std::function<void()>& thread, uint64_t order)
-      : thread_(thread),
-        eager_copies_(order % 2 == 1),
-        mbarriers_(coordinates.shared, shared_bytes, eager_copies_) {
+  Block(dim3 size, const std::function<void()>& thread, uint64_t order)
+      : thread_(thread), eager_copies_(order % 2 == 1) {
     static thread_local std::vector<std::unique_ptr<Stack>> stacks;
     const unsigned count = size.x * size.y * size.z;
     while (stacks.size() < count) stacks.push_back(std::make_unique<Stack>());
@@ -163,17 +154,13 @@ class Block {
       bool any_ran = false;
       for (const unsigned i : turns_) {
         Fiber& fiber = fibers_[i];
-        if (fiber.state == State::kAtPhase && mbarriers_.IsOver(fiber.barrier, fiber.parity))
-          fiber.state = State::kReady;
         if (fiber.state != State::kReady) continue;
         any_ran = true;
         Resume(fiber);
         if (!failure_.empty()) break;
       }
-      // Late copies arrive only when no thread can do anything else.
-      if (failure_.empty() && !any_ran && !BringCopies()) ReleaseBarrier();
+      if (failure_.empty() && !any_ran) ReleaseBarrier();
     }
-    if (failure_.empty()) failure_ = mbarriers_.AtEnd();
     running_ = nullptr;
     for (size_t i = 0; i < fibers_.size() && !failure_.empty(); ++i) fibers_[i].stack->Clean();
     return failure_;
@@ -226,32 +213,6 @@ class Block {
     fiber.groups.erase(fiber.groups.begin(), fiber.groups.begin() + static_cast<int64_t>(done));
   }
 
-  void InitMbarrier(uint64_t* barrier, int num_arrivals, SourceLine where) {
-    if (Fails(mbarriers_.Init(barrier, num_arrivals), where)) Suspend();
-  }
-  void ArriveExpecting(uint64_t* barrier, int num_bytes, SourceLine where) {
-    if (Fails(mbarriers_.Arrive(barrier, num_bytes), where)) Suspend();
-  }
-  void StartBulkCopy(void* to, const void* from, int num_bytes, uint64_t* barrier,
-                     SourceLine where) {
-    // Any thread that still runs may have used the bytes, so the earliest fence counts.
-    uint64_t fenced = UINT64_MAX;
-    for (const Fiber& fiber : fibers_)
-      fenced = fiber.state == State::kDone ? fenced : std::min(fenced, fiber.fenced);
-    if (Fails(mbarriers_.StartCopy(to, from, num_bytes, barrier, fenced), where)) Suspend();
-  }
-  void WaitForPhase(uint64_t* barrier, unsigned parity, SourceLine where) {
-    if (Fails(mbarriers_.Check(barrier), where)) Suspend();
-    current_->where = where;
-    current_->barrier = barrier;
-    current_->parity = parity;
-    while (!mbarriers_.IsOver(barrier, parity)) {
-      current_->state = State::kAtPhase;
-      Suspend();
-    }
-  }
-  void FenceBulkCopies() { current_->fenced = mbarriers_.Tick(); }
-
  private:
   // Where a fiber begins. It never returns.
   static void Enter(transfer_t from) {
@@ -282,20 +243,6 @@ class Block {
     BeginSwitch(&fiber.bookkeeping, host_bottom_, host_bytes_);
     host_ = boost::context::detail::jump_fcontext(host_, nullptr).fctx;
     EndSwitch(fiber.bookkeeping, nullptr, nullptr);
-  }
-
-  // Notes what the running thread did wrong, if it did. The caller then suspends it for good.
-  bool Fails(const std::string& wrong, SourceLine where) {
-    if (!wrong.empty()) failure_ = Name(*current_) + ": " + wrong + ", at " + Place(where);
-    return !wrong.empty();
-  }
-
-  // Lets the copies of one phase arrive, for which some thread waits and which then ends. Returns
-  // false if there is no such phase.
-  bool BringCopies() {
-    return std::any_of(fibers_.begin(), fibers_.end(), [&](const Fiber& fiber) {
-      return fiber.state == State::kAtPhase && mbarriers_.BringCopies(fiber.barrier);
-    });
   }
 
   // Completes a warp function if all lanes of its mask are there: sets their results and lets them
@@ -358,8 +305,6 @@ class Block {
 
   // In words, what a fiber waits for.
   std::string Waits(const Fiber& fiber) const {
-    if (fiber.state == State::kAtPhase)
-      return "for " + mbarriers_.WhatIsMissing(fiber.barrier) + ", at " + Place(fiber.where);
     if (fiber.state == State::kAtBarrier) return "for the block at " + Place(fiber.where);
     char mask[16];
     std::snprintf(mask, sizeof(mask), "0x%08x", fiber.mask);
@@ -378,7 +323,6 @@ class Block {
 
   const std::function<void()>& thread_;
   const bool eager_copies_;
-  Mbarriers mbarriers_;
   bool shuffles_ = false;
   std::mt19937_64 random_;
   std::vector<Fiber> fibers_;
@@ -416,8 +360,6 @@ class SharedMemory {
 }  // namespace
 
 void SetOrder(uint64_t order) { the_order = order; }
-void SetComputeCapability(int capability) { the_capability = capability; }
-int ComputeCapability() { return the_capability; }
 
 std::string RefusedLaunch(dim3 grid, dim3 block, size_t shared_bytes) {
   const auto refused = [](const char* what, uint64_t n, uint64_t limit) {
@@ -448,7 +390,7 @@ std::string RunGrid(dim3 grid, dim3 block, size_t shared_bytes,
                          static_cast<unsigned>(i / grid.x / grid.y)};
     const SharedMemory shared(shared_bytes);
     coordinates.shared = shared.data();
-    std::string failure = Block(block, shared_bytes, thread, order).Run();
+    std::string failure = Block(block, thread, order).Run();
     if (!failure.empty()) return failure;
   }
   return "";
@@ -464,20 +406,5 @@ void StartCopy(void* to, const void* from, size_t bytes) {
 }
 void CommitCopies() { Block::running().CommitCopies(); }
 void WaitForCopies(int groups) { Block::running().WaitForCopies(groups); }
-
-void InitMbarrier(uint64_t* barrier, int num_arrivals, SourceLine where) {
-  Block::running().InitMbarrier(barrier, num_arrivals, where);
-}
-void ArriveExpecting(uint64_t* barrier, int num_bytes, SourceLine where) {
-  Block::running().ArriveExpecting(barrier, num_bytes, where);
-}
-void StartBulkCopy(void* shared, const void* global, int num_bytes, uint64_t* barrier,
-                   SourceLine where) {
-  Block::running().StartBulkCopy(shared, global, num_bytes, barrier, where);
-}
-void WaitForPhase(uint64_t* barrier, unsigned parity, SourceLine where) {
-  Block::running().WaitForPhase(barrier, parity, where);
-}
-void FenceBulkCopies() { Block::running().FenceBulkCopies(); }
 
 }  // namespace lamina::cuda::emulation

@@ -39,11 +39,6 @@ namespace lamina::cuda::emulation {
 // possible. Thread: any.
 void SetOrder(uint64_t order);
 
-// Sets the compute capability that kernels with several ways choose by, for all launches from now
-// on: 80, or 90, which it is at first. Thread: any.
-void SetComputeCapability(int capability);
-int ComputeCapability();
-
 // Runs `thread` for every thread of every block, each block with `shared_bytes` of shared memory.
 // Returns "" or what went wrong; blocks after a failure do not run.
 std::string RunGrid(dim3 grid, dim3 block, size_t shared_bytes,
