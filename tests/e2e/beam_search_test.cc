@@ -2,12 +2,15 @@
 // (tests/api/beam_search_golden.py).
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "tests/support/golden_prompts.h"
 #include "tests/support/paths.h"
 #include "tests/support/server_process.h"
+#include "tests/support/serving.h"
 
 namespace lamina::testing {
 namespace {
@@ -65,6 +68,33 @@ class BeamSearchServed : public ::testing::Test {
     EXPECT_EQ(server_->AwaitIdle(Deadline::After(seconds(10))), "");
   }
 
+  // Sends a signal to the node's daemon as soon as `num_tokens` more have been started with and
+  // something runs.
+  void SendInTheMiddle(const std::string& node, int signal, double num_tokens) const {
+    const double before = server_->Status()["scheduler"]["num_started_tokens"].get<double>();
+    const auto in_the_middle = [&] {
+      const json scheduler = server_->Status()["scheduler"];
+      return scheduler["num_started_tokens"].get<double>() >= before + num_tokens &&
+             scheduler["num_running"].get<int>() > 0;
+    };
+    EXPECT_TRUE(AwaitTrue(in_the_middle, Deadline::After(seconds(60))));
+    const std::optional<pid_t> daemon = server_->DaemonOf(node);
+    ASSERT_TRUE(daemon) << node;
+    EXPECT_EQ(kill(*daemon, signal), 0);
+  }
+
+  bool AwaitState(const std::string& name, const std::string& state) const {
+    return AwaitTrue(
+        [&] {
+          const json status = server_->Status();
+          for (const json& node : status["nodes"]) {
+            if (node["name"] == name) return node["state"] == state;
+          }
+          return false;
+        },
+        Deadline::After(seconds(60)));
+  }
+
   static constexpr TokenId kEnd = 2;
   std::unique_ptr<ServerProcess> server_;
 };
@@ -82,6 +112,34 @@ TEST_F(BeamSearchServed, AlsoWithoutAPrefixCache) {
   Serve({"--memory-nodes", "1", "--no-enable-prefix-caching"});
   ExpectGolden();
   EXPECT_EQ(server_->Status()["scheduler"]["num_shared_tokens"], 0);
+}
+
+// `lamina serve` starts the daemon again.
+TEST_F(BeamSearchServed, AnswersTheSameWhenNodesAreKilledInTheMiddle) {
+  Serve({"--memory-nodes", "2"});
+  for (const std::string node : {"m0", "c0"}) {
+    SCOPED_TRACE(node);
+    std::jthread killer([&] { SendInTheMiddle(node, SIGKILL, 2000); });
+    ExpectGolden();
+    killer.join();
+    EXPECT_TRUE(AwaitState(node, "ready"));
+    EXPECT_NE(server_->output().find("node " + node + " was killed by signal 9"), std::string::npos)
+        << server_->output();
+  }
+}
+
+TEST_F(BeamSearchServed, AnswersTheSameWhenNodesDoNotRunForThreeSeconds) {
+  Serve({"--memory-nodes", "2"});
+  for (const std::string node : {"m0", "c0"}) {
+    SCOPED_TRACE(node);
+    std::jthread stopper([&] {
+      SendInTheMiddle(node, SIGSTOP, 2000);
+      const Deadline end = Deadline::After(seconds(3));
+      AwaitTrue([&] { return end.Passed(); }, Deadline::After(seconds(5)));
+      EXPECT_EQ(kill(server_->DaemonOf(node).value(), SIGCONT), 0);
+    });
+    ExpectGolden();
+  }
 }
 
 }  // namespace

@@ -1,0 +1,72 @@
+// Compute nodes that are killed, stop for ever or for a while as requests run, in every way in
+// which nodes share the work and at every point of a request: none fails, and each gets the tokens
+// and the log-probabilities of a run in which nothing happened. Memory nodes keep their KV, so that
+// nothing that decodes is prefilled again.
+#include <gtest/gtest.h>
+
+#include "tests/e2e/recovery_run.h"
+
+namespace lamina::testing {
+namespace {
+
+class ComputeNodes : public RecoveryRun, public ::testing::WithParamInterface<RecoveryCase> {
+ protected:
+  // Whether nothing can be computed without the victim: its daemon is started again then.
+  bool is_needed() const { return scenario().has_one_compute_node() || scenario().shares_model(); }
+  void HarmTheVictim();
+};
+
+void ComputeNodes::HarmTheVictim() {
+  const std::string& victim = GetParam().victim;
+  switch (GetParam().harm) {
+    case Harm::kKilled:
+      ASSERT_NO_FATAL_FAILURE(Send(victim, SIGKILL));
+      if (!is_needed()) return;
+      Leave(milliseconds(300));
+      return Restart(victim);
+    case Harm::kStopped:
+      ASSERT_NO_FATAL_FAILURE(Send(victim, SIGSTOP));
+      // Where another node has told of its loss first, it is still to be connected anew.
+      ASSERT_TRUE(AwaitTrue([&] { return Node(victim).state != NodeState::kReady; },
+                            Deadline::After(seconds(30))));
+      if (!is_needed()) return;
+      ASSERT_NO_FATAL_FAILURE(Send(victim, SIGKILL));
+      return Restart(victim);
+    case Harm::kPaused:
+      ASSERT_NO_FATAL_FAILURE(Send(victim, SIGSTOP));
+      Leave(seconds(3));
+      return Send(victim, SIGCONT);
+  }
+}
+
+TEST_P(ComputeNodes, EveryRequestGoesOnAsIfNothingHadHappened) {
+  const auto& [of, transport, harm, victim] = GetParam();
+  ASSERT_NO_FATAL_FAILURE(Serve(of));
+  ASSERT_NO_FATAL_FAILURE(BringToTheMoment(victim, "m0"));
+  const int64_t started = num_started_tokens();
+  ASSERT_NO_FATAL_FAILURE(HarmTheVictim());
+  ASSERT_NO_FATAL_FAILURE(ExpectWhole());
+  const bool is_back = harm == Harm::kPaused || is_needed();
+  EXPECT_EQ(Node(victim).state, is_back ? NodeState::kReady : NodeState::kLost);
+  if (of.moment == Moment::kDecode) {
+    EXPECT_EQ(num_started_tokens(), started) << "nothing is prefilled again";
+  }
+}
+
+// Where a scenario has one compute node it gets a second one in every other run.
+std::string ChooseComputeNode(Scenario& scenario, size_t i, size_t k) {
+  const bool odd = (i + k) % 2 == 1;
+  if (!scenario.has_one_compute_node()) return odd ? "c1" : "c0";
+  if (!odd) return "c0";
+  scenario.name += "_two_compute_nodes";
+  scenario.deployment.num_compute_nodes = 2;
+  scenario.deployment.pipeline = PipelineMode::kFixed;  // both compute from the first step on
+  return i % 2 == 1 ? "c1" : "c0";
+}
+
+INSTANTIATE_TEST_SUITE_P(Losses, ComputeNodes,
+                         ::testing::ValuesIn(RecoveryCases(ChooseComputeNode)),
+                         [](const auto& info) { return info.param.Name(); });
+
+}  // namespace
+}  // namespace lamina::testing

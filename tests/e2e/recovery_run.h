@@ -1,0 +1,213 @@
+// A run of a scenario's requests in which something happens to nodes.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <csignal>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/e2e/recovery_scenarios.h"
+#include "tests/support/serving.h"
+
+namespace lamina::testing {
+
+using std::chrono::seconds;
+
+// Requests of a scenario, and what they get when nothing happens. A fatal failure ends the test.
+class RecoveryRun : public ::testing::Test {
+ protected:
+  // Serves, and lets the requests run once undisturbed.
+  void Serve(Scenario scenario);
+  // Submits them anew, and returns at the scenario's moment. Before a last chunk it stops the
+  // process of `victim`, so that no chunk that it has a part in comes to an end. `memory_node` is
+  // one that has a prompt then.
+  void BringToTheMoment(const std::string& victim, const std::string& memory_node);
+  // Each request has ended as if nothing had happened, and nothing is left of them anywhere.
+  void ExpectWhole();
+
+  Engine& engine() { return *serving_->engine; }
+  LocalCluster& cluster() { return *serving_->cluster; }
+  const Scenario& scenario() const { return scenario_; }
+
+  NodeStatus Node(const std::string& name) {
+    for (const NodeStatus& node : engine().status().nodes) {
+      if (node.name == name) return node;
+    }
+    return {};
+  }
+  bool AwaitState(const std::string& name, NodeState state,
+                  Deadline deadline = Deadline::After(seconds(30))) {
+    return AwaitTrue([&] { return Node(name).state == state; }, deadline);
+  }
+  void Send(const std::string& name, int signal) {
+    const Status sent = cluster().Kill(name, signal);
+    ASSERT_TRUE(sent.ok()) << sent;
+  }
+  void Restart(const std::string& name) {
+    const Status started = cluster().Restart(name);
+    ASSERT_TRUE(started.ok()) << started;
+  }
+  // Lets time pass in which nothing is done to the nodes.
+  static void Leave(Clock::duration time) {
+    const Deadline end = Deadline::After(time);
+    AwaitTrue([&] { return end.Passed(); }, Deadline::After(time + seconds(5)));
+  }
+  int64_t num_started_tokens() { return engine().status().scheduler.num_started_tokens; }
+
+ private:
+  void Start(const Deployment& deployment);
+  void Submit(std::span<const GenerateRequest> requests);
+  void AwaitTokens(size_t count) {
+    for (const Collector& collector : collectors_)
+      ASSERT_TRUE(collector.WaitForTokens(count, Deadline::After(seconds(60))));
+  }
+  void ExpectSame(const Generated& got, const Generated& expected) const;
+
+  Scenario scenario_;
+  std::unique_ptr<Serving> serving_;
+  std::vector<std::vector<Generated>> expected_;  // by request
+  std::vector<Collector> collectors_;
+};
+
+inline void RecoveryRun::Serve(Scenario scenario) {
+  scenario_ = std::move(scenario);
+  expected_.clear();
+  Deployment without_cache = scenario_.deployment;
+  without_cache.prefix_caching = false;
+  ASSERT_NO_FATAL_FAILURE(Start(without_cache));
+  ASSERT_NO_FATAL_FAILURE(Submit(scenario_.requests));
+  for (const Collector& collector : std::exchange(collectors_, {})) {
+    ASSERT_TRUE(collector.Wait(Deadline::After(seconds(60))));
+    expected_.push_back(collector.results());
+  }
+  if (scenario_.deployment.prefix_caching) Start(scenario_.deployment);
+}
+
+inline void RecoveryRun::Start(const Deployment& deployment) {
+  serving_.reset();
+  Result<std::unique_ptr<Serving>> serving = Serving::Create(deployment);
+  ASSERT_TRUE(serving.ok()) << serving.status();
+  serving_ = *std::move(serving);
+}
+
+inline void RecoveryRun::Submit(std::span<const GenerateRequest> requests) {
+  for (const GenerateRequest& request : requests) {
+    const Result<RequestId> id =
+        engine().Submit(request, collectors_.emplace_back(request.n).sink());
+    ASSERT_TRUE(id.ok()) << id.status();
+  }
+}
+
+inline void RecoveryRun::BringToTheMoment(const std::string& victim,
+                                          const std::string& memory_node) {
+  const std::span<const GenerateRequest> requests = scenario_.requests;
+  const Deadline deadline = Deadline::After(seconds(60));
+  collectors_.clear();
+  switch (scenario_.moment) {
+    case Moment::kDecode:
+      ASSERT_NO_FATAL_FAILURE(Submit(requests));
+      ASSERT_NO_FATAL_FAILURE(AwaitTokens(scenario_.tokens_before));
+      EXPECT_EQ(engine().status().scheduler.num_waiting, 0);
+      EXPECT_GT(Node(memory_node).num_sequences, 0);
+      return;
+    case Moment::kPrefill:  // one of the two long prompts is on each node, and one comes first
+      ASSERT_NO_FATAL_FAILURE(Submit(requests.first(kStreamsBesides)));
+      ASSERT_NO_FATAL_FAILURE(AwaitTokens(3));
+      ASSERT_NO_FATAL_FAILURE(Submit(requests.subspan(kStreamsBesides)));
+      ASSERT_TRUE(
+          AwaitTrue([&] { return Node(memory_node).used_tokens >= kLongPrompt; }, deadline));
+      EXPECT_TRUE(collectors_.back().results()[0].tokens.empty() ||
+                  collectors_[kStreamsBesides].results()[0].tokens.empty())
+          << "both prompts were prefilled already";
+      return;
+    case Moment::kLastChunk:
+      ASSERT_NO_FATAL_FAILURE(Send(victim, SIGSTOP));
+      ASSERT_NO_FATAL_FAILURE(Submit(requests));
+      ASSERT_TRUE(AwaitTrue([&] { return Node(memory_node).num_sequences > 0; }, deadline));
+      EXPECT_TRUE(std::ranges::any_of(collectors_, [](const Collector& collector) {
+        return collector.results()[0].tokens.empty();
+      })) << "no chunk was under way any more";
+  }
+}
+
+inline void RecoveryRun::ExpectWhole() {
+  for (size_t i = 0; i < collectors_.size(); ++i) {
+    ASSERT_TRUE(collectors_[i].Wait(Deadline::After(seconds(60)))) << "request " << i << " hangs";
+    const std::vector<Generated> got = collectors_[i].results();
+    for (size_t j = 0; j < got.size(); ++j) {
+      SCOPED_TRACE("continuation " + std::to_string(j) + " of request " + std::to_string(i));
+      ExpectSame(got[j], expected_[i][j]);
+    }
+  }
+  // A node may have been lost once more after the last token.
+  EXPECT_TRUE(AwaitTrue([&] { return engine().status().serving; }, Deadline::After(seconds(30))))
+      << engine().status().detail;
+  const EngineStatus status = engine().status();
+  EXPECT_EQ(status.num_rebuilding, 0);
+  EXPECT_EQ(status.scheduler.num_shared_tokens > 0, scenario_.deployment.prefix_caching);
+  EXPECT_EQ(AwaitNoTokens(engine(), Deadline::After(seconds(10))), "");
+}
+
+inline void RecoveryRun::ExpectSame(const Generated& got, const Generated& expected) const {
+  EXPECT_TRUE(got.error.ok()) << got.error;
+  EXPECT_EQ(got.reason, expected.reason);
+  ASSERT_EQ(got.tokens, expected.tokens);
+  const double tolerance = scenario_.logprob_tolerance;
+  for (size_t i = 0; i < got.tokens.size(); ++i) {
+    EXPECT_NEAR(got.logprobs[i], expected.logprobs[i], tolerance) << "token " << i;
+    ASSERT_EQ(got.tops[i].size(), expected.tops[i].size());
+    for (size_t k = 0; tolerance == 0 && k < got.tops[i].size(); ++k) {
+      EXPECT_EQ(got.tops[i][k].token, expected.tops[i][k].token) << "token " << i;
+      EXPECT_EQ(got.tops[i][k].logprob, expected.tops[i][k].logprob) << "token " << i;
+    }
+  }
+}
+
+// What happens to a node's process.
+enum class Harm {
+  kKilled,
+  kStopped,  // for ever
+  kPaused,   // for 3 s, during which nobody loses it
+};
+
+struct RecoveryCase {
+  Scenario scenario;
+  TransportKind transport;
+  Harm harm;
+  std::string victim;
+
+  std::string Name() const {
+    const char* const harms[] = {"_killed", "_stopped", "_paused_3_s"};
+    return scenario.name + "_" + std::string(TransportKindName(transport)) + "_" + victim +
+           harms[static_cast<int>(harm)];
+  }
+};
+
+// Not every combination: each scenario is run with each transport once and with each harm once, so
+// that every transport meets every harm in some scenario. `victim`(scenario, k) names the node and
+// may change the scenario, for its k-th run of the i-th scenario.
+template <typename ChooseVictim>
+std::vector<RecoveryCase> RecoveryCases(ChooseVictim choose_victim) {
+  std::vector<RecoveryCase> all;
+  const std::vector<TransportKind> transports = Transports();
+  const std::vector<Scenario> scenarios = Scenarios();
+  for (size_t i = 0; i < scenarios.size(); ++i) {
+    for (size_t k = 0; k < 3; ++k) {
+      RecoveryCase& one = all.emplace_back();
+      one.scenario = scenarios[i];
+      one.transport = one.scenario.deployment.transport = transports[(i + k) % transports.size()];
+      one.harm = static_cast<Harm>(k);
+      // The end of a process is noticed at once.
+      if (one.harm == Harm::kStopped) one.scenario.deployment.peer_timeout = seconds(1);
+      one.victim = choose_victim(one.scenario, i, k);
+    }
+  }
+  return all;
+}
+
+}  // namespace lamina::testing
