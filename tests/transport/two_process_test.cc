@@ -201,8 +201,12 @@ TEST_P(TwoProcesses, PeerKilledWhileItPosts) {
 }
 
 TEST_P(TwoProcesses, PeerKilledBeforeItIsAccepted) {
+  // Stays until this process has accepted it and leaves: who leaves earlier is not accepted.
   const auto connect = [&](const std::string& address) {
-    return ConnectFromChild(address, 64).endpoint != nullptr;
+    const Client client = ConnectFromChild(address, 64);
+    Inbound inbound;
+    return client.endpoint != nullptr && Until([&] { return inbound.num_lost == 1; },
+                                               [&] { inbound.PollOnce(*client.endpoint); });
   };
   Child child(connect);
   Child next(connect);
@@ -217,6 +221,7 @@ TEST_P(TwoProcesses, PeerKilledBeforeItIsAccepted) {
   }
   endpoint_.reset();
   AcceptChild(next, 64);
+  endpoint_.reset();
   EXPECT_EQ(next.Wait(), 0);
 }
 
