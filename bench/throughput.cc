@@ -108,6 +108,8 @@ void Take(const TokenEvent& event, int prompt, const Options& options, Progress&
 
 Result<Run> RunOnce(Engine& engine, const Options& options, int64_t vocab_size) {
   Progress progress(options.num_prompts);
+  // Whichever gets the first token waits for the others' prompts: they are all to run together.
+  MutexLock lock(progress.mutex);
   for (int i = 0; i < options.num_prompts; ++i) {
     GenerateRequest request;
     request.prompt = SyntheticPrompt(options.input_len, static_cast<uint64_t>(i), vocab_size);
@@ -119,7 +121,6 @@ Result<Run> RunOnce(Engine& engine, const Options& options, int64_t vocab_size) 
         [&progress, &options, i](const TokenEvent& event) { Take(event, i, options, progress); });
     if (!id.ok()) return id.status();
   }
-  MutexLock lock(progress.mutex);
   const TimePoint latest = Clock::now() + kRunDeadline;
   while (progress.open > 0) {
     if (!progress.done.WaitUntil(lock, latest))
@@ -224,7 +225,7 @@ Result<Contestants> SetUp(const Options& options, const ClusterConfig& limits) {
   config.max_num_seqs = limits.max_num_seqs;
   config.max_num_batched_tokens = limits.max_num_batched_tokens;
   config.step_timeout = std::chrono::minutes(10);
-  config.peer_timeout = std::chrono::minutes(1);
+  config.peer_timeout = config.suspect_after = std::chrono::minutes(1);
   LAMINA_RETURN_IF_ERROR(ResolveConfig(config, both.model));
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ClusterExecutor> cluster,
                           ClusterExecutor::Connect(config, both.model, [](const std::string& line) {

@@ -47,7 +47,7 @@ TEST_P(ComputeNodes, EveryRequestGoesOnAsIfNothingHadHappened) {
   ASSERT_NO_FATAL_FAILURE(HarmTheVictim());
   ASSERT_NO_FATAL_FAILURE(ExpectWhole());
   const bool is_back = harm == Harm::kPaused || is_needed();
-  EXPECT_EQ(Node(victim).state, is_back ? NodeState::kReady : NodeState::kLost);
+  EXPECT_TRUE(AwaitState(victim, is_back ? NodeState::kReady : NodeState::kLost));
   if (of.moment == Moment::kDecode) {
     EXPECT_EQ(num_started_tokens(), started) << "nothing is prefilled again";
   }

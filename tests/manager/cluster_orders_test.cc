@@ -167,6 +167,7 @@ class ClusterOrders : public ::testing::Test {
 // The order would be larger than a frame, which ends neither the connection nor the other
 // sequences.
 TEST_F(ClusterOrders, WhatIsTooLargeForAnOrderFailsAtOnce) {
+  c1_.silent_to = FrameType(MessageType::kComputeOrder);  // only one rank answers
   Connect();
   StepPlan plan = OneRow(1);
   Work start;
@@ -187,7 +188,6 @@ TEST_F(ClusterOrders, WhatIsTooLargeForAnOrderFailsAtOnce) {
   EXPECT_TRUE(AwaitTrue([this] { return c0_.num_rows == 1; }, Deadline::After(seconds(10))))
       << "the other sequence goes on";
 
-  EXPECT_TRUE(NextEvent().has_value()) << "of c1";
   executor_->Submit(OneRow(2), {});
   const std::optional<ExecutorEvent> next = NextEvent();
   ASSERT_TRUE(next.has_value());
