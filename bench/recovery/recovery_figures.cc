@@ -118,19 +118,24 @@ double PauseMs(const RecoveryTimeline& run, const RecoveryTimeline* undisturbed)
   return ms.empty() ? 0 : kPauseOverMedian * Percentile(std::move(ms), 0.5);
 }
 
-// When a request went on that had KV on a faulty node and did not start again: behind its first
-// pause after the fault, or, if it did not pause, with its next token.
-std::optional<TimePoint> EndOfPause(const StreamRequest& request, TimePoint fault,
+// When a request went on that had KV on a faulty node and did not start again: behind its longest
+// pause between the fault and the next one, or, if it did not pause, with its next token. Others
+// may have made it pause too, but not for as long.
+std::optional<TimePoint> EndOfPause(const StreamRequest& request, TimePoint fault, TimePoint next,
                                     double pause_ms) {
   if (!request.error.empty()) return std::nullopt;
-  std::optional<TimePoint> next;
+  std::optional<TimePoint> resumed;
+  double longest_ms = pause_ms;
   TimePoint before = request.submitted;
   for (const TimePoint time : request.times) {
-    if (time > fault && MsBetween(before, time) > pause_ms) return time;
-    if (time > fault && !next) next = time;
+    const double gap_ms = MsBetween(before, time);
+    if (time > fault && before < next && (gap_ms > longest_ms || !resumed)) {
+      resumed = time;
+      longest_ms = std::max(longest_ms, gap_ms);
+    }
     before = time;
   }
-  return next;
+  return resumed;
 }
 
 // The first token behind those that the sequence started with.
@@ -175,7 +180,7 @@ std::vector<Interruption> InterruptionsBy(const FaultRecord& fault, TimePoint ne
     if (again.contains(key) || !HadKvOn(*start, fault.kv_node, fault.at) ||
         (request.ended && *request.ended <= fault.at))
       continue;
-    interruptions.push_back({key.first, key.second, EndOfPause(request, fault.at, pause_ms)});
+    interruptions.push_back({key.first, key.second, EndOfPause(request, fault.at, next, pause_ms)});
   }
   return interruptions;
 }

@@ -171,6 +171,18 @@ TEST(RecoveryFigures, ANodeThatHangsForAMomentMakesItsStreamsPause) {
   EXPECT_NEAR(figures.gaps_of_interrupted[kDuring].largest_ms, 3000, 1e-3);
 }
 
+TEST(RecoveryFigures, ATokenThatWasOnItsWayForLongIsNotTheEndOfThePause) {
+  RecoveryTimeline run = UntilFive();
+  run.faults = {FaultAt(FaultKind::kStop, 4.97, kM0, std::nullopt)};
+  StreamRequest& request = Request(run, 0);
+  request.times.erase(request.times.end() - 5, request.times.end() - 1);  // 4.6 to 4.9
+  request.tokens.resize(request.times.size());
+  AddTokens(request, 8.0, 20, 0.1);
+  const RecoveryFigures figures = EvaluateRecovery(run, nullptr);
+  ASSERT_EQ(figures.faults.size(), 1u);
+  EXPECT_NEAR(figures.faults[0].last_resumed_s.value(), 8.0 - 4.97, kExact);
+}
+
 TEST(RecoveryFigures, ANodeThatComesBackInterruptsWhatStartsAgain) {
   RecoveryTimeline run = KilledAtFive();
   run.faults.push_back(FaultAt(FaultKind::kRestart, 8.0, kM0, 8.4));
