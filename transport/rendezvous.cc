@@ -1,5 +1,6 @@
 #include "transport/rendezvous.h"
 
+#include <fmt/format.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -31,7 +32,7 @@ RareLines rendezvous_dropped_lines;
 // fabric has no NIC. Other errors are this end's, and Accept returns them.
 bool IsThePeersOwn(StatusCode code) {
   return code == StatusCode::kPeerLost || code == StatusCode::kTryAgain ||
-         code == StatusCode::kNotFound;
+         code == StatusCode::kNotFound || code == StatusCode::kTimeout;
 }
 
 // The connecting end of a handshake, in the order that rendezvous.h shows.
@@ -197,6 +198,8 @@ Result<std::unique_ptr<Endpoint>> RendezvousListener::TakeGreeted(const Endpoint
       ++entry;
       continue;
     }
+    if (status.code() == StatusCode::kTryAgain)
+      status = TimedOut(fmt::format("it is not complete after {} s", kRendezvousDeadline.count()));
     host_.poll_set().Remove(entry->link.fd());
     Pending pending = std::move(*entry);
     entry = pending_.erase(entry);

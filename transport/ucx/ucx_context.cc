@@ -1,59 +1,20 @@
 #include "transport/ucx/ucx_context.h"
 
-#include <sys/epoll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <utility>
 
 #include "base/log.h"
-#include "transport/crypto.h"
 #include "transport/rdma_host.h"
 #include "transport/ucx/ucx_endpoint.h"
 #include "transport/ucx/ucx_log.h"
 
 namespace lamina {
 namespace {
-
-// How often Arm lets UCX make progress while UCX says that it is busy.
-constexpr int kArmAttempts = 100;
-
-// So many attempts in a row may be given up by the connecting end after the accepting end has
-// answered them. Bounds what a peer that claims more can make this end allocate.
-constexpr uint64_t kMaxMissed = 1024;
-
-// Receives the active messages of all peers. The peers are not trusted: anything but a notice for
-// an end that exists here is dropped.
-ucs_status_t OnMessage(void* context, const void* header, size_t header_bytes, void* /*data*/,
-                       size_t data_bytes, const ucp_am_recv_param_t* param) {
-  UcxNotice notice;
-  if (header_bytes != sizeof(notice) || data_bytes != 0 ||
-      (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0)
-    return UCS_OK;
-  std::memcpy(&notice, header, sizeof(notice));
-  const auto& endpoints = static_cast<UcxContext*>(context)->endpoints;
-  const auto found = endpoints.find(notice.id);
-  if (found != endpoints.end()) found->second->OnNotice(notice);
-  return UCS_OK;
-}
-
-// The text that `print` writes to a FILE.
-template <typename Print>
-std::string Printed(Print print) {
-  char* text = nullptr;
-  size_t bytes = 0;
-  FILE* stream = open_memstream(&text, &bytes);
-  if (stream == nullptr) return "";
-  print(stream);
-  std::fclose(stream);
-  std::string result(text, bytes);
-  std::free(text);
-  return result;
-}
 
 // Text that is the same for two processes only if they can map each other's memory and wake each
 // other: the same boot of the same machine, the same user and the same namespaces. "" if that
@@ -106,20 +67,6 @@ Status RestrictTransports(ucp_config_t* config) {
   return OkStatus();
 }
 
-// Checks what UCX needs of trusted devices before UCX is called: with too little locked memory it
-// would never return (kUcxLockedBytes).
-Status CheckDevices() {
-  if (UcxTrustedDevices().empty()) return OkStatus();
-  if (!HasRdmaDevice())
-    return NotFound("ucx: " + std::string(kUcxTrustedDevices) +
-                    " is set, but this machine has no RDMA device");
-  const Status status = CheckCanLock(kUcxLockedBytes);
-  if (status.ok()) return status;
-  return OutOfSpace(
-      "ucx: too little locked memory for UCX to use the RDMA device here: " + status.message() +
-      "; or keep UCX from the device: leave " + std::string(kUcxTrustedDevices) + " unset");
-}
-
 size_t RoundUpToPages(size_t bytes) {
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   return (bytes + page - 1) / page * page;
@@ -139,12 +86,9 @@ Result<std::unique_ptr<UcxContext>> UcxContext::Create() {
 
 Status UcxContext::Open() {
   TakeUcxMessages();
-  LAMINA_RETURN_IF_ERROR(CheckDevices());
-  LAMINA_RETURN_IF_ERROR(OpenContext());
-  return OpenWorker();
-}
-
-Status UcxContext::OpenContext() {
+  if (!UcxTrustedDevices().empty() && !HasRdmaDevice())
+    return NotFound("ucx: " + std::string(kUcxTrustedDevices) +
+                    " is set, but this machine has no RDMA device");
   ucp_config_t* config = nullptr;
   ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
   if (status != UCS_OK)
@@ -168,122 +112,8 @@ Status UcxContext::OpenContext() {
   return OkStatus();
 }
 
-Status UcxContext::OpenWorker() {
-  ucp_worker_params_t params{};
-  params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
-  // The fabric has one owner, but the owner may hand all of it to another thread.
-  params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
-  ucs_status_t status = ucp_worker_create(context_, &params, &worker_);
-  if (status != UCS_OK) return InternalError(UcxText("ucx: ucp_worker_create", status));
-
-  ucp_am_handler_param_t handler{};
-  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
-                       UCP_AM_HANDLER_PARAM_FIELD_ARG;
-  handler.id = kUcxMessageId;
-  handler.cb = OnMessage;
-  handler.arg = this;
-  status = ucp_worker_set_am_recv_handler(worker_, &handler);
-  if (status != UCS_OK)
-    return InternalError(UcxText("ucx: ucp_worker_set_am_recv_handler", status));
-
-  int event_fd = -1;
-  status = ucp_worker_get_efd(worker_, &event_fd);
-  if (status != UCS_OK) return InternalError(UcxText("ucx: ucp_worker_get_efd", status));
-  poll_set.Add(event_fd, EPOLLIN, nullptr);
-
-  ucp_address_t* address = nullptr;
-  size_t bytes = 0;
-  status = ucp_worker_get_address(worker_, &address, &bytes);
-  if (status != UCS_OK) return InternalError(UcxText("ucx: ucp_worker_get_address", status));
-  worker_address_.assign(reinterpret_cast<const char*>(address), bytes);
-  ucp_worker_release_address(worker_, address);
-  return OkStatus();
-}
-
 UcxContext::~UcxContext() {
-  if (worker_ != nullptr) ucp_worker_destroy(worker_);
   if (context_ != nullptr) ucp_cleanup(context_);
-}
-
-Result<uint64_t> UcxContext::NewId() const {
-  uint64_t id = 0;
-  do {
-    LAMINA_ASSIGN_OR_RETURN(const std::string random, RandomBytes(sizeof(id)));
-    std::memcpy(&id, random.data(), sizeof(id));
-  } while (endpoints.contains(id));
-  return id;
-}
-
-Result<UcxNumberedEndpoint> UcxContext::MakeEndpoint(const std::string& address, bool is_local,
-                                                     uint64_t number) {
-  Peer& peer = peers_[address];
-  peer.is_local = is_local;
-  CloseUnused(peer);
-  if (number == UcxOffer::kNotMade) number = peer.num_made;
-  if (number > peer.num_made && number - peer.num_made > kMaxMissed) {
-    return PeerLost("the peer says that it has made endpoint " + std::to_string(number) +
-                    " towards this end, which knows of " + std::to_string(peer.num_made));
-  }
-  if (const auto unused = peer.unused.extract(number); !unused.empty())
-    return UcxNumberedEndpoint{unused.mapped(), number};
-  // Those before `number` belong to attempts that this end gave up, or takes up later.
-  while (peer.num_made < number) {
-    const uint64_t missed = peer.num_made;
-    LAMINA_ASSIGN_OR_RETURN(peer.unused[missed], MakeNext(peer, address));
-  }
-  const uint64_t made = peer.num_made;
-  LAMINA_ASSIGN_OR_RETURN(const ucp_ep_h endpoint, MakeNext(peer, address));
-  return UcxNumberedEndpoint{endpoint, made};
-}
-
-Result<ucp_ep_h> UcxContext::MakeNext(Peer& peer, const std::string& address) {
-  ucp_ep_params_t params{};
-  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                      UCP_EP_PARAM_FIELD_ERR_HANDLER;
-  params.address = reinterpret_cast<const ucp_address_t*>(address.data());
-  // UCX does not use shared memory for endpoints that shall notice failures. On one machine the
-  // rendezvous socket notices them.
-  params.err_mode = peer.is_local ? UCP_ERR_HANDLING_MODE_NONE : UCP_ERR_HANDLING_MODE_PEER;
-  params.err_handler = {OnError, this};
-  ucp_ep_h endpoint = nullptr;
-  const ucs_status_t status = ucp_ep_create(worker_, &params, &endpoint);
-  ++peer.num_made;  // UCX counts those that fail too
-  if (status != UCS_OK)
-    return PeerLost(UcxText("ucp_ep_create", status) + "; both ends need a transport in common");
-  return endpoint;
-}
-
-// Not when they are made: the peer's endpoint may still have to find the one that it belongs to.
-void UcxContext::CloseUnused(Peer& peer) {
-  // An end that has not joined may get the greeting that one of them is for.
-  for (const auto& [id, endpoint] : endpoints) {
-    if (!endpoint->has_joined()) return;
-  }
-  ucp_request_param_t param{};
-  param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-  param.flags = peer.is_local ? 0 : UCP_EP_CLOSE_FLAG_FORCE;  // as in UcxEndpoint::Close
-  for (const auto& [number, unused] : peer.unused) {
-    // UCX goes on closing it by itself.
-    const ucs_status_ptr_t close = ucp_ep_close_nbx(unused, &param);
-    if (UCS_PTR_IS_PTR(close)) ucp_request_free(close);
-  }
-  peer.unused.clear();
-}
-
-void UcxContext::OnError(void* context, ucp_ep_h endpoint, ucs_status_t status) {
-  for (const auto& [id, end] : static_cast<UcxContext*>(context)->endpoints)
-    end->OnError(endpoint, status);
-}
-
-bool UcxContext::Arm() {
-  // UCX arms only when it has nothing left to do, and says busy otherwise.
-  for (int i = 0; i < kArmAttempts; ++i) {
-    const ucs_status_t status = ucp_worker_arm(worker_);
-    if (status == UCS_OK) return true;
-    if (status != UCS_ERR_BUSY) LAMINA_LOG_ERROR("ucx: {}", UcxText("ucp_worker_arm", status));
-    Progress();
-  }
-  return false;
 }
 
 void UcxContext::CheckSockets() {
@@ -292,19 +122,6 @@ void UcxContext::CheckSockets() {
   for (size_t i = 0; i < count; ++i) {
     if (owners[i] != nullptr) static_cast<UcxEndpoint*>(owners[i])->OnSocket();
   }
-}
-
-std::string UcxContext::Lanes(ucp_ep_h endpoint) {
-  // Keeps the lines such as "#    lane[0]:  4:sysv/memory.0 md[3]  -> md[3]/sysv/sysdev[255] am
-  // am_bw#0 rma_bw#0".
-  const std::string all = Printed([&](FILE* stream) { ucp_ep_print_info(endpoint, stream); });
-  std::string lanes;
-  for (size_t at = all.find("lane["); at != std::string::npos; at = all.find("lane[", at)) {
-    const size_t end = std::min(all.find('\n', at), all.size());
-    lanes += (lanes.empty() ? "" : "; ") + all.substr(at, end - at);
-    at = end;
-  }
-  return lanes;
 }
 
 void UcxContext::LogOnce(std::string_view how, const std::string& lanes) {

@@ -17,7 +17,7 @@ namespace {
 constexpr uint32_t kPollsPerUcxCheck = 4096;
 constexpr uint32_t kMappedPollsPerProgress = 16;  // see NeedsProgress
 
-// The transports in `lanes` (UcxContext::Lanes), each once: "tcp/lo" for "lane[0]:  1:tcp/lo.0
+// The transports in `lanes` (UcxWorker::Lanes), each once: "tcp/lo" for "lane[0]:  1:tcp/lo.0
 // md[1] -> ...".
 std::vector<std::string> TransportsOf(std::string_view lanes) {
   constexpr std::string_view kBegin = "]:";
@@ -45,21 +45,27 @@ std::string UcxLocalOnly() {
 
 UcxEndpoint::UcxEndpoint(UcxContext& context, uint64_t id, std::unique_ptr<UcxMemory> region)
     : context_(context), id_(id), region_(std::move(region)) {
-  context_.endpoints.emplace(id_, this);
+  context_.endpoints.insert(this);
+}
+
+Result<std::unique_ptr<UcxEndpoint>> UcxEndpoint::Create(UcxContext& context, uint64_t id,
+                                                         std::unique_ptr<UcxMemory> region) {
+  std::unique_ptr<UcxEndpoint> endpoint(new UcxEndpoint(context, id, std::move(region)));
+  LAMINA_ASSIGN_OR_RETURN(endpoint->worker_, UcxWorker::Create(context, *endpoint));
+  return endpoint;
 }
 
 UcxEndpoint::~UcxEndpoint() {
   Unwatch();
   Close();
-  context_.endpoints.erase(id_);
+  context_.endpoints.erase(this);
 }
 
 Result<std::string> UcxEndpoint::Offer() const {
   LAMINA_ASSIGN_OR_RETURN(const std::string key, region_->PackKey());
-  const std::string& address = context_.worker_address();
+  const std::string& address = worker_->address();
   const UcxOffer offer{.id = id_,
                        .region_address = reinterpret_cast<uintptr_t>(region_->bytes().data()),
-                       .number = number_,
                        .address_bytes = static_cast<uint32_t>(address.size()),
                        .key_bytes = static_cast<uint32_t>(key.size()),
                        .host = context_.host()};
@@ -75,7 +81,6 @@ Result<std::string> UcxEndpoint::Offer() const {
 }
 
 Status UcxEndpoint::Join(const RendezvousPeer& peer) {
-  has_joined_ = true;
   if (peer.offer.size() < sizeof(peer_)) return PeerLost("the peer's offer is malformed");
   std::memcpy(&peer_, peer.offer.data(), sizeof(peer_));
   if (peer.offer.size() != sizeof(peer_) + uint64_t{peer_.address_bytes} + peer_.key_bytes ||
@@ -93,17 +98,14 @@ Status UcxEndpoint::Join(const RendezvousPeer& peer) {
 }
 
 Status UcxEndpoint::Reach() {
-  LAMINA_ASSIGN_OR_RETURN(const UcxNumberedEndpoint made,
-                          context_.MakeEndpoint(peer_address_, is_local_, peer_.number));
-  ep_ = made.endpoint;
-  number_ = made.number;
-  const ucs_status_t status = ucp_ep_rkey_unpack(ep_, peer_key_.data(), &key_);
+  LAMINA_RETURN_IF_ERROR(worker_->Connect(peer_address_, is_local_));
+  const ucs_status_t status = ucp_ep_rkey_unpack(worker_->endpoint(), peer_key_.data(), &key_);
   if (status != UCS_OK) return PeerLost(UcxText("ucp_ep_rkey_unpack", status));
   return OkStatus();
 }
 
 Status UcxEndpoint::ChoosePath() {
-  const std::string lanes = UcxContext::Lanes(ep_);
+  const std::string lanes = worker_->Lanes();
   for (const std::string& name : TransportsOf(lanes))
     through_ += (through_.empty() ? "" : ", ") + name;
   if (is_local_) {
@@ -124,7 +126,7 @@ Status UcxEndpoint::ChoosePath() {
 }
 
 Status UcxEndpoint::Settle() {
-  context_.Progress();
+  worker_->Progress();
   if (is_broken_) return PeerLost(last_error_);
   return is_settled() ? OkStatus() : TryAgain();
 }
@@ -148,8 +150,8 @@ size_t UcxEndpoint::Poll(std::span<Event> out) {
   }
   const bool was_broken = is_broken_;
   if (!lost_) {
-    const bool progressed = NeedsProgress() && context_.Progress();
-    if (num_sent_on_ < posts_->size()) SendReadyNotices();
+    const bool progressed = NeedsProgress() && worker_->Progress();
+    if (num_sent_on_ < posts_.size()) SendReadyNotices();
     // What the peer sent before its end arrived here before its socket closed. So the connection
     // was broken before this poll, and once UCX finds nothing more, all of it has been delivered.
     if (was_broken && !progressed && notifications_.empty() && !Rings()) Lose();
@@ -170,14 +172,14 @@ bool UcxEndpoint::NeedsProgress() {
 size_t UcxEndpoint::TakeSent(std::span<Event> out) {
   size_t count = 0;
   while (num_sent_on_ > 0 && count < out.size()) {
-    const Posted& post = posts_->front();
+    const Posted& post = posts_.front();
     if (post.message.num_pending > 0) break;
     if (post.message.status != UCS_OK) {
       if (!is_broken_) Break(UcxText("a post failed", post.message.status));
       break;
     }
     out[count++] = {.kind = Event::Kind::kSent, .tag = post.tag};
-    posts_->Pop();
+    posts_.Pop();
     --num_sent_on_;
   }
   return count;
@@ -186,12 +188,12 @@ size_t UcxEndpoint::TakeSent(std::span<Event> out) {
 // Called after TakeSent: the posts that are left have not completed, or failed.
 size_t UcxEndpoint::TakeLost(std::span<Event> out) {
   size_t count = 0;
-  for (; !posts_->empty() && count < out.size(); posts_->Pop()) {
+  for (; !posts_.empty() && count < out.size(); posts_.Pop()) {
     out[count++] = {
-        .kind = Event::Kind::kSent, .tag = posts_->front().tag, .status = StatusCode::kPeerLost};
+        .kind = Event::Kind::kSent, .tag = posts_.front().tag, .status = StatusCode::kPeerLost};
   }
   num_sent_on_ = 0;
-  if (posts_->empty() && !said_lost_ && count < out.size()) {
+  if (posts_.empty() && !said_lost_ && count < out.size()) {
     said_lost_ = true;
     out[count++] = {.kind = Event::Kind::kPeerLost, .status = StatusCode::kPeerLost};
   }
@@ -219,7 +221,7 @@ bool UcxEndpoint::Rings() {
 }
 
 void UcxEndpoint::OnNotice(const UcxNotice& notice) {
-  if (lost_) return;
+  if (lost_ || notice.id != id_) return;
   was_heard_ = true;
   if (notice.kind == UcxNotice::kWake) return;
   if (notice.kind == UcxNotice::kCredits) {
@@ -241,10 +243,11 @@ void UcxEndpoint::OnNotice(const UcxNotice& notice) {
   notifications_.PushSlot() = notice.value;
 }
 
-void UcxEndpoint::AnnounceSleep() {
-  if (lost_) return;
+bool UcxEndpoint::Arm() {
+  if (lost_) return true;
   announced_ = true;
   own().owner_sleeps.store(1, std::memory_order_seq_cst);
+  return worker_->Arm();
 }
 
 bool UcxEndpoint::HasWork() {
@@ -252,10 +255,9 @@ bool UcxEndpoint::HasWork() {
   if (is_broken_ || !notifications_.empty() || Rings()) return true;
   // During the handshake: wakes the listener once, for Accept to find that this end has settled.
   if (!link_) return is_settled() && !std::exchange(said_settled_, true);
-  if (num_sent_on_ > 0 && posts_->front().message.num_pending == 0) return true;
+  if (num_sent_on_ > 0 && posts_.front().message.num_pending == 0) return true;
   // The bytes of a post have arrived, and its notice can be sent.
-  if (num_sent_on_ < posts_->size() && (*posts_)[num_sent_on_].message.num_pending == 0)
-    return true;
+  if (num_sent_on_ < posts_.size() && posts_[num_sent_on_].message.num_pending == 0) return true;
   if (!wants_room_ || num_notified_ - num_credited_ == kUcxNotices) return false;
   // Reported once: a caller that has given up the post must be able to sleep.
   wants_room_ = false;
@@ -267,9 +269,7 @@ void UcxEndpoint::OnSocket() {
   if (const Status status = link_->CheckAlive(); !status.ok()) Break(status.message());
 }
 
-void UcxEndpoint::OnError(ucp_ep_h endpoint, ucs_status_t status) {
-  if (endpoint == ep_) Break(UcxText("UCX lost the peer", status));
-}
+void UcxEndpoint::OnError(ucs_status_t status) { Break(UcxText("UCX lost the peer", status)); }
 
 void UcxEndpoint::Break(const std::string& cause) {
   if (is_broken_) return;

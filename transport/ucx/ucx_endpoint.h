@@ -12,6 +12,7 @@
 #include "transport/rendezvous.h"
 #include "transport/transport.h"
 #include "transport/ucx/ucx_context.h"
+#include "transport/ucx/ucx_worker.h"
 
 namespace lamina {
 
@@ -35,22 +36,21 @@ std::string UcxLocalOnly();
 // Owns this end's region and the connection. Adds itself to the context and leaves it in its
 // destructor, which waits up to 100 ms for posts to leave. Thread: owner of the fabric. Its sending
 // half is in ucx_send.cc.
-class UcxEndpoint final : public Endpoint {
+class UcxEndpoint final : public Endpoint, private UcxReceiver {
  public:
-  // `region` has a UcxControl and, behind it, the window. `id` is from UcxContext::NewId.
-  UcxEndpoint(UcxContext& context, uint64_t id, std::unique_ptr<UcxMemory> region);
+  // Opens the connection's own worker; see UcxWorker::Create for the errors. `region` has a
+  // UcxControl and, behind it, the window. `id` is random: who has not been told it cannot send
+  // notices to this end.
+  static Result<std::unique_ptr<UcxEndpoint>> Create(UcxContext& context, uint64_t id,
+                                                     std::unique_ptr<UcxMemory> region);
   ~UcxEndpoint() override;
 
   // The steps of the rendezvous, in this order (RendezvousEnd).
-  // What the peer must know to reach this end; UcxOffer::number in it is that of number().
-  // kInternal with UCX's reason, or if it is too long.
+  // What the peer must know to reach this end. kInternal with UCX's reason, or if it is too long.
   Result<std::string> Offer() const;
-  // Of UCX's endpoint for this connection; UcxOffer::kNotMade until Join has made it.
-  uint64_t number() const { return number_; }
   // Connects to the peer. kPeerLost if its offer is malformed, UCX cannot use it, or no transport
   // that is safe joins the two.
   Status Join(const RendezvousPeer& peer);
-  bool has_joined() const { return has_joined_; }  // Join was called
   // Ok once the peer has been heard over UCX; kTryAgain until then; kPeerLost if UCX does not get
   // through.
   Status Settle();
@@ -66,19 +66,14 @@ class UcxEndpoint final : public Endpoint {
   std::string last_error() const override { return last_error_; }
   std::string through() const override { return through_; }
 
-  // Called by UcxContext when a notice for this end has come.
-  void OnNotice(const UcxNotice& notice);
   // Called by UcxContext when the rendezvous socket is readable. The peer is lost then, as nothing
   // is ever sent there.
   void OnSocket();
 
-  // Called by UcxContext when UCX has lost the peer of `endpoint`, which may be this end's or not.
-  void OnError(ucp_ep_h endpoint, ucs_status_t status);
-
-  // For Fabric::Arm, called in this order. AnnounceSleep says in shared memory that this end
-  // sleeps; HasWork then looks whether there is something to poll or accept, or room again, after
-  // all.
-  void AnnounceSleep();
+  // For Fabric::Arm, called in this order. Arm says in shared memory that this end sleeps, and has
+  // UCX make the poll set readable for what it receives; false if UCX has something to do now.
+  // HasWork then looks whether there is something to poll or accept, or room again, after all.
+  bool Arm();
   bool HasWork();
 
  private:
@@ -97,7 +92,10 @@ class UcxEndpoint final : public Endpoint {
     Message message;
   };
 
-  Status Reach();  // makes ep_ and key_
+  UcxEndpoint(UcxContext& context, uint64_t id, std::unique_ptr<UcxMemory> region);
+  void OnNotice(const UcxNotice& notice) override;
+  void OnError(ucs_status_t status) override;
+  Status Reach();  // makes the worker's endpoint and key_
   Status ChoosePath();
 
   // The sending half, in ucx_send.cc.
@@ -115,8 +113,8 @@ class UcxEndpoint final : public Endpoint {
   bool IsUnderWay(ucs_status_ptr_t request) const;
   int NumPending();  // requests in flight, of all messages
   void WaitUntilSent();
-  void Close();          // closes UCX's endpoint; UCX reads no source afterwards
-  void LeaveRequests();  // gives up the memory of requests that UCX does not complete
+  void CloseEndpoint();
+  void Close();  // closes the worker; UCX reads no source afterwards
 
   // All return how many events they put into `out`.
   size_t TakeSent(std::span<Event> out);
@@ -125,14 +123,14 @@ class UcxEndpoint final : public Endpoint {
 
   // Takes no more posts. What the peer has sent is still delivered.
   void Break(const std::string& cause);
-  // Closes UCX's endpoint and gives up the posts that have not completed.
+  // Closes the worker and gives up the posts that have not completed.
   void Lose();
   void Unwatch();
 
   UcxControl& own() { return *reinterpret_cast<UcxControl*>(region_->bytes().data()); }
   bool NeedsProgress();
   // Both directions work: the peer's first notice has come, and this end's has left.
-  bool is_settled() const { return was_heard_ && wake_->num_pending == 0; }
+  bool is_settled() const { return was_heard_ && wake_.num_pending == 0; }
   bool Rings();  // whether the next notification is in the ring
 
   UcxContext& context_;
@@ -140,25 +138,21 @@ class UcxEndpoint final : public Endpoint {
   std::unique_ptr<UcxMemory> region_;
   std::optional<RendezvousLink> link_;  // empty until Start
 
-  ucp_ep_h ep_ = nullptr;  // null until Join and once lost
-  uint64_t number_ = UcxOffer::kNotMade;
+  std::unique_ptr<UcxWorker> worker_;  // null once lost
   ucp_rkey_h key_ = nullptr;
   UcxOffer peer_;
   // From the peer's offer, used by Join only.
   std::string peer_address_;  // of its worker
   std::string peer_key_;
-  bool has_joined_ = false;
   bool is_local_ = false;      // the peer is on this machine
   bool was_heard_ = false;     // a notice of the peer has come
   bool said_settled_ = false;  // HasWork has reported is_settled()
   UcxPath path_ = UcxPath::kPuts;
   std::byte* mapped_ = nullptr;  // the peer's region, if path_ is kMapped
 
-  // On the heap, as UCX may use them longer than this end lives: see LeaveRequests.
-  std::unique_ptr<BoundedQueue<Posted>> posts_ =
-      std::make_unique<BoundedQueue<Posted>>(kUcxLimits.max_outstanding);
-  std::unique_ptr<Message> credits_ = std::make_unique<Message>();
-  std::unique_ptr<Message> wake_ = std::make_unique<Message>();
+  BoundedQueue<Posted> posts_{kUcxLimits.max_outstanding};
+  Message credits_;
+  Message wake_;
   // So many posts at the front of posts_ have had their notice sent, if they have one.
   size_t num_sent_on_ = 0;
   // Bytes were written that no flush is known to have completed.

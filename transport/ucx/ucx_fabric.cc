@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "transport/connecting.h"
+#include "transport/crypto.h"
 #include "transport/rdma_host.h"
 #include "transport/rendezvous.h"
 #include "transport/ucx/ucx_endpoint.h"
@@ -25,13 +26,7 @@ class UcxEnd final : public RendezvousEnd {
   UcxEnd(std::unique_ptr<UcxEndpoint> endpoint, std::string offer)
       : endpoint_(std::move(endpoint)), offer_(std::move(offer)) {}
 
-  std::string Offer() const override {
-    // The accepting end knows the number only now that it has joined.
-    const uint64_t number = endpoint_->number();
-    std::string offer = offer_;
-    std::memcpy(offer.data() + offsetof(UcxOffer, number), &number, sizeof(number));
-    return offer;
-  }
+  std::string Offer() const override { return offer_; }
   Status Join(const RendezvousPeer& peer) override { return endpoint_->Join(peer); }
   Status Settle() override { return endpoint_->Settle(); }
 
@@ -44,6 +39,16 @@ class UcxEnd final : public RendezvousEnd {
   std::unique_ptr<UcxEndpoint> endpoint_;
   const std::string offer_;
 };
+
+// Opens a worker and closes it, so that what keeps UCX from making one is said where the fabric is
+// opened, and not with the first connection.
+Status TryWorker(UcxContext& context) {
+  class Nobody final : public UcxReceiver {
+    void OnNotice(const UcxNotice& /*notice*/) override {}
+    void OnError(ucs_status_t /*status*/) override {}
+  } nobody;
+  return UcxWorker::Create(context, nobody).status();
+}
 
 class UcxFabric final : public Fabric, private RendezvousHost {
  public:
@@ -77,10 +82,11 @@ class UcxFabric final : public Fabric, private RendezvousHost {
   }
 
   bool Arm() override {
-    for (const auto& [id, endpoint] : context_->endpoints) endpoint->AnnounceSleep();
-    if (!context_->Arm()) return false;
+    for (UcxEndpoint* endpoint : context_->endpoints) {
+      if (!endpoint->Arm()) return false;
+    }
     // Looked at after arming UCX, which may have received something meanwhile.
-    for (const auto& [id, endpoint] : context_->endpoints) {
+    for (UcxEndpoint* endpoint : context_->endpoints) {
       if (endpoint->HasWork()) return false;
     }
     context_->may_have_slept = true;
@@ -99,8 +105,10 @@ class UcxFabric final : public Fabric, private RendezvousHost {
                                                 const EndpointOptions& options) override {
     LAMINA_ASSIGN_OR_RETURN(auto region,
                             UcxMemory::Create(*context_, kUcxControlBytes + options.window_bytes));
-    LAMINA_ASSIGN_OR_RETURN(const uint64_t id, context_->NewId());
-    auto endpoint = std::make_unique<UcxEndpoint>(*context_, id, std::move(region));
+    LAMINA_ASSIGN_OR_RETURN(const std::string random, RandomBytes(sizeof(uint64_t)));
+    uint64_t id = 0;
+    std::memcpy(&id, random.data(), sizeof(id));
+    LAMINA_ASSIGN_OR_RETURN(auto endpoint, UcxEndpoint::Create(*context_, id, std::move(region)));
     LAMINA_ASSIGN_OR_RETURN(std::string offer, endpoint->Offer());
     return std::unique_ptr<RendezvousEnd>(
         std::make_unique<UcxEnd>(std::move(endpoint), std::move(offer)));
@@ -114,6 +122,7 @@ class UcxFabric final : public Fabric, private RendezvousHost {
 Result<std::unique_ptr<Fabric>> OpenUcxFabric() {
   try {
     LAMINA_ASSIGN_OR_RETURN(auto context, UcxContext::Create());
+    LAMINA_RETURN_IF_ERROR(TryWorker(*context));
     return std::unique_ptr<Fabric>(std::make_unique<UcxFabric>(std::move(context)));
   } catch (const boost::system::system_error& error) {  // Asio's io_context opens descriptors
     return OutOfSpace(std::string("opening the ucx fabric: ") + error.what());

@@ -54,12 +54,12 @@ Status UcxEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t> n
                          uint64_t tag) {
   LAMINA_RETURN_IF_ERROR(CheckOps(ops, kUcxLimits, peer_window_bytes()));
   if (is_broken_) return PeerLost(last_error_);
-  if (posts_->full()) return TryAgain();
+  if (posts_.full()) return TryAgain();
   wants_room_ = notify.has_value() && num_notified_ - num_credited_ == kUcxNotices;
   if (wants_room_) return TryAgain();
   // Mapped posts are written first: the peer need not wait for this end's bookkeeping.
   if (path_ == UcxPath::kMapped) PostMapped(ops, notify);
-  Posted& post = posts_->PushSlot();
+  Posted& post = posts_.PushSlot();
   post.tag = tag;
   post.notifies = notify.has_value();
   post.message.num_pending = 0;
@@ -108,27 +108,27 @@ void UcxEndpoint::Put(const WriteOp& op, Message& message) {
   const uint64_t end = op.peer_offset + op.source.size();
   if (!has_unflushed_) unflushed_low_ = unflushed_high_ = op.peer_offset;
   // UCX keeps no order among writes, which matters only where they overlap: then a fence does.
-  if (op.peer_offset < unflushed_high_ && end > unflushed_low_) ucp_worker_fence(context_.worker());
+  if (op.peer_offset < unflushed_high_ && end > unflushed_low_) ucp_worker_fence(worker_->worker());
   unflushed_low_ = std::min(unflushed_low_, op.peer_offset);
   unflushed_high_ = std::max(unflushed_high_, end);
   has_unflushed_ = true;
   const ucp_request_param_t param = Param(message);
   const uint64_t address = peer_.region_address + kUcxControlBytes + op.peer_offset;
-  Count(ucp_put_nbx(ep_, op.source.data(), op.source.size(), address, key_, &param), "ucp_put_nbx",
-        message);
+  Count(ucp_put_nbx(worker_->endpoint(), op.source.data(), op.source.size(), address, key_, &param),
+        "ucp_put_nbx", message);
 }
 
 void UcxEndpoint::Flush(Message& message) {
   const ucp_request_param_t param = Param(message);
-  const ucs_status_ptr_t request = ucp_ep_flush_nbx(ep_, &param);
+  const ucs_status_ptr_t request = ucp_ep_flush_nbx(worker_->endpoint(), &param);
   // While the flush is in flight, so are the writes before it: Put keeps their range for its fence.
   has_unflushed_ = request != nullptr;
   Count(request, "ucp_ep_flush_nbx", message);
 }
 
 void UcxEndpoint::SendReadyNotices() {
-  for (; num_sent_on_ < posts_->size() && !is_broken_; ++num_sent_on_) {
-    Posted& post = (*posts_)[num_sent_on_];
+  for (; num_sent_on_ < posts_.size() && !is_broken_; ++num_sent_on_) {
+    Posted& post = posts_[num_sent_on_];
     if (!post.notifies) continue;
     if (post.message.num_pending > 0) return;  // notices keep the order of the posts
     if (post.message.status == UCS_OK) Send(post.message.notice, post.message);
@@ -143,26 +143,27 @@ void UcxEndpoint::Send(const UcxNotice& notice, Message& message) {
     // With this flag UCX makes the connection of the other direction too, now and not with the
     // first large message.
     param.flags |= UCP_AM_SEND_FLAG_REPLY;
-  Count(ucp_am_send_nbx(ep_, kUcxMessageId, &notice, sizeof(notice), nullptr, 0, &param),
+  Count(ucp_am_send_nbx(worker_->endpoint(), kUcxMessageId, &notice, sizeof(notice), nullptr, 0,
+                        &param),
         "ucp_am_send_nbx", message);
 }
 
 void UcxEndpoint::ReturnCredits() {
-  if (num_polled_ - num_returned_ < kCreditBatch || credits_->num_pending > 0) return;
+  if (num_polled_ - num_returned_ < kCreditBatch || credits_.num_pending > 0) return;
   num_returned_ = num_polled_;
-  credits_->notice = {.id = peer_.id, .kind = UcxNotice::kCredits, .value = num_returned_};
-  Send(credits_->notice, *credits_);
+  credits_.notice = {.id = peer_.id, .kind = UcxNotice::kCredits, .value = num_returned_};
+  Send(credits_.notice, credits_);
 }
 
 void UcxEndpoint::Wake() {
-  if (wake_->num_pending > 0) return;  // the one in flight arrives after what it is to announce
-  wake_->notice = {.id = peer_.id, .kind = UcxNotice::kWake};
-  Send(wake_->notice, *wake_);
+  if (wake_.num_pending > 0) return;  // the one in flight arrives after what it is to announce
+  wake_.notice = {.id = peer_.id, .kind = UcxNotice::kWake};
+  Send(wake_.notice, wake_);
 }
 
 int UcxEndpoint::NumPending() {
-  int num_pending = credits_->num_pending + wake_->num_pending;
-  for (size_t i = 0; i < posts_->size(); ++i) num_pending += (*posts_)[i].message.num_pending;
+  int num_pending = credits_.num_pending + wake_.num_pending;
+  for (size_t i = 0; i < posts_.size(); ++i) num_pending += posts_[i].message.num_pending;
   return num_pending;
 }
 
@@ -174,54 +175,46 @@ bool UcxEndpoint::IsUnderWay(ucs_status_ptr_t request) const {
 // UCX's own queues, and closing by force would drop it.
 void UcxEndpoint::WaitUntilSent() {
   ucp_request_param_t param{};
-  const ucs_status_ptr_t flush = ucp_ep_flush_nbx(ep_, &param);
+  const ucs_status_ptr_t flush = ucp_ep_flush_nbx(worker_->endpoint(), &param);
   const Deadline deadline = Deadline::After(kFarewell);
   while ((NumPending() > 0 || IsUnderWay(flush)) && !is_broken_ && !deadline.Passed()) {
-    context_.Progress();
+    worker_->Progress();
     SendReadyNotices();
   }
   if (UCS_PTR_IS_PTR(flush)) ucp_request_free(flush);
 }
 
 void UcxEndpoint::Close() {
-  if (ep_ == nullptr) return;
-  if (!is_broken_) WaitUntilSent();
-  ucp_request_param_t param{};
-  param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-  // UCX closes by force only endpoints that notice failures, which local ones do not (Reach).
-  param.flags = is_local_ ? 0 : UCP_EP_CLOSE_FLAG_FORCE;
-  const ucs_status_ptr_t close = ucp_ep_close_nbx(ep_, &param);
-  const Deadline deadline =
-      is_local_ ? Deadline::After(kFarewell) : Deadline::After(kForceDeadline);
-  // Without force UCX may wait for a peer that is gone. It may go on waiting by itself once no
-  // request of this end is in flight.
-  while ((NumPending() > 0 || (!is_local_ && IsUnderWay(close))) && !deadline.Passed())
-    context_.Progress();
-  if (UCS_PTR_IS_PTR(close)) ucp_request_free(close);
-  ep_ = nullptr;
-  if (NumPending() > 0) LeaveRequests();
+  if (worker_ == nullptr) return;
+  if (worker_->endpoint() != nullptr) {
+    if (!is_broken_) WaitUntilSent();
+    CloseEndpoint();
+  }
   if (key_ != nullptr) ucp_rkey_destroy(key_);
   key_ = nullptr;
+  worker_.reset();
+  // What UCX did not complete it has forgotten.
+  const auto forget = [](Message& message) {
+    if (message.num_pending > 0) message.status = UCS_ERR_CANCELED;
+    message.num_pending = 0;
+  };
+  for (size_t i = 0; i < posts_.size(); ++i) forget(posts_[i].message);
+  forget(credits_);
+  forget(wake_);
 }
 
-// UCX still refers to the messages in flight, so its context keeps them, and the posts continue in
-// copies.
-void UcxEndpoint::LeaveRequests() {
-  LAMINA_LOG_ERROR("ucx {}: UCX does not give {} requests back; their memory stays until its end",
-                   last_error_, NumPending());
-  BoundedQueue<Posted>& left = *posts_;
-  context_.Keep(std::move(posts_));
-  posts_ = std::make_unique<BoundedQueue<Posted>>(kUcxLimits.max_outstanding);
-  for (size_t i = 0; i < left.size(); ++i) {
-    Posted& post = posts_->PushSlot();
-    post.tag = left[i].tag;
-    post.message.status =
-        left[i].message.num_pending > 0 ? UCS_ERR_CANCELED : left[i].message.status;
-  }
-  context_.Keep(std::move(credits_));
-  credits_ = std::make_unique<Message>();
-  context_.Keep(std::move(wake_));
-  wake_ = std::make_unique<Message>();
+void UcxEndpoint::CloseEndpoint() {
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  // UCX closes by force only endpoints that notice failures, which local ones do not.
+  param.flags = is_local_ ? 0 : UCP_EP_CLOSE_FLAG_FORCE;
+  const ucs_status_ptr_t close = ucp_ep_close_nbx(worker_->endpoint(), &param);
+  const Deadline deadline =
+      is_local_ ? Deadline::After(kFarewell) : Deadline::After(kForceDeadline);
+  // Without force UCX may wait for a peer that is gone.
+  while ((NumPending() > 0 || (!is_local_ && IsUnderWay(close))) && !deadline.Passed())
+    worker_->Progress();
+  if (UCS_PTR_IS_PTR(close)) ucp_request_free(close);
 }
 
 }  // namespace lamina

@@ -1,8 +1,9 @@
 // What two ends of the ucx fabric tell each other. Little-endian.
 //
 //   offer   := UcxOffer worker_address key    sent through the rendezvous. worker_address and key
-//                                             are opaque, UCX's own; the key opens the region of
-//                                             the sender
+//                                             are opaque, UCX's own: of the worker that the sender
+//                                             has for this connection alone (ucx_worker.h), and of
+//                                             its region
 //   region  := UcxControl window              window: from offset kUcxControlBytes on, as large as
 //                                             the greeting of its owner says
 //   message := UcxNotice                      an active message with id kUcxMessageId, whose header
@@ -19,12 +20,6 @@
 //              in a notice, as UCX promises no order between writes and messages, which may take
 //              different transports. Used only where keys protect the memory, never where UCX would
 //              emulate writes by messages.
-//
-// UCX joins the endpoint that one end makes to the one that the other end makes, by counting: the
-// n-th of a worker towards another worker belongs to the n-th of that one. If one end gave up
-// before it made its own, all later pairs would be apart, and messages would go to endpoints that
-// are closed. So the accepting end, which makes its endpoint first, says which one it is, and the
-// connecting end makes up for those that it has missed (UcxContext::MakeEndpoint).
 //
 // The receiver has room for kUcxNotices notifications that were not polled, so a sender may have
 // that many there. The receiver returns credits by a notice whose `value` is the number of
@@ -50,19 +45,14 @@ inline constexpr uint32_t kUcxNotices = 128;  // power of two, as the index into
 using UcxHost = std::array<char, 96>;
 
 struct UcxOffer {
-  static constexpr uint64_t kNotMade = ~uint64_t{0};
-
   uint64_t id = 0;              // 0   random; notices to the sender's end carry it
   uint64_t region_address = 0;  // 8   in the sender's address space
-  // 16  The sender's endpoint for this connection is its n-th towards the receiver's worker,
-  // counted from 0. The connecting end has made none yet and says kNotMade.
-  uint64_t number = kNotMade;
-  uint32_t address_bytes = 0;  // 24
-  uint32_t key_bytes = 0;      // 28
-  UcxHost host{};              // 32
+  uint32_t address_bytes = 0;   // 16
+  uint32_t key_bytes = 0;       // 20
+  UcxHost host{};               // 24
 };
-static_assert(sizeof(UcxOffer) == 128 && offsetof(UcxOffer, number) == 16 &&
-              offsetof(UcxOffer, host) == 32);
+static_assert(sizeof(UcxOffer) == 120 && offsetof(UcxOffer, address_bytes) == 16 &&
+              offsetof(UcxOffer, host) == 24);
 
 struct UcxNotice {
   static constexpr uint32_t kNotification = 1;
