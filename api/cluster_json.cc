@@ -15,7 +15,9 @@ const char* StateOf(const EngineStatus& status) {
 
 ordered_json ClusterStatusJson(const EngineStatus& status) {
   ordered_json nodes = ordered_json::array();
-  for (const NodeStatus& node : status.nodes) {
+  std::vector<NodeStatus> all = status.nodes;
+  all.insert(all.end(), status.standbys.begin(), status.standbys.end());
+  for (const NodeStatus& node : all) {
     ordered_json paths = ordered_json::array();
     for (const DataPathStatus& path : node.paths)
       paths.push_back({{"from", path.from},

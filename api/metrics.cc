@@ -290,6 +290,8 @@ std::string Metrics::Serialize(const EngineStatus& status) {
     families_->slots_used.Set(node, static_cast<double>(node.used_tokens));
     families_->slots_capacity.Set(node, static_cast<double>(node.capacity_tokens));
   }
+  for (const NodeStatus& node : status.standbys)
+    families_->node_up.Set(node, node.state == NodeState::kStandby ? 1 : 0);
   return prometheus::TextSerializer().Serialize(families_->registry.Collect());
 }
 

@@ -130,7 +130,7 @@ class Starting {
 
   Status WaitForNodes() {
     const Deadline deadline = Deadline::After(config_.start_timeout);
-    for (const NodeConfig& node : config_.nodes) {
+    for (const NodeConfig& node : config_.daemons()) {
       while (!CanConnect(node.host, node.port, std::chrono::seconds(1))) {
         LAMINA_RETURN_IF_ERROR(
             Pause(deadline, node.name + " to listen on " + ClusterConfig::Address(node)));

@@ -336,7 +336,7 @@ Status Serve(const ServeOptions& options) {
   Manager manager;
   if (const Status started = StartServing(options, manager); !started.ok())
     return IsStopRequested() ? GiveUpStarting(manager) : started;
-  for (const NodeConfig& node : manager.config.nodes) {
+  for (const NodeConfig& node : manager.config.daemons()) {
     if (IsModelledName(node.device))
       Say(fmt::format("{} is {}: it takes its time and computes nothing, so answers are arbitrary",
                       node.name, node.device));

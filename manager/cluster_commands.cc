@@ -90,7 +90,7 @@ std::vector<DaemonCommand> DaemonCommands(const ClusterConfig& config,
                                           const std::string& config_path, bool with_manager) {
   std::vector<DaemonCommand> daemons;
   for (const NodeRole role : {NodeRole::kMemory, NodeRole::kCompute}) {
-    for (const NodeConfig& node : config.nodes) {
+    for (const NodeConfig& node : config.daemons()) {
       if (node.role == role) daemons.push_back({node.name, node.host, NodeArgv(config, node)});
     }
   }

@@ -95,7 +95,7 @@ void ReadDefaults(YamlMap map, ClusterConfig* config) {
   map.Close();
 }
 
-NodeConfig ReadNode(YamlMap& map) {
+NodeConfig ReadNode(YamlMap& map, bool* is_standby) {
   NodeConfig node;
   // The name is read before it is checked, so that all messages about this node can carry it.
   map.Require("name");
@@ -109,6 +109,9 @@ NodeConfig ReadNode(YamlMap& map) {
   map.Require("role", "compute or memory");
   map.ReadChoice("role", &role, {"compute", "memory"});
   node.role = role == "compute" ? NodeRole::kCompute : NodeRole::kMemory;
+  map.ReadBool("standby", is_standby);
+  if (*is_standby && node.role != NodeRole::kCompute)
+    map.Fail("standby", "'standby' is for compute nodes: no other node has a memory node's KV");
 
   ReadHost(map, "host", &node.host);
   map.Require("port", "where its daemon listens");
@@ -148,26 +151,32 @@ NodeConfig ReadNode(YamlMap& map) {
   return node;
 }
 
-// Checks the rules that concern several nodes: names and addresses are unique, and the roles make a
-// cluster.
-void CheckNodes(const std::vector<NodeConfig>& nodes, const std::vector<YamlMap>& maps,
-                int nodes_line, YamlErrors& errors) {
+// Reads the nodes and checks the rules that concern several: names and addresses are unique, and
+// the roles make a cluster.
+void ReadNodes(std::vector<YamlMap> maps, int nodes_line, YamlErrors& errors,
+               ClusterConfig* config) {
   std::set<std::string> names;
   std::map<std::string, std::string> addresses;
-  size_t num_compute = 0;
-  for (size_t i = 0; i < nodes.size(); ++i) {
-    const NodeConfig& node = nodes[i];
+  for (YamlMap& map : maps) {
+    bool is_standby = false;
+    const NodeConfig node = ReadNode(map, &is_standby);
+    (is_standby ? config->standbys : config->nodes).push_back(node);
     if (!names.insert(node.name).second)
-      errors.Add(maps[i].LineOf("name"), "there are two nodes with the name '" + node.name + "'");
+      errors.Add(map.LineOf("name"), "there are two nodes with the name '" + node.name + "'");
     const std::string address = ClusterConfig::Address(node);
     const auto [other, is_new] = addresses.emplace(address, node.name);
     if (!is_new)
-      errors.Add(maps[i].LineOf("port"), "node '" + node.name + "' has the address " + address +
-                                             " of node '" + other->second + "'");
-    if (node.role == NodeRole::kCompute) ++num_compute;
+      errors.Add(map.LineOf("port"), "node '" + node.name + "' has the address " + address +
+                                         " of node '" + other->second + "'");
   }
-  if (num_compute == 0) errors.Add(nodes_line, "no node has the role compute: at least one must");
-  if (num_compute > 1 && num_compute == nodes.size())
+  const auto num_compute = std::ranges::count(config->nodes, NodeRole::kCompute, &NodeConfig::role);
+  if (num_compute == 0) {
+    errors.Add(nodes_line, config->standbys.empty()
+                               ? "no node has the role compute: at least one must"
+                               : "all nodes with the role compute are standbys: at least one must "
+                                 "be none");
+  }
+  if (num_compute > 1 && num_compute == std::ssize(config->nodes))
     errors.Add(nodes_line, "several compute nodes need a node with the role memory");
 }
 
@@ -188,14 +197,19 @@ void ReadModel(YamlMap map, const std::string& yaml_path, ClusterConfig* config)
     config->served_name = fs::path(config->model_path).filename().string();
 }
 
+bool OnOneHost(const ClusterConfig& config) {
+  const std::vector<NodeConfig> all = config.daemons();
+  return std::ranges::all_of(all,
+                             [&](const NodeConfig& node) { return node.host == all.front().host; });
+}
+
 void ReadTransport(YamlMap map, ClusterConfig* config) {
   ReadSetting(map, "kind", kTransportKinds, &config->transport);
   map.ReadBool("fallback", &config->transport_fallback);
   ReadSetting(map, "checksum", kSwitches, &config->payload_checksum);
   ReadSetting(map, "polling", kPollingModes, &config->polling);
-  const bool one_host = std::ranges::all_of(
-      config->nodes, [&](const NodeConfig& node) { return node.host == config->nodes[0].host; });
-  if (config->transport == TransportKind::kShm && !one_host && !config->transport_fallback)
+  if (config->transport == TransportKind::kShm && !OnOneHost(*config) &&
+      !config->transport_fallback)
     map.Fail(
         "kind",
         "'kind' is 'shm', but the nodes are not all on one host: use auto, or set fallback: true");
@@ -223,9 +237,7 @@ void ReadNetwork(YamlMap map, ClusterConfig* config) {
   if (config->modelled_gb_per_s != 0 &&
       (config->modelled_gb_per_s < 0.001 || config->modelled_gb_per_s > 1e6))
     map.Fail("modelled_gb_per_s", "'modelled_gb_per_s' must be 0 or from 0.001 to 1000000");
-  const bool one_host = std::ranges::all_of(
-      config->nodes, [&](const NodeConfig& node) { return node.host == config->nodes[0].host; });
-  if (config->models_network() && !one_host) {
+  if (config->models_network() && !OnOneHost(*config)) {
     map.Fail(config->modelled_gb_per_s > 0 ? "modelled_gb_per_s" : "modelled_latency",
              "a network can only be modelled between nodes on one host, and there are several");
   }
@@ -275,10 +287,21 @@ void ReadLimits(YamlMap map, ClusterConfig* config) {
 
 }  // namespace
 
-bool ClusterConfig::has_modelled() const { return std::ranges::any_of(nodes, IsModelled); }
+bool ClusterConfig::has_modelled() const { return std::ranges::any_of(daemons(), IsModelled); }
+
+std::vector<NodeConfig> ClusterConfig::daemons() const {
+  std::vector<NodeConfig> all = nodes;
+  all.insert(all.end(), standbys.begin(), standbys.end());
+  return all;
+}
 
 std::string ClusterConfig::Address(const NodeConfig& node) {
   return JoinHostPort(node.host, node.port);
+}
+
+NodeId ClusterConfig::IdOf(size_t place) const {
+  const NodeId id = nodes[place].id;
+  return id == NodeId{} ? NodeId{static_cast<uint32_t>(place + 1)} : id;
 }
 
 Result<ClusterConfig> ClusterConfig::Load(const std::string& path) {
@@ -288,7 +311,7 @@ Result<ClusterConfig> ClusterConfig::Load(const std::string& path) {
   std::stringstream text;
   if (!(text << in.rdbuf())) return InvalidArgument(path + ": cannot be read, or is empty");
   LAMINA_ASSIGN_OR_RETURN(ClusterConfig config, Parse(text.str(), path));
-  for (const NodeConfig& node : config.nodes) {
+  for (const NodeConfig& node : config.daemons()) {
     const Result<std::optional<DeviceSpec>> device =
         FindModelledDevice(node.device, config.device_catalog);
     const std::string named = path + ": node '" + node.name + "'";
@@ -313,9 +336,7 @@ Result<ClusterConfig> ClusterConfig::Parse(const std::string& yaml, const std::s
   ReadDefaults(map.Child("defaults"), &config);
 
   map.Require("nodes");
-  std::vector<YamlMap> nodes = map.Items("nodes");
-  for (YamlMap& node : nodes) config.nodes.push_back(ReadNode(node));
-  CheckNodes(config.nodes, nodes, map.LineOf("nodes"), errors);
+  ReadNodes(map.Items("nodes"), map.LineOf("nodes"), errors, &config);
   // The catalog's default is known only now: whether one is needed depends on the nodes.
   if (config.has_modelled() && config.device_catalog.empty())
     config.device_catalog = "devices.yaml";

@@ -86,6 +86,9 @@ struct ClusterConfig {
 
   // nodes: at least one compute node. More than one need at least one memory node.
   std::vector<NodeConfig> nodes;
+  // Those of them with `standby: true`, which are not in `nodes`: compute nodes that wait for the
+  // place of one that is lost (compute_places.h).
+  std::vector<NodeConfig> standbys;
 
   // model:
   // The model's folder on the compute node's host. Parse makes it absolute: a relative path starts
@@ -169,6 +172,10 @@ struct ClusterConfig {
   // How long requests under way may go on when the manager is asked to stop.
   Clock::duration drain_timeout = std::chrono::seconds(10);
 
+  // All that have a daemon: the nodes, then the standbys.
+  std::vector<NodeConfig> daemons() const;
+  // The id of nodes[place] in views.
+  NodeId IdOf(size_t place) const;
   // True if a node has a modelled device, so it computes nothing.
   bool has_modelled() const;
   // True if compute nodes are stages or ranks, so none of them holds the whole model.

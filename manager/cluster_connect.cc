@@ -63,18 +63,18 @@ Procedure<ClusterExecutor::Connected> ClusterExecutor::ConnectByTurns(Turns& tur
                                                                       const ModelConfig& model,
                                                                       ConnectMeans means) {
   NodeConnections::Opened opened =
-      co_await NodeConnections::OpenByTurns(turns, config, model, std::move(means));
+      co_await NodeConnections::OpenByTurns(turns, config, model, means);
   LAMINA_CO_RETURN_IF_ERROR(opened.status());
-  co_return std::unique_ptr<ClusterExecutor>(new ClusterExecutor(*std::move(opened)));
+  co_return std::unique_ptr<ClusterExecutor>(new ClusterExecutor(*std::move(opened), model, means));
 }
 
 Procedure<ClusterExecutor::Connected> ClusterExecutor::ConnectWithoutByTurns(
     Turns& turns, const ClusterConfig& config, const ModelConfig& model, KnownNodes known,
     TimePoint until, ConnectMeans means) {
   NodeConnections::Opened opened = co_await NodeConnections::OpenWithoutByTurns(
-      turns, config, model, std::move(known), until, std::move(means));
+      turns, config, model, std::move(known), until, means);
   LAMINA_CO_RETURN_IF_ERROR(opened.status());
-  co_return std::unique_ptr<ClusterExecutor>(new ClusterExecutor(*std::move(opened)));
+  co_return std::unique_ptr<ClusterExecutor>(new ClusterExecutor(*std::move(opened), model, means));
 }
 
 namespace {

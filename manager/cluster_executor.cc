@@ -44,8 +44,9 @@ const DataPathStatus* WorstPath(std::span<const DataPathStatus> paths) {
   return worst == paths.end() ? nullptr : &*worst;
 }
 
-ClusterExecutor::ClusterExecutor(std::unique_ptr<NodeConnections> connections)
-    : connections_(std::move(connections)) {
+ClusterExecutor::ClusterExecutor(std::unique_ptr<NodeConnections> connections,
+                                 const ModelConfig& model, const ConnectMeans& means)
+    : connections_(std::move(connections)), standbys_(connections_->config(), model, means) {
   for (const std::unique_ptr<Node>& node : connections_->nodes()) heard_.try_emplace(node->id);
   connections_->Start({
       .on_frame = [this](Node& node, ControlFrame frame) { OnFrame(node, std::move(frame)); },
@@ -125,7 +126,8 @@ void ClusterExecutor::OnFrame(Node& node, ControlFrame frame) {
 // A node that lives, and without which nothing can be served: the way between it and another is
 // cut, or was.
 bool ClusterExecutor::IsIrreplaceable(const Node& node) {
-  return connections_->config().shares_model() && connections_->LossOf(node).ok();
+  return connections_->config().shares_model() && connections_->LossOf(node).ok() &&
+         !standbys_.any_ready();
 }
 
 void ClusterExecutor::OnPeerState(const Node& node, const ControlFrame& frame) {
@@ -319,7 +321,7 @@ TimePoint ClusterExecutor::Turn(TimePoint now) {
     submitted_since_ = false;
     AskForStats();
   }
-  return next_stats();
+  return std::min(next_stats(), standbys_.Turn(now));
 }
 
 std::vector<NodeStatus> ClusterExecutor::nodes() {

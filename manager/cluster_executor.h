@@ -18,6 +18,7 @@
 #include "manager/node_connections.h"
 #include "manager/reconnect.h"
 #include "manager/resolve_config.h"
+#include "manager/standbys.h"
 #include "manager/step_executor.h"
 #include "manager/trace_collector.h"
 #include "model/model_config.h"
@@ -64,6 +65,7 @@ class ClusterExecutor : public StepExecutor {
   void Leave(NodeId node) override;
   TimePoint Turn(TimePoint now) override;
   std::vector<NodeStatus> nodes() override;
+  std::vector<NodeStatus> standbys() override { return standbys_.nodes(); }
 
   // Writes what the nodes do into `file`, which is borrowed until the executor is gone. REQUIRES:
   // before Start, at most once.
@@ -83,7 +85,8 @@ class ClusterExecutor : public StepExecutor {
     StepTimes times;
   };
 
-  explicit ClusterExecutor(std::unique_ptr<NodeConnections> connections);
+  ClusterExecutor(std::unique_ptr<NodeConnections> connections, const ModelConfig& model,
+                  const ConnectMeans& means);
 
   void OnFrame(Node& node, ControlFrame frame);
   bool IsIrreplaceable(const Node& node);  // REQUIRES: another node says that it is lost
@@ -114,6 +117,7 @@ class ClusterExecutor : public StepExecutor {
   std::atomic<bool> time_steps_{true};
   std::unique_ptr<TraceCollector> trace_;  // null: no trace is written
   const std::unique_ptr<NodeConnections> connections_;
+  Standbys standbys_;
 };
 
 // For ReconnectMeans, which set `on_change` of these means.

@@ -102,6 +102,7 @@ struct EngineStatus {
   int num_rebuilding = 0;     // sequences whose KV was lost and that have got no token since
   std::string detail;         // why not, or why they wait
   std::vector<NodeStatus> nodes;
+  std::vector<NodeStatus> standbys;  // compute nodes without a place; they have no id
   SchedulerStats scheduler;
 };
 

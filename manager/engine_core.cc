@@ -120,6 +120,7 @@ void EngineCore::Stop(RequestId request, int index, TimePoint now) {
 EngineStatus EngineCore::status(TimePoint now) const {
   EngineStatus status;
   status.nodes = executor_ != nullptr ? executor_->nodes() : nodes_meanwhile_;
+  status.standbys = executor_ != nullptr ? executor_->standbys() : standbys_meanwhile_;
   const Status why_not = WhyNotServing(now);
   status.serving = why_not.ok();
   status.given_up = !given_up_.ok();

@@ -86,7 +86,7 @@ class EngineCore {
   // Takes what an executor reported; drops it if that is not the present one.
   void Handle(const Event& event, TimePoint now);
   void TakeReconnected(Result<std::unique_ptr<StepExecutor>> outcome, TimePoint now);
-  void TakeFound(std::set<NodeId> found, TimePoint now);
+  void TakeFound(FoundNodes found, TimePoint now);
 
   // Does what is due, and submits steps.
   EngineDecisions Turn(TimePoint now);
@@ -159,10 +159,12 @@ class EngineCore {
   Status given_up_;       // why nothing will be served any more
   // Null: being reconnected, or nothing can be served.
   std::unique_ptr<StepExecutor> executor_;
-  uint64_t generation_ = 0;                  // of executor_
-  std::map<NodeId, uint64_t> kv_ids_;        // by memory node: of the KV that the scheduler knows
-  std::vector<NodeStatus> nodes_meanwhile_;  // while it is null
-  bool reconnecting_ = false;                // there is a task
+  uint64_t generation_ = 0;            // of executor_
+  std::map<NodeId, uint64_t> kv_ids_;  // by memory node: of the KV that the scheduler knows
+  // While it is null.
+  std::vector<NodeStatus> nodes_meanwhile_, standbys_meanwhile_;
+  ComputePlaces places_;       // as the last executor had them
+  bool reconnecting_ = false;  // there is a task
   TimePoint reconnecting_since_{};
   std::optional<std::set<NodeId>> looked_for_;  // of the task; nullopt: there is none
   PauseWatch turns_;                            // of the loop

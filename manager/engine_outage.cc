@@ -132,6 +132,10 @@ void EngineCore::BeginReconnecting(std::map<NodeId, std::string> left_out,
   reconnecting_since_ = now;
   if (executor_ != nullptr) {
     nodes_meanwhile_ = executor_->nodes();
+    standbys_meanwhile_ = executor_->standbys();
+    for (const NodeStatus& one : nodes_meanwhile_) {
+      if (one.role == NodeRole::kCompute) places_.insert_or_assign(one.id, one.name);
+    }
     for (const NodeStatus& one : nodes_meanwhile_) {
       // An event that is on its way comes too late.
       if (one.state == NodeState::kLost &&
@@ -144,10 +148,11 @@ void EngineCore::BeginReconnecting(std::map<NodeId, std::string> left_out,
   }
   // If this try is in vain, the outage began with it.
   const TimePoint until = (outage_.ok() ? now : outage_since_) + options_.give_up_after;
-  decisions_.reconnect = {std::move(executor_),
-                          {std::move(left_out), {kv_ids_, scheduler().Held()}},
-                          std::move(doubtful),
-                          until};
+  KnownNodes known{std::move(left_out), {kv_ids_, scheduler().Held()}, places_};
+  for (const NodeStatus& one : standbys_meanwhile_) {
+    if (one.state == NodeState::kLost) known.lost_standbys.insert(one.name);
+  }
+  decisions_.reconnect = {std::move(executor_), std::move(known), std::move(doubtful), until};
 }
 
 // A pause is no fault of nodes, and no time in which they could come back.
@@ -305,12 +310,13 @@ void EngineCore::TryAgainIfDue(TimePoint now) {
   decisions_.look_for = std::move(lost);
 }
 
-void EngineCore::TakeFound(std::set<NodeId> found, TimePoint now) {
+void EngineCore::TakeFound(FoundNodes found, TimePoint now) {
   NoticePause(now);
   const std::set<NodeId> looked_for = *std::exchange(looked_for_, std::nullopt);
   if (executor_ == nullptr) return;  // all are being connected anew already
   const std::set<NodeId> due = outages_.Due(now);
-  std::erase_if(found, [&](NodeId node) { return !due.contains(node); });  // lost anew meanwhile
+  // Those that are not due were lost anew meanwhile.
+  std::erase_if(found, [&](const auto& one) { return !due.contains(one.first); });
   std::map<NodeId, std::string> left_out = outages_.lost();
   const size_t num_found =
       std::erase_if(left_out, [&](const auto& lost) { return found.contains(lost.first); });
@@ -318,7 +324,10 @@ void EngineCore::TakeFound(std::set<NodeId> found, TimePoint now) {
   if (num_found == 0) return;
   LAMINA_LOG_INFO("{} nodes that were lost answer again: they are taken back", num_found);
   BeginReconnecting(std::move(left_out), {}, now);
-  for (const NodeId node : found) outages_.TakeBack(node, now);
+  for (const auto& [node, daemon] : found) {
+    decisions_.reconnect->known.places.insert_or_assign(node, daemon);
+    outages_.TakeBack(node, now);
+  }
 }
 
 }  // namespace lamina

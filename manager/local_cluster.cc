@@ -159,11 +159,13 @@ Result<std::unique_ptr<LocalCluster>> LocalCluster::CreateFor(ClusterConfig& con
                                                               std::function<bool()> interrupted) {
   LocalClusterOptions options;
   options.nodes = config.nodes;
+  options.standbys = config.standbys;
   options.transport = config.transport;
   options.device_catalog = config.device_catalog;
   options.interrupted = std::move(interrupted);
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LocalCluster> cluster, Create(options));
   config.nodes = cluster->config().nodes;
+  config.standbys = cluster->config().standbys;
   return cluster;
 }
 
@@ -187,15 +189,18 @@ Status LocalCluster::Start() {
   config_.log_dir = options_.log_dir;
   config_.device_catalog = options_.device_catalog;
   config_.nodes = LocalNodes(options_);
-  for (NodeConfig& node : config_.nodes) {
-    LAMINA_ASSIGN_OR_RETURN(ReservedPort reserved, ReservePort());
-    node.host = "127.0.0.1";
-    node.port = reserved.port;
-    ports_.push_back(std::move(reserved.socket));
+  config_.standbys = options_.standbys;
+  for (std::vector<NodeConfig>* nodes : {&config_.nodes, &config_.standbys}) {
+    for (NodeConfig& node : *nodes) {
+      LAMINA_ASSIGN_OR_RETURN(ReservedPort reserved, ReservePort());
+      node.host = "127.0.0.1";
+      node.port = reserved.port;
+      ports_.push_back(std::move(reserved.socket));
+    }
   }
-  for (const NodeConfig& node : config_.nodes) LAMINA_RETURN_IF_ERROR(Spawn(node));
+  for (const NodeConfig& node : config_.daemons()) LAMINA_RETURN_IF_ERROR(Spawn(node));
   const Deadline deadline = Deadline::After(options_.start_timeout);
-  for (const NodeConfig& node : config_.nodes)
+  for (const NodeConfig& node : config_.daemons())
     LAMINA_RETURN_IF_ERROR(WaitUntilListening(node, deadline));
   return OkStatus();
 }
@@ -203,6 +208,7 @@ Status LocalCluster::Start() {
 Status LocalCluster::Spawn(const NodeConfig& node) {
   ClusterConfig one = config_;
   one.nodes = {node};
+  one.standbys.clear();
   ChildProcess::Options options;
   options.argv = DaemonCommands(one, "", false)[0].argv;
   options.argv[0] = options_.bin_dir + "/" + options.argv[0];
@@ -284,7 +290,7 @@ Status LocalCluster::Restart(const std::string& node) {
   if (child == children_.end()) return NotFound("there is no node '" + node + "'");
   if (!child->second.Wait(Deadline::After(kStopGrace)))
     return TryAgain("node " + node + " still runs");
-  for (const NodeConfig& config : config_.nodes) {
+  for (const NodeConfig& config : config_.daemons()) {
     if (config.name != node) continue;
     LAMINA_RETURN_IF_ERROR(Spawn(config));
     return WaitUntilListening(config, Deadline::After(options_.start_timeout));
@@ -294,7 +300,7 @@ Status LocalCluster::Restart(const std::string& node) {
 
 void LocalCluster::Revive() {
   const TimePoint now = Clock::now();
-  for (const NodeConfig& node : config_.nodes) {
+  for (const NodeConfig& node : config_.daemons()) {
     if (children_.at(node.name).running() || expected_end_[node.name]) continue;
     Revival& revival = revivals_[node.name];
     if (!revival.due) {  // its end is noticed now

@@ -29,6 +29,8 @@ struct LocalClusterOptions {
   // The nodes to start; their hosts and ports are replaced by the loopback and free ports. Empty:
   // LocalNodes makes them from the seven options that follow.
   std::vector<NodeConfig> nodes;
+  // Likewise: those that wait for a compute node's place.
+  std::vector<NodeConfig> standbys;
   int num_compute_nodes = 1;  // c0, c1, ...
   // m0, m1, ... With none, attention stays on the compute node, c0.
   int num_memory_nodes = 2;
@@ -114,7 +116,7 @@ class LocalCluster {
   int log_owner_fd_ = -1;  // holds the lock on a temporary log_dir; -1: it is the caller's folder
   bool keep_logs_ = false;
   ClusterConfig config_;
-  std::vector<UniqueFd> ports_;  // keep the ports of config_.nodes free while no daemon listens
+  std::vector<UniqueFd> ports_;  // keep the ports of config_.daemons() free while no daemon listens
   std::map<std::string, ChildProcess> children_;
   std::map<std::string, bool> expected_end_;  // by node: whether a Kill asked for it
   struct Revival {

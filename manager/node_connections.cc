@@ -48,15 +48,20 @@ constexpr int kMendTimeouts = 2;
 // Until a node that serves another manager is asked again.
 constexpr auto kAskAgain = milliseconds(200);
 
-// For a daemon that may not be there; it is asked again later.
-constexpr auto kLookWait = std::chrono::seconds(1);
-
 bool IsTransient(const Status& status) {
   return status.code() == StatusCode::kTryAgain || status.code() == StatusCode::kTimeout;
 }
 
 // Between two looks whether somebody interrupts.
 constexpr auto kInterruptionInterval = milliseconds(100);
+
+// Adds the names of the nodes with these ids.
+void AddNames(const ClusterConfig& config, const std::map<NodeId, std::string>& nodes,
+              std::set<std::string>& names) {
+  for (size_t i = 0; i < config.nodes.size(); ++i) {
+    if (nodes.contains(config.IdOf(i))) names.insert(config.nodes[i].name);
+  }
+}
 
 View Without(View view, const std::map<NodeId, std::string>& lost) {
   for (const auto& [id, why] : lost) view.Lose(id);
@@ -65,17 +70,36 @@ View Without(View view, const std::map<NodeId, std::string>& lost) {
 
 }  // namespace
 
+// A place that has a standby is not waited for as long as one without.
 Procedure<NodeConnections::Opened> NodeConnections::OpenByTurns(Turns& turns,
                                                                 const ClusterConfig& config,
                                                                 const ModelConfig& model,
                                                                 ConnectMeans means) {
   LAMINA_CO_RETURN_IF_ERROR(CheckDescriptorsLeft(config.nodes.size() * kDescriptorsPerNode));
-  LAMINA_CO_ASSIGN_OR_RETURN(View view, ViewOf(config, model));
-  std::unique_ptr<NodeConnections> nodes(
-      new NodeConnections(config, model, std::move(view), {}, TimePoint::max(), std::move(means)));
-  const Status opened = co_await nodes->Open(turns, config.start_timeout, config.start_timeout);
-  LAMINA_CO_RETURN_IF_ERROR(opened);
-  co_return nodes;
+  LAMINA_CO_ASSIGN_OR_RETURN(const View view, ViewOf(config, model));
+  const TimePoint latest = turns.now() + config.start_timeout;
+  std::set<std::string> gone;
+  FilledPlaces filled = FillPlaces(config, {}, gone);
+  bool has_others = !config.standbys.empty();
+  while (true) {
+    const Clock::duration patience = latest - turns.now();
+    std::unique_ptr<NodeConnections> nodes(
+        new NodeConnections(filled.config, model, view, {}, TimePoint::max(), means));
+    const Status opened = co_await nodes->Open(
+        turns, has_others ? std::min<Clock::duration>(patience, kReachWait) : patience, patience);
+    if (opened.ok()) co_return nodes;
+    if (!has_others || (means.interrupted && means.interrupted())) co_return opened;
+    const std::string missing = nodes->MissingComputeNode();
+    const Status ended = co_await means.end(turns, std::move(nodes), means.on_change);
+    LAMINA_CO_RETURN_IF_ERROR(ended);
+    if (!missing.empty()) {
+      gone.insert(missing);
+      if (means.progress) means.progress(opened.message() + "; a standby is to take its place");
+      filled = FillPlaces(config, {}, gone);
+    }
+    // A memory node, for which nobody stands by, may take the whole time.
+    has_others = !missing.empty() && std::ssize(gone) < std::ssize(config.standbys);
+  }
 }
 
 Procedure<NodeConnections::Opened> NodeConnections::OpenWithoutByTurns(
@@ -88,24 +112,45 @@ Procedure<NodeConnections::Opened> NodeConnections::OpenWithoutByTurns(
   const Clock::duration patience =
       std::min(config.start_timeout, 2 * config.peer_timeout + kQuietWait);
   LAMINA_CO_ASSIGN_OR_RETURN(const View all, ViewOf(config, model));
+  std::set<std::string> gone = known.lost_standbys;
+  AddNames(FillPlaces(config, known.places, {}).config, known.lost, gone);
   while (true) {
     LAMINA_CO_RETURN_IF_ERROR(CheckDescriptorsLeft(config.nodes.size() * kDescriptorsPerNode));
+    const FilledPlaces filled = FillPlaces(config, known.places, gone);
+    KnownNodes left = known;
+    std::erase_if(left.lost, [&](const auto& one) {
+      return all.Find(one.first)->role == NodeRole::kCompute && !filled.empty.contains(one.first);
+    });
+    for (const NodeId place : filled.empty)
+      left.lost.emplace(place, "no standby is left for its place");
     std::unique_ptr<NodeConnections> nodes(
-        new NodeConnections(config, model, all, known, until, means));
-    LAMINA_CO_RETURN_IF_ERROR(nodes->TooFewLeft(known.lost));
+        new NodeConnections(filled.config, model, all, left, until, means));
+    LAMINA_CO_RETURN_IF_ERROR(nodes->TooFewLeft(left.lost));
     const Status opened =
         co_await nodes->Open(turns, std::min<Clock::duration>(patience, kReachWait), patience);
     if (opened.ok()) co_return nodes;
     if (means.interrupted && means.interrupted()) co_return opened;
     const std::map<NodeId, std::string> more = co_await nodes->NewlyLost(turns, opened);
     const bool is_over = more.empty() || turns.now() >= nodes->until_;
-    const bool is_cut = nodes->HasCut() && turns.now() < mended;
+    const bool has_others = std::ranges::any_of(
+        filled.config.standbys, [&](const NodeConfig& one) { return !gone.contains(one.name); });
+    const bool is_cut = !has_others && nodes->HasCut() && turns.now() < mended;
     // Nodes that are left are free for the next try then.
     const Status ended = co_await means.end(turns, std::move(nodes), means.on_change);
     LAMINA_CO_RETURN_IF_ERROR(ended);
     if (is_over) co_return opened;
-    if (!is_cut) known.lost.insert(more.begin(), more.end());
+    if (is_cut) continue;
+    known.lost.insert(more.begin(), more.end());
+    AddNames(filled.config, more, gone);
   }
+}
+
+// The compute node that Open could not reach, or that left it; "" if that was not what failed.
+std::string NodeConnections::MissingComputeNode() {
+  for (const Node* node : compute_) {
+    if (!LossOf(*node).ok()) return node->config.name;
+  }
+  return "";
 }
 
 Status NodeConnections::TooFewLeft(const std::map<NodeId, std::string>& lost) const {
@@ -162,85 +207,6 @@ bool NodeConnections::HasCut() {
   };
   return config_.shares_model() && failed_ != nullptr && failed_->role == NodeRole::kCompute &&
          std::ranges::all_of(nodes_, lives);
-}
-
-Procedure<std::set<NodeId>> NodeConnections::LookByTurns(Turns& turns, const ClusterConfig& config,
-                                                         const ModelConfig& model,
-                                                         std::map<NodeId, std::string> lost,
-                                                         TimePoint until, ConnectMeans means) {
-  std::set<NodeId> free;
-  Result<View> view = ViewOf(config, model);
-  if (!view.ok()) {
-    LAMINA_LOG_ERROR("cannot look for lost nodes: {}", view.status().message());
-    co_return free;
-  }
-  std::unique_ptr<NodeConnections> asking(
-      new NodeConnections(config, model, std::move(*view), {}, until, means));
-  const Result<ControlOptions> control = asking->control_options();
-  if (!control.ok()) {
-    LAMINA_LOG_ERROR("cannot look for lost nodes: {}", control.status().message());
-    co_return free;
-  }
-  // All at the same time: one that hangs must not hold up the others.
-  struct Asked {
-    Asked(NodeConnections& asking, Node& asked, const ControlOptions& options, TimePoint now)
-        : node(asked), turns(now), answer(asking.AskIfFree(turns, asked, options)) {}
-    Node& node;
-    Turns turns;
-    Procedure<Status> answer;
-  };
-  std::list<Asked> asked;
-  for (const auto& [id, why] : lost) {
-    asked.emplace_back(*asking, *asking->Find(id), *control, turns.now());
-    asked.back().answer.Start();
-  }
-  while (true) {
-    std::erase_if(asked, [&](Asked& one) {
-      if (!one.answer.done()) return false;
-      const Status answer = one.answer.TakeResult();
-      if (answer.ok()) {
-        free.insert(one.node.id);
-      } else {
-        LAMINA_LOG_DEBUG("{} is not back: {}", one.node.name(), answer.message());
-      }
-      return true;
-    });
-    if (asked.empty()) break;
-    TimePoint next = TimePoint::max();
-    for (const Asked& one : asked) next = std::min(next, one.turns.next());
-    co_await turns.Next(next);
-    for (Asked& one : asked) one.turns.Turn(turns.now());
-  }
-  for (const std::unique_ptr<Node>& node : asking->nodes_) {
-    if (!lost.contains(node->id) || free.contains(node->id)) continue;
-    std::erase_if(free, [&](NodeId other) { return asking->Find(other)->group == node->group; });
-  }
-  const Status ended = co_await means.end(turns, std::move(asking), means.on_change);
-  if (!ended.ok()) LAMINA_LOG_ERROR("{}", ended.message());
-  co_return free;
-}
-
-// Compute nodes load their weights, which takes no more time then when they are connected in
-// earnest.
-Procedure<Status> NodeConnections::AskIfFree(Turns& turns, Node& node,
-                                             const ControlOptions& options) {
-  const Status connected =
-      co_await ConnectNode(turns, node, options, Within(turns.now(), kLookWait));
-  LAMINA_CO_RETURN_IF_ERROR(connected);
-  const Clock::duration patience = std::max<Clock::duration>(config_.peer_timeout, kLookWait);
-  if (node.role == NodeRole::kMemory) {
-    ConfigureMemory request;
-    request.prepare_only = true;
-    LAMINA_CO_RETURN_IF_ERROR(
-        node.connection->Send(FrameType(MessageType::kConfigureMemory), Encode(request)));
-  } else {
-    LAMINA_CO_ASSIGN_OR_RETURN(ConfigureCompute request, ComputeRequest(node));
-    request.prepare_only = true;
-    LAMINA_CO_RETURN_IF_ERROR(
-        node.connection->Send(FrameType(MessageType::kConfigureCompute), Encode(request)));
-  }
-  const Status configured = co_await AwaitConfigured(turns, node, patience);
-  co_return configured;
 }
 
 Procedure<Status> NodeConnections::Open(Turns& turns, Clock::duration reach_patience,

@@ -17,6 +17,7 @@
 #include "base/mutex.h"
 #include "base/turns.h"
 #include "manager/cluster_config.h"
+#include "manager/compute_places.h"
 #include "manager/reconnect.h"
 #include "model/model_config.h"
 #include "scheduler/scheduler.h"
@@ -77,10 +78,15 @@ class NodeConnections {
                                               const ModelConfig& model, KnownNodes known,
                                               TimePoint until, ConnectMeans means);
   // Which of the lost nodes could serve again: LookForNodes says more.
-  static Procedure<std::set<NodeId>> LookByTurns(Turns& turns, const ClusterConfig& config,
-                                                 const ModelConfig& model,
-                                                 std::map<NodeId, std::string> lost,
-                                                 TimePoint until, ConnectMeans means);
+  static Procedure<FoundNodes> LookByTurns(Turns& turns, const ClusterConfig& config,
+                                           const ModelConfig& model,
+                                           std::map<NodeId, std::string> lost, TimePoint until,
+                                           ConnectMeans means);
+  // Has the compute node in `place` of `config` load its weights, and stays connected to it until
+  // it is lost: returns why. `on_ready` is called when the weights are there.
+  static Procedure<Status> KeepReadyByTurns(Turns& turns, const ClusterConfig& config,
+                                            const ModelConfig& model, NodeId place,
+                                            ConnectMeans means, std::function<void()> on_ready);
   // Closes.
   ~NodeConnections();
   NodeConnections(const NodeConnections&) = delete;
@@ -126,12 +132,13 @@ class NodeConnections {
   // REQUIRES of these two: Open failed, with `why`.
   Procedure<std::map<NodeId, std::string>> NewlyLost(Turns& turns, Status why);
   bool HasCut();
+  std::string MissingComputeNode();
   Procedure<Status> ConnectNode(Turns& turns, Node& node, const ControlOptions& options,
                                 TimePoint latest);
   Procedure<Result<std::unique_ptr<ControlConnection>>> Reach(Turns& turns, const Node& node,
                                                               const ControlOptions& options,
                                                               TimePoint latest);
-  Procedure<Status> AskIfFree(Turns& turns, Node& node, const ControlOptions& options);
+  Procedure<Status> AskIfFree(Turns& turns, Node& node);
   Procedure<Status> ConfigureMemoryNode(Turns& turns, Node& node, TimePoint latest);
   Procedure<Status> ConfigureComputeNodes(Turns& turns);
   Procedure<Status> JoinComputeNodes(Turns& turns);

@@ -12,9 +12,10 @@ enum class NodeState : uint8_t {
   kLost,          // its NodeStatus::detail says why
   kReconnecting,  // others are lost, and it is connected anew with those that are left
   kGivenUp,       // that did not succeed in time
+  kStandby,       // it is ready to take the place of a compute node that is lost
 };
 
-// "ready", "suspended", "lost", "reconnecting" or "given up".
+// "ready", "suspended", "lost", "reconnecting", "given up" or "standby".
 constexpr std::string_view NodeStateName(NodeState state) {
   switch (state) {
     case NodeState::kReady: return "ready";
@@ -22,6 +23,7 @@ constexpr std::string_view NodeStateName(NodeState state) {
     case NodeState::kLost: return "lost";
     case NodeState::kReconnecting: return "reconnecting";
     case NodeState::kGivenUp: return "given up";
+    case NodeState::kStandby: return "standby";
   }
   return "";
 }

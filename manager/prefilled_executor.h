@@ -42,6 +42,7 @@ class PrefilledExecutor : public StepExecutor {
   void Leave(NodeId node) override { nodes_->Leave(node); }
   TimePoint Turn(TimePoint now) override { return nodes_->Turn(now); }
   std::vector<NodeStatus> nodes() override { return nodes_->nodes(); }
+  std::vector<NodeStatus> standbys() override { return nodes_->standbys(); }
 
  private:
   static constexpr TokenId kFirstToken = 0;  // what every prompt is said to be followed by

@@ -27,13 +27,14 @@ Procedure<Reconnected> ReconnectByTurns(Turns& turns, ReconnectTask task,
                                         const ReconnectMeans& means) {
   const Status ended = co_await means.end(turns, std::move(task.before), means.on_change);
   LAMINA_CO_RETURN_IF_ERROR(ended);
-  std::set<NodeId> answer;
+  FoundNodes answer;
   TimePoint until = task.until;
   if (means.look != nullptr && !task.doubtful.empty())
     answer = co_await means.look(turns, task.doubtful, until, means.on_change);
   for (const auto& [node, why] : task.doubtful) {
     if (!answer.contains(node)) task.known.lost.emplace(node, why);
   }
+  for (const auto& [node, daemon] : answer) task.known.places.insert_or_assign(node, daemon);
   // Only weights take that long to load, and now they are there.
   if (!answer.empty() && turns.now() >= until) until = turns.now() + means.after_weights;
   Reconnected after =

@@ -17,6 +17,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "base/turns.h"
+#include "manager/compute_places.h"
 #include "manager/step_executor.h"
 #include "scheduler/scheduler.h"
 
@@ -35,21 +36,30 @@ struct HeldKv {
 struct KnownNodes {
   std::map<NodeId, std::string> lost;  // with the reasons
   HeldKv held = {};
+  // Who had compute nodes' places when they were last connected, also places of `lost`, or who was
+  // found for them since.
+  ComputePlaces places = {};
+  std::set<std::string> lost_standbys = {};
 };
 
-// Makes an executor of the nodes that are left, after a compute node was lost, and the executor of
-// before is gone. Compute nodes have forgotten everything, and so have memory nodes that do not
-// have the KV that is held (StepExecutor::kv says which). The new executor numbers its nodes as the
-// one before and tells more that it finds lost. kPeerLost if too little is left. After `until` it
-// waits for nobody but nodes that are loading weights. Outlives its procedures.
+// Makes an executor of the nodes that are left and of standbys in the places of compute nodes that
+// are lost, after the executor of before is gone. Compute nodes have forgotten everything, and so
+// have memory nodes that do not have the KV that is held (StepExecutor::kv says which). The new
+// executor numbers its nodes as the one before and tells more that it finds lost. kPeerLost if too
+// little is left. After `until` it waits for nobody but nodes that are loading weights. Outlives
+// its procedures.
 using Reconnect = std::function<Procedure<Reconnected>(Turns& turns, KnownNodes known,
                                                        TimePoint until, OnChange on_change)>;
+
+// Nodes that could serve again, with the names of their daemons: in a compute node's place that may
+// be another one than before.
+using FoundNodes = std::map<NodeId, std::string>;
 
 // Which of these nodes, given with the reasons why they are lost, could serve again: they answer
 // and have no session with anybody; a compute node has the weights by then, so this may take long.
 // Of memory nodes that hold the same tokens all or none. `until`: as Reconnect. Outlives its
 // procedures.
-using LookForNodes = std::function<Procedure<std::set<NodeId>>(
+using LookForNodes = std::function<Procedure<FoundNodes>(
     Turns& turns, std::map<NodeId, std::string> lost, TimePoint until, OnChange on_change)>;
 
 // Destroys connections to nodes or an executor that has some, and is over when they are gone. The

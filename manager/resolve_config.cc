@@ -125,8 +125,7 @@ Status ResolveConfig(ClusterConfig& config, const ModelConfig& model) {
 Result<View> ViewOf(const ClusterConfig& config, const ModelConfig& model) {
   TopologyOptions options;
   for (const NodeConfig& node : config.nodes) {
-    const NodeId place{static_cast<uint32_t>(options.nodes.size() + 1)};
-    options.nodes.push_back({node.id == NodeId{} ? place : node.id, node.role});
+    options.nodes.push_back({config.IdOf(options.nodes.size()), node.role});
   }
   options.num_stages = config.pipeline_parallel_size;
   options.num_ranks = config.tensor_parallel_size;

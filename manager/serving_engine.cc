@@ -99,7 +99,7 @@ void ServingEngine::TurnTasks(TimePoint now) {
   if (!tasks_changed_.exchange(false) && now < std::min(reconnecting_.next(), looking_.next()))
     return;
   std::optional<Reconnected> reconnected = reconnecting_.Turn(now);
-  std::optional<std::set<NodeId>> found = looking_.Turn(now);
+  std::optional<FoundNodes> found = looking_.Turn(now);
   MutexLock lock(mutex_);
   if (reconnected) core_.TakeReconnected(*std::move(reconnected), Clock::now());
   if (found) core_.TakeFound(*std::move(found), Clock::now());

@@ -72,7 +72,7 @@ class ServingEngine : public Engine {
   EngineCore core_ GUARDED_BY(mutex_);
   // The engine's thread, and the destructor.
   Task<Reconnected> reconnecting_;  // makes the next executor
-  Task<std::set<NodeId>> looking_;  // for nodes that are lost, while others serve
+  Task<FoundNodes> looking_;        // for nodes that are lost, while others serve
   std::thread thread_;
 };
 

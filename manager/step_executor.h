@@ -86,6 +86,10 @@ class StepExecutor {
   // The nodes' own view for `lamina cluster status`, as of when they were asked last. Waits for
   // nobody. Thread: any.
   virtual std::vector<NodeStatus> nodes() = 0;
+
+  // Likewise compute nodes that wait for the place of one that is lost: kStandby, or kLost if they
+  // could not take it.
+  virtual std::vector<NodeStatus> standbys() { return {}; }
 };
 
 // The orders of one step. Work with slots and no tokens is for its memory nodes alone. `local`:

@@ -81,7 +81,7 @@ void DoTo(const NodeFault& fault, DaemonState& daemon) {
 
 Status NoSuchNode(const NodeFault& fault, const ClusterConfig& config) {
   std::string known;
-  for (const NodeConfig& node : config.nodes) known += (known.empty() ? "" : ", ") + node.name;
+  for (const NodeConfig& node : config.daemons()) known += (known.empty() ? "" : ", ") + node.name;
   return InvalidArgument(fault.Name() + ": the cluster file has no node '" + fault.node +
                          "'; it has " + known);
 }
@@ -106,7 +106,8 @@ Result<std::vector<NodeFault>> ParseFaults(const FaultTexts& texts) {
 }
 
 Status CheckFaults(const std::vector<NodeFault>& faults, const ClusterConfig& config) {
-  for (const NodeConfig& node : config.nodes) {
+  const std::vector<NodeConfig> nodes = config.daemons();
+  for (const NodeConfig& node : nodes) {
     if (IsLocalHost(node.host)) continue;
     return InvalidArgument("node '" + node.name + "' is on host " + node.host +
                            ": faults are done to daemons that this command starts on this machine, "
@@ -114,7 +115,7 @@ Status CheckFaults(const std::vector<NodeFault>& faults, const ClusterConfig& co
   }
   std::map<std::string, DaemonState> daemons;
   for (const NodeFault& fault : faults) {
-    if (std::ranges::find(config.nodes, fault.node, &NodeConfig::name) == config.nodes.end())
+    if (std::ranges::find(nodes, fault.node, &NodeConfig::name) == nodes.end())
       return NoSuchNode(fault, config);
     DaemonState& daemon = daemons[fault.node];
     if (const std::string objection = Objection(fault, daemon); !objection.empty())

@@ -174,7 +174,7 @@ class RecoveryRun {
       const NodeFault& fault = faults_[next_fault_];
       if (Clock::now() < timeline_.start + fault.at) return OkStatus();
       std::cerr << fault.Name() << '\n' << std::flush;
-      timeline_.faults.push_back({fault, Clock::now(), kv_nodes_.at(fault.node), {}});
+      timeline_.faults.push_back({fault, Clock::now(), kv_nodes_[fault.node], {}});
       LAMINA_RETURN_IF_ERROR(Do(fault));
     }
     return OkStatus();
@@ -212,12 +212,14 @@ class RecoveryRun {
   void NoticeFaults() {
     const std::vector<FaultRecord*> unknown = UnknownFaults();
     if (unknown.empty()) return;
-    const std::vector<NodeStatus> nodes = engine_->status().nodes;
+    const EngineStatus status = engine_->status();
+    std::vector<NodeStatus> nodes = status.nodes;
+    nodes.insert(nodes.end(), status.standbys.begin(), status.standbys.end());
     for (FaultRecord* record : unknown) {
       const NodeState state = NodeNamed(record->fault.node, nodes).state;
       // Nodes that serve are connected anew together with others.
       const bool is_known = record->fault.kind == FaultKind::kRestart
-                                ? state == NodeState::kReady
+                                ? state == NodeState::kReady || state == NodeState::kStandby
                                 : state != NodeState::kReady && state != NodeState::kReconnecting;
       if (is_known) record->known = Clock::now();
     }
@@ -246,7 +248,7 @@ class RecoveryRun {
   const ServedCluster& cluster_;
   const StreamLoad& load_;
   const std::vector<NodeFault>& faults_;
-  std::map<std::string, NodeId> kv_nodes_;  // FaultRecord::kv_node of each node
+  std::map<std::string, NodeId> kv_nodes_;  // FaultRecord::kv_node of each node; none of standbys
   StartRecorder recorder_;
   StreamLog log_;
   std::vector<StreamState> streams_;

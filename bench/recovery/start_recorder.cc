@@ -24,6 +24,7 @@ class WatchedExecutor : public StepExecutor {
   void Leave(NodeId node) override { nodes_->Leave(node); }
   TimePoint Turn(TimePoint now) override { return nodes_->Turn(now); }
   std::vector<NodeStatus> nodes() override { return nodes_->nodes(); }
+  std::vector<NodeStatus> standbys() override { return nodes_->standbys(); }
 
  private:
   const std::unique_ptr<StepExecutor> nodes_;

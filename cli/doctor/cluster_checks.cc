@@ -40,7 +40,7 @@ const std::string& SecretNonce() {
 
 std::vector<std::string> HostsOf(const ClusterConfig& config, NodeRole role) {
   std::vector<std::string> hosts;
-  for (const NodeConfig& node : config.nodes) {
+  for (const NodeConfig& node : config.daemons()) {
     if (node.role == role && std::find(hosts.begin(), hosts.end(), node.host) == hosts.end())
       hosts.push_back(node.host);
   }
@@ -207,7 +207,7 @@ std::set<std::string> OwnAddresses(const ClusterConfig& config) {
   const Result<std::vector<bool>> running =
       state.ok() ? FindDaemons(config, state->daemons) : Result<std::vector<bool>>(state.status());
   for (size_t i = 0; running.ok() && i < running->size(); ++i) {
-    for (const NodeConfig& node : config.nodes) {
+    for (const NodeConfig& node : config.daemons()) {
       if ((*running)[i] && node.name == state->daemons[i].name)
         own.insert(ClusterConfig::Address(node));
     }
@@ -247,7 +247,7 @@ HostNeeds NeedsOf(const ClusterConfig& config, const std::string& host) {
   needs.secret_file = config.secret_file;
   needs.secret_nonce = SecretNonce();
   needs.is_manager = host == config.controller_host;
-  for (const NodeConfig& node : config.nodes) {
+  for (const NodeConfig& node : config.daemons()) {
     if (node.host == host) needs.ports.push_back(node.port);
   }
   PlanMemory(config, host, needs);

@@ -45,7 +45,7 @@ int64_t PlannedLockedBytes(const ClusterConfig& config, const ModelConfig& model
   }
   const int64_t per_pair = BytesPerPair(config, model, kv_heads);
   int64_t most = 0;
-  for (const NodeConfig& node : config.nodes) {
+  for (const NodeConfig& node : config.daemons()) {
     if (node.host != host) continue;
     const bool is_compute = node.role == NodeRole::kCompute;
     const int64_t bytes = (is_compute ? num_memory : num_compute) * per_pair +

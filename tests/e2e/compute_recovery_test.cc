@@ -64,6 +64,39 @@ std::string ChooseComputeNode(Scenario& scenario, size_t i, size_t k) {
   return i % 2 == 1 ? "c1" : "c0";
 }
 
+// A standby takes the victim's place, and nobody has to start a daemon again.
+class WithStandby : public RecoveryRun, public ::testing::WithParamInterface<RecoveryCase> {};
+
+TEST_P(WithStandby, NobodyWaitsForTheDaemonThatIsLost) {
+  const auto& [of, transport, harm, victim] = GetParam();
+  ASSERT_NO_FATAL_FAILURE(Serve(of));
+  ASSERT_TRUE(AwaitState("s0", NodeState::kStandby));
+  ASSERT_NO_FATAL_FAILURE(BringToTheMoment(victim, "m0"));
+  const int64_t started = num_started_tokens();
+  ASSERT_NO_FATAL_FAILURE(Send(victim, harm == Harm::kKilled ? SIGKILL : SIGSTOP));
+  ASSERT_NO_FATAL_FAILURE(ExpectWhole());
+  EXPECT_TRUE(AwaitState("s0", NodeState::kReady));
+  EXPECT_EQ(Node(victim).state, NodeState::kLost);
+  if (of.moment == Moment::kDecode) {
+    EXPECT_EQ(num_started_tokens(), started) << "nothing is prefilled again";
+  }
+  if (harm != Harm::kKilled) return;
+  ASSERT_NO_FATAL_FAILURE(Restart(victim));
+  EXPECT_TRUE(AwaitState(victim, NodeState::kStandby));
+}
+
+std::vector<RecoveryCase> StandbyCases() {
+  std::vector<RecoveryCase> all = RecoveryCases([](Scenario& scenario, size_t i, size_t k) {
+    scenario.deployment.num_standbys = 1;
+    return !scenario.has_one_compute_node() && (i + k) % 2 == 1 ? "c1" : "c0";
+  });
+  std::erase_if(all, [](const RecoveryCase& one) { return one.harm == Harm::kPaused; });
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Losses, WithStandby, ::testing::ValuesIn(StandbyCases()),
+                         [](const auto& info) { return info.param.Name(); });
+
 INSTANTIATE_TEST_SUITE_P(Losses, ComputeNodes,
                          ::testing::ValuesIn(RecoveryCases(ChooseComputeNode)),
                          [](const auto& info) { return info.param.Name(); });

@@ -35,8 +35,11 @@ class RecoveryRun : public ::testing::Test {
   const Scenario& scenario() const { return scenario_; }
 
   NodeStatus Node(const std::string& name) {
-    for (const NodeStatus& node : engine().status().nodes) {
-      if (node.name == name) return node;
+    const EngineStatus status = engine().status();
+    for (const std::vector<NodeStatus>* nodes : {&status.nodes, &status.standbys}) {
+      for (const NodeStatus& node : *nodes) {
+        if (node.name == name) return node;
+      }
     }
     return {};
   }

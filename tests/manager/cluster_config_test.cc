@@ -236,6 +236,27 @@ TEST(ClusterConfig, ComputeNodes) {
             "/etc/c.yaml:2: no node has the role compute: at least one must");
 }
 
+TEST(ClusterConfig, StandbysAreNoNodesOfTheCluster) {
+  const std::string standby = "nodes:\n- {name: s0, role: compute, standby: true, port: 7102}\n";
+  const Result<ClusterConfig> config =
+      ClusterConfig::Parse(Changed("nodes:\n", standby), "/etc/c.yaml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  ASSERT_EQ(config->standbys.size(), 1u);
+  EXPECT_EQ(config->standbys[0].name, "s0");
+  EXPECT_EQ(config->nodes.size(), 2u);
+  EXPECT_EQ(config->IdOf(0), NodeId{1});
+  EXPECT_EQ(config->daemons().size(), 3u);
+
+  EXPECT_THAT(ErrorOf(Changed("role: compute", "role: compute, standby: true")),
+              HasSubstr("all nodes with the role compute are standbys"));
+  EXPECT_THAT(ErrorOf(Changed("role: memory", "role: memory, standby: true")),
+              HasSubstr("'standby' is for compute nodes"));
+  EXPECT_THAT(ErrorOf(Changed("nodes:\n",
+                              "nodes:\n- {name: c0, role: compute, standby: true, "
+                              "port: 7102}\n")),
+              HasSubstr("two nodes with the name 'c0'"));
+}
+
 TEST(ClusterConfig, NodesMustDiffer) {
   EXPECT_EQ(ErrorOf(Changed("name: m0", "name: c0")),
             "/etc/c.yaml:4: there are two nodes with the name 'c0'");
@@ -296,7 +317,7 @@ TEST(ClusterConfig, NodesAreChecked) {
   EXPECT_EQ(ErrorOf(Changed("port: 7100", "port: 7100, host: -oProxyCommand=x")),
             "/etc/c.yaml:3: 'host' is '-oProxyCommand=x': expected a host name or an address");
   EXPECT_EQ(ErrorOf(Changed("port: 7100", "port: 7100, gpus: 2")),
-            "/etc/c.yaml:3: unknown key 'gpus' under node 'c0'; known keys: name, role, host, "
+            "/etc/c.yaml:3: unknown key 'gpus' under node 'c0'; known keys: name, role, standby, host, "
             "port, device, threads, cpus, price_per_hour, "
             "memory");
 }

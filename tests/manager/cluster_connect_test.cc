@@ -17,6 +17,7 @@ using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Pair;
 
 constexpr nanoseconds kMoment{1};
 
@@ -341,7 +342,7 @@ TEST_F(ClusterConnect, OneThatIsGivenUpLeavesNothingBehind) {
 }
 
 TEST_F(ClusterConnect, LostNodesAreLookedForAllAtTheSameTime) {
-  std::optional<Procedure<std::set<NodeId>>> look;
+  std::optional<Procedure<FoundNodes>> look;
   const std::map<NodeId, std::string> lost = {{NodeId{1}, "test"}, {NodeId{3}, "test"}};
   look.emplace(
       NodeConnections::LookByTurns(turns_, config_, model_, lost, TimePoint::max(), Means()));
@@ -355,7 +356,7 @@ TEST_F(ClusterConnect, LostNodesAreLookedForAllAtTheSameTime) {
   EXPECT_EQ(turns_.next(), now_ + config_.peer_timeout);
   turns_.Turn(turns_.next());
   ASSERT_TRUE(look->done());
-  EXPECT_THAT(look->TakeResult(), ElementsAre(NodeId{1}));
+  EXPECT_THAT(look->TakeResult(), ElementsAre(Pair(NodeId{1}, "c0")));
 }
 
 }  // namespace

@@ -246,13 +246,13 @@ class ReturnTest : public ServingEngineTest {
   }
   ~ReturnTest() override { engine_.reset(); }
 
-  Procedure<std::set<NodeId>> Look(std::map<NodeId, std::string> lost) {
+  Procedure<FoundNodes> Look(std::map<NodeId, std::string> lost) {
     std::lock_guard lock(mutex_);
     ++num_looks_;
     changed_.notify_all();
-    std::set<NodeId> found;
+    FoundNodes found;
     for (const auto& [node, why] : lost) {
-      if (there_.contains(node)) found.insert(node);
+      if (there_.contains(node)) found.emplace(node, "it");
     }
     co_return found;
   }
@@ -276,10 +276,10 @@ class ReturnTest : public ServingEngineTest {
     co_return std::unique_ptr<StepExecutor>(std::make_unique<FakeExecutor>(next));
   }
 
-  Procedure<std::set<NodeId>> LookOnceOver(Turns& turns, std::map<NodeId, std::string> lost,
-                                           TimePoint until) {
+  Procedure<FoundNodes> LookOnceOver(Turns& turns, std::map<NodeId, std::string> lost,
+                                     TimePoint until) {
     while (turns.now() < until) co_await turns.Next(until);
-    const std::set<NodeId> found = co_await Look(std::move(lost));
+    const FoundNodes found = co_await Look(std::move(lost));
     co_return found;
   }
 

@@ -71,7 +71,8 @@ class GoldenStreams : public ::testing::Test {
     EXPECT_EQ(cluster_->status().scheduler.num_running, 0);
   }
   NodeState StateOf(const std::string& name) const {
-    const std::vector<NodeStatus> nodes = cluster_->status().nodes;
+    std::vector<NodeStatus> nodes = cluster_->status().nodes;
+    for (NodeStatus& standby : cluster_->status().standbys) nodes.push_back(standby);
     return std::ranges::find(nodes, name, &NodeStatus::name)->state;
   }
   int64_t num_started_tokens() const { return cluster_->status().scheduler.num_started_tokens; }

@@ -81,10 +81,11 @@ std::string Deployment::Name() const {
   const std::string ranks =
       tensor_parallel_size > 1 ? "_" + std::to_string(tensor_parallel_size) + "_ranks" : "";
   const int num_shares = pipeline_parallel_size * tensor_parallel_size;
+  const std::string standbys = num_standbys > 0 ? std::to_string(num_standbys) + "_standby_" : "";
   return std::to_string(num_compute_nodes * num_shares) + "_compute" + stages + ranks + "_" +
-         std::to_string(num_memory_nodes) + "_memory" + heads + spread + policy + batches + "_" +
-         std::string(TransportKindName(transport)) + "_" + kv + wire + overlapped + polled +
-         devices;
+         standbys + std::to_string(num_memory_nodes) + "_memory" + heads + spread + policy +
+         batches + "_" + std::string(TransportKindName(transport)) + "_" + kv + wire + overlapped +
+         polled + devices;
 }
 
 Result<ClusterConfig> ConfigOf(const Deployment& deployment, const ModelConfig& model,
@@ -153,6 +154,8 @@ Result<std::unique_ptr<Serving>> Serving::Create(const Deployment& deployment) {
   options.transport = deployment.transport;
   options.bin_dir = BinPath();
   options.nodes = LocalNodes(options);
+  for (int i = 0; i < deployment.num_standbys; ++i)
+    options.standbys.push_back({.name = "s" + std::to_string(i), .role = NodeRole::kCompute});
   size_t num_memory = 0;
   for (NodeConfig& node : options.nodes) {
     if (node.role == NodeRole::kCompute)

@@ -108,7 +108,7 @@ class VirtualCluster {
   explicit VirtualCluster(const VirtualClusterOptions& options);
 
   Result<Node> Open(const NodeConfig& node);
-  const NodeConfig& Find(const std::string& name) const;
+  NodeConfig Find(const std::string& name) const;
   ConnectMeans Means();
   // A turn of everybody who is free. Returns whether anybody did something.
   bool TurnAll();
@@ -134,7 +134,7 @@ class VirtualCluster {
   const ReconnectMeans reconnect_means_;
   Task<Connected> connecting_;
   Task<Reconnected> reconnecting_;
-  Task<std::set<NodeId>> looking_;
+  Task<FoundNodes> looking_;
   bool reconnects_ = false, looks_ = false;  // those run
   std::deque<EngineCore::Event> events_;
   TimePoint next_turn_{};  // of the engine

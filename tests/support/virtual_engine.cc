@@ -33,8 +33,10 @@ void VirtualEngine::Reconnected(Result<std::unique_ptr<StepExecutor>> outcome) {
   Settle();
 }
 
-void VirtualEngine::Found(std::set<NodeId> found) {
-  core_.TakeFound(std::move(found), now_);
+void VirtualEngine::Found(const std::set<NodeId>& found) {
+  FoundNodes nodes;
+  for (const NodeId node : found) nodes.emplace(node, "it");
+  core_.TakeFound(std::move(nodes), now_);
   Settle();
 }
 

@@ -29,7 +29,7 @@ class VirtualEngine {
   void Abort(RequestId request);
   void Stop(RequestId request, int index);
   void Reconnected(Result<std::unique_ptr<StepExecutor>> outcome);
-  void Found(std::set<NodeId> found);
+  void Found(const std::set<NodeId>& found);
   // Handles the events that executors have told, and those that these lead to.
   void Settle();
 
