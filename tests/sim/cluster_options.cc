@@ -46,8 +46,10 @@ Result<testing::VirtualClusterOptions> OptionsOf(const ClusterShape& shape,
   deployment.suspect_after = kSuspectAfter;
   deployment.step_timeout = kStepTimeout;
   deployment.model = expected.model_dir();
+  deployment.num_standbys = shape.num_standbys;
   ClusterConfig config;
   config.nodes = testing::VirtualCluster::NodesOf(deployment);
+  config.standbys = testing::VirtualCluster::StandbysOf(deployment);
   config.prefix_caching = shape.prefix_caching;
   config.payload_checksum = Switch::kOn;
   config.max_model_len = kMostTokens;

@@ -10,6 +10,8 @@ std::string_view NameOf(Coincidence coincidence) {
     case Coincidence::kComputeKilledInDecode: return "compute node killed in a decode step";
     case Coincidence::kKilledInRotation: return "node killed in a rotation";
     case Coincidence::kKilledWhileReconnecting: return "node killed while reconnecting";
+    case Coincidence::kStandbyTookPlace: return "standby took a place";
+    case Coincidence::kStandbyKilled: return "standby killed while it stood by";
     case Coincidence::kStartedWhileReconnecting: return "daemon started while reconnecting";
     case Coincidence::kStartedInOutage: return "daemon started in an outage";
     case Coincidence::kArrivedInOutage: return "request came in an outage";

@@ -17,6 +17,8 @@ enum class Coincidence : uint8_t {
   kComputeKilledInDecode,
   kKilledInRotation,
   kKilledWhileReconnecting,
+  kStandbyTookPlace,
+  kStandbyKilled,
   kStartedWhileReconnecting,
   kStartedInOutage,
   kArrivedInOutage,

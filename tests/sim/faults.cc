@@ -88,6 +88,11 @@ void Faults::Kill(const std::string& node, const UnderWay& under_way) {
 }
 
 void Faults::NoteKill(const std::string& node, const UnderWay& under_way) {
+  const auto stands_by = [&](const NodeStatus& status) {
+    return status.name == node && status.state == NodeState::kStandby;
+  };
+  if (std::ranges::any_of(cluster_.status().standbys, stands_by))
+    return seen_.Saw(Coincidence::kStandbyKilled);
   const bool memory = IsMemory(node);
   const ClusterShape& shape = scenario_.shape;
   if (cluster_.reconnecting()) seen_.Saw(Coincidence::kKilledWhileReconnecting);
@@ -125,6 +130,8 @@ void Faults::Cut(const Fault& fault, bool cut) {
       others = scenario_.compute_nodes();
       const std::vector<std::string> memory = scenario_.memory_nodes();
       others.insert(others.end(), memory.begin(), memory.end());
+      const std::vector<std::string> standbys = scenario_.standbys();
+      others.insert(others.end(), standbys.begin(), standbys.end());
       std::erase(others, node);
     }
     for (const std::string& other : others) {

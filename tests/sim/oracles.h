@@ -1,6 +1,7 @@
 // What must hold of every run, whatever happens in it.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -64,7 +65,8 @@ bool LosesMessages(const Scenario& scenario);
 // counters since; "" for nothing.
 std::string FindLeak(const EngineStatus& status);
 // Connections that should not be there, or that are missing, when every node serves.
-std::string FindStrayConnection(const Scenario& scenario, const SimNetwork& data,
-                                size_t num_control);
+// `standing_by`: compute nodes that have no place.
+std::string FindStrayConnection(const Scenario& scenario, const std::set<std::string>& standing_by,
+                                const SimNetwork& data, size_t num_control);
 
 }  // namespace lamina::sim

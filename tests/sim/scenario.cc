@@ -189,6 +189,17 @@ Fault DrawLateNode(Random& random, const Scenario& scenario) {
   return fault;
 }
 
+// A compute node stands by, which some of the faults of compute nodes are done to instead. Draws of
+// its own, so that seeds are what they were without.
+void DrawStandby(uint64_t seed, Scenario& scenario) {
+  Random random(seed ^ 0x57a2db7);
+  if (!random.Chance(25)) return;
+  scenario.shape.num_standbys = 1;
+  for (Fault& fault : scenario.faults) {
+    if (fault.node.front() == 'c' && random.Chance(30)) fault.node = scenario.standbys()[0];
+  }
+}
+
 std::vector<std::string> Names(char letter, int count) {
   std::vector<std::string> names;
   for (int i = 0; i < count; ++i) names.push_back(letter + std::to_string(i));
@@ -208,6 +219,8 @@ std::vector<std::string> Scenario::compute_nodes() const {
 std::vector<std::string> Scenario::memory_nodes() const {
   return Names('m', shape.num_memory_nodes);
 }
+
+std::vector<std::string> Scenario::standbys() const { return Names('s', shape.num_standbys); }
 
 Scenario DrawScenario(uint64_t seed) {
   Random random(seed);
@@ -231,6 +244,7 @@ Scenario DrawScenario(uint64_t seed) {
     scenario.faults.push_back(DrawLateNode(random, scenario));
     scenario.faults.back().name = "f" + std::to_string(num_faults);
   }
+  DrawStandby(seed, scenario);
   return scenario;
 }
 
@@ -273,14 +287,15 @@ std::string Describe(const Fault& fault) {
 std::string Describe(const Scenario& scenario) {
   const ClusterShape& shape = scenario.shape;
   std::string text = fmt::format(
-      "seed {}: {} compute nodes ({}, {} stages, {} ranks), {} memory nodes ({} with the heads of "
+      "seed {}: {} compute nodes ({}, {} stages, {} ranks), {} standbys, {} memory nodes ({} with "
+      "the heads of "
       "a "
       "token, {} slots), spread {}, prefix caching {}, overlap {}, {} sequences and {} tokens a "
       "step\n",
       scenario.seed, shape.num_compute_nodes, PipelineModeName(shape.pipeline),
-      shape.pipeline_parallel_size, shape.tensor_parallel_size, shape.num_memory_nodes,
-      shape.kv_head_parallel, shape.tokens_per_pool, shape.spread_tokens, shape.prefix_caching,
-      shape.overlap, shape.max_num_seqs, shape.max_num_batched_tokens);
+      shape.pipeline_parallel_size, shape.tensor_parallel_size, shape.num_standbys,
+      shape.num_memory_nodes, shape.kv_head_parallel, shape.tokens_per_pool, shape.spread_tokens,
+      shape.prefix_caching, shape.overlap, shape.max_num_seqs, shape.max_num_batched_tokens);
   for (const PlannedRequest& request : scenario.requests) {
     text += fmt::format(
         "  {} at {:.3f} ms: {} tokens, n = {}, {} new ones, {}{}{}{}\n", request.name,

@@ -17,6 +17,7 @@ namespace lamina::sim {
 struct ClusterShape {
   int num_compute_nodes = 1;  // all of them, stages and ranks too
   int num_memory_nodes = 2;
+  int num_standbys = 0;
   PipelineMode pipeline = PipelineMode::kAuto;
   int pipeline_parallel_size = 1;
   int tensor_parallel_size = 1;
@@ -89,6 +90,7 @@ struct Scenario {
 
   std::vector<std::string> compute_nodes() const;
   std::vector<std::string> memory_nodes() const;
+  std::vector<std::string> standbys() const;
 };
 
 // Tokens of the longest answer.

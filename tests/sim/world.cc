@@ -295,8 +295,10 @@ void World::AwaitEnd() {
   AwaitTime(kUntilCounted);
   if (failed()) return;
   if (const std::string leak = FindLeak(cluster_->status()); !leak.empty()) Fail("leak", leak);
+  std::set<std::string> standing_by;
+  for (const NodeStatus& standby : cluster_->status().standbys) standing_by.insert(standby.name);
   const std::string stray =
-      FindStrayConnection(scenario_, data_, cluster_->network().num_connections());
+      FindStrayConnection(scenario_, standing_by, data_, cluster_->network().num_connections());
   if (!stray.empty()) Fail("stray", stray);
 }
 
@@ -308,9 +310,11 @@ void World::AwaitTime(Clock::duration time) {
 bool World::AllReady() const {
   if (!timeline_.empty() || cluster_->reconnecting() || cluster_->looking()) return false;
   const EngineStatus status = cluster_->status();
-  return status.serving && std::ranges::all_of(status.nodes, [](const NodeStatus& node) {
-           return node.state == NodeState::kReady;
-         });
+  const auto is = [](NodeState state) {
+    return [state](const NodeStatus& node) { return node.state == state; };
+  };
+  return status.serving && std::ranges::all_of(status.nodes, is(NodeState::kReady)) &&
+         std::ranges::all_of(status.standbys, is(NodeState::kStandby));
 }
 
 std::string World::Unfinished() const {
@@ -320,6 +324,8 @@ std::string World::Unfinished() const {
       text += fmt::format(" {} has {} tokens;", client.plan.name, client.oracle.num_tokens());
   }
   const EngineStatus status = cluster_->status();
+  for (const NodeStatus& node : status.standbys)
+    text += fmt::format(" {} {} ({});", node.name, NodeStateName(node.state), node.detail);
   for (const NodeStatus& node : status.nodes)
     text += fmt::format(" {} {} ({});", node.name, NodeStateName(node.state), node.detail);
   return text + " " + status.detail;
@@ -429,6 +435,8 @@ void World::NoteReconnected() {
   if (!status.serving) return Note("that was in vain");
   const int kept = status.scheduler.num_running, again = status.scheduler.num_waiting;
   Note(fmt::format("nodes were connected anew, {} sequences go on, {} wait", kept, again));
+  const auto is_standby = [](const NodeStatus& node) { return node.name.front() == 's'; };
+  if (std::ranges::any_of(status.nodes, is_standby)) Saw(Coincidence::kStandbyTookPlace);
   if (kept > 0) Saw(Coincidence::kKvKept);
   if (kept > 0 && again > 0) Saw(Coincidence::kKvKeptOfSome);
 }

@@ -11,6 +11,9 @@ namespace {
 // What a round takes in which somebody does something, so that the time goes on in any case.
 constexpr auto kRound = microseconds(1);
 
+// Of nobody: there are no sockets.
+constexpr int kFirstPort = 7001, kFirstStandbyPort = 7501;
+
 // How often nodes look for peers; after so many looks in which nothing happened none is coming.
 constexpr auto kLook = milliseconds(1);
 constexpr int kQuietRounds = 4;
@@ -25,7 +28,7 @@ OpenLadder OpenLoopback() {
 
 std::vector<NodeConfig> VirtualCluster::NodesOf(const Deployment& deployment) {
   std::vector<NodeConfig> nodes;
-  int port = 7001;  // of nobody: there are no sockets
+  int port = kFirstPort;
   const int num_compute_nodes = deployment.num_compute_nodes * deployment.pipeline_parallel_size *
                                 deployment.tensor_parallel_size;
   for (int i = 0; i < num_compute_nodes; ++i) {
@@ -48,6 +51,17 @@ std::vector<NodeConfig> VirtualCluster::NodesOf(const Deployment& deployment) {
   return nodes;
 }
 
+std::vector<NodeConfig> VirtualCluster::StandbysOf(const Deployment& deployment) {
+  std::vector<NodeConfig> standbys;
+  for (int i = 0; i < deployment.num_standbys; ++i) {
+    standbys.push_back({.name = "s" + std::to_string(i),
+                        .role = NodeRole::kCompute,
+                        .port = kFirstStandbyPort + i,
+                        .threads = 1});
+  }
+  return standbys;
+}
+
 Result<std::unique_ptr<VirtualCluster>> VirtualCluster::Create(const Deployment& deployment) {
   LAMINA_ASSIGN_OR_RETURN(const VirtualClusterOptions options, OptionsOf(deployment));
   return Create(options);
@@ -58,12 +72,7 @@ Result<VirtualClusterOptions> VirtualCluster::OptionsOf(const Deployment& deploy
   ClusterConfig nodes;
   nodes.transport = deployment.transport;
   nodes.nodes = NodesOf(deployment);
-  for (int i = 0; i < deployment.num_standbys; ++i) {
-    nodes.standbys.push_back({.name = "s" + std::to_string(i),
-                              .role = NodeRole::kCompute,
-                              .port = nodes.nodes.back().port + 1 + i,
-                              .threads = 1});
-  }
+  nodes.standbys = StandbysOf(deployment);
   LAMINA_ASSIGN_OR_RETURN(options.model, ModelConfig::Load(deployment.model));
   LAMINA_ASSIGN_OR_RETURN(options.config, ConfigOf(deployment, options.model, std::move(nodes)));
   return options;

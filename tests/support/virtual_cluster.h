@@ -60,6 +60,7 @@ class VirtualCluster {
 
   // The nodes of a deployment, with ids that have gaps: nobody may take them for indices.
   static std::vector<NodeConfig> NodesOf(const Deployment& deployment);
+  static std::vector<NodeConfig> StandbysOf(const Deployment& deployment);
 
   TimePoint now() const { return Clock::now(); }
   const ClusterConfig& config() const { return options_.config; }
