@@ -200,8 +200,8 @@ struct Metrics::Families {
                                                "Token slots in use on a node."};
   NodeGauge slots_capacity GUARDED_BY(nodes_mutex){registry, "lamina:kv_slots_capacity",
                                                    "Token slots of a node."};
-  NodeGauge node_up GUARDED_BY(nodes_mutex){registry, "lamina:node_up",
-                                            "1 if the node is ready, else 0."};
+  NodeGauge node_up GUARDED_BY(nodes_mutex){
+      registry, "lamina:node_up", "1 if the node is ready, or ready to take a place, else 0."};
   NodeGauge stale_messages GUARDED_BY(nodes_mutex){
       registry, "lamina:stale_messages",
       "Late or duplicate messages that a node has dropped since it was configured."};

@@ -142,7 +142,7 @@ std::string ForeignNodes(const ClusterConfig& config, const json& document) {
   std::set<std::string> told, ours;
   const json nodes = document.value("nodes", json::array());
   for (const json& node : nodes) told.insert(Text(node, "name") + " at " + Text(node, "address"));
-  for (const NodeConfig& node : config.nodes)
+  for (const NodeConfig& node : config.daemons())
     ours.insert(node.name + " at " + ClusterConfig::Address(node));
   if (told.empty() || told == ours) return "";
   return fmt::format("{}", fmt::join(told, ", "));

@@ -24,7 +24,7 @@ fuzz_seconds=${FUZZ_SECONDS:-10}
 asan_folders=(base kernels transport text model splitter cost wire scheduler memory_node compute_node manager api plan cli bench simulation)
 tsan_folders=(base transport text cost wire memory_node compute_node manager api cli)
 # What simulates or measures for seconds in the release build takes minutes under a sanitizer.
-only_release='^(bench|plan)\.(ClusterFile|PaperTables|KernelsBench\.Prints|TransportBench\.Prints|ProfileCommand\.Writes|LayerTimes\.AddUp)|FoundInASecond|TakeTwoSeconds'
+only_release='^(bench|plan)\.(ClusterFile|PaperTables|KernelsBench\.Prints|TransportBench\.Prints|ProfileCommand\.Writes|LayerTimes\.AddUp)|FoundInASecond|TakeTwoSeconds|WhatIsSearchedAndCopiedIsCharged|OneLongWordTakesNoLonger'
 export CMAKE_BUILD_PARALLEL_LEVEL=$jobs
 start=$SECONDS
 
@@ -69,24 +69,28 @@ test_folders() {
   rm -f "$log"
 }
 
-run_fuzzers() {
-  local fuzzer name corpus log
+run_fuzzer() {
+  local fuzzer=$1 name corpus log seeds=()
+  name=${fuzzer##*/fuzz_}
+  corpus=build/asan/corpus/$name
   log=$(mktemp)
-  for fuzzer in build/asan/bin/fuzz_*; do
-    name=${fuzzer##*/fuzz_}
-    corpus=build/asan/corpus/$name
-    mkdir -p "$corpus" build/asan/findings
-    local seeds=()
-    if [ -d "tests/fuzz/corpus/$name" ]; then
-      seeds=("tests/fuzz/corpus/$name")
-    fi
-    if ! "$fuzzer" -max_total_time="$fuzz_seconds" -timeout=10 -rss_limit_mb=2048 -artifact_prefix=build/asan/findings/ "$corpus" "${seeds[@]}" >"$log" 2>&1; then
-      tail -n 60 "$log" >&2
-      echo "$fuzzer found a failure; the input is in build/asan/findings/" >&2
-      return 1
-    fi
-  done
+  mkdir -p "$corpus" build/asan/findings
+  if [ -d "tests/fuzz/corpus/$name" ]; then
+    seeds=("tests/fuzz/corpus/$name")
+  fi
+  if ! "$fuzzer" -max_total_time="$fuzz_seconds" -timeout=10 -rss_limit_mb=2048 -artifact_prefix=build/asan/findings/ "$corpus" "${seeds[@]}" >"$log" 2>&1; then
+    tail -n 60 "$log" >&2
+    echo "$fuzzer found a failure; the input is in build/asan/findings/" >&2
+    return 1
+  fi
   rm -f "$log"
+}
+
+# As many at a time as there are cores.
+run_fuzzers() {
+  export fuzz_seconds
+  export -f run_fuzzer
+  printf '%s\0' build/asan/bin/fuzz_* | xargs -0 -n 1 -P "$jobs" bash -c 'run_fuzzer "$1"' _
 }
 
 install_packages "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}" ${all:+"${ALL_TEST_PACKAGES[@]}"}

@@ -35,8 +35,9 @@ class ClusterCommand : public ::testing::Test {
   }
   void TearDown() override { Run("down"); }
 
-  // A cluster on `host`, as it stands in a YAML.
-  void WriteConfig(const std::string& host, const std::string& transport = "auto") const {
+  // A cluster on `host`, as it stands in a YAML, with `more` lines for nodes.
+  void WriteConfig(const std::string& host, const std::string& transport = "auto",
+                   const std::string& more = "") const {
     std::ofstream(config()) << "version: 1\n"
                             << "cluster: {name: probe, controller: " << host
                             << ", http_port: " << port_ << "}\n"
@@ -47,7 +48,7 @@ class ClusterCommand : public ::testing::Test {
                             << ", port: " << FreePort() << ", memory: 16MiB, threads: 1}\n"
                             << "  - {name: m1, role: memory, host: " << host
                             << ", port: " << FreePort() << ", memory: 16MiB, threads: 1}\n"
-                            << "transport: {kind: " << transport << "}\n"
+                            << more << "transport: {kind: " << transport << "}\n"
                             << "model: {path: " << SourcePath("/models/tiny-stories") << "}\n";
   }
 
@@ -57,6 +58,15 @@ class ClusterCommand : public ::testing::Test {
   }
   json Status() const {
     return json::parse(RunLamina({"cluster", "status", config(), "--json"}).out, nullptr, false);
+  }
+  std::string StateOf(const std::string& name) const {
+    const json status = Status();
+    for (const json& node : status.value("nodes", json::array()))
+      if (node["name"] == name) return node["state"].get<std::string>();
+    return "not listed";
+  }
+  bool AwaitState(const std::string& name, const std::string& state) const {
+    return AwaitTrue([&] { return StateOf(name) == state; }, Deadline::After(seconds(10)));
   }
   std::string Complete(const std::string& host = "127.0.0.1") const {
     const CommandOutput output =
@@ -126,17 +136,10 @@ TEST_F(ClusterCommand, StatusTellsOfNodesThatDied) {
   const CommandOutput up = Run("up");
   ASSERT_EQ(up.exit_status, 0) << up.out << up.err;
   std::map<std::string, pid_t> pids = StartedBy(up);
-  const auto state_of = [&](const std::string& name) {
-    const json status = Status();
-    for (const json& node : status.value("nodes", json::array()))
-      if (node["name"] == name) return node["state"].get<std::string>();
-    return std::string("not listed");
-  };
-  EXPECT_EQ(state_of("m1"), "ready");
+  EXPECT_EQ(StateOf("m1"), "ready");
   ASSERT_EQ(kill(pids["m1"], SIGKILL), 0);
-  EXPECT_TRUE(AwaitTrue([&] { return state_of("m1") == "lost"; }, Deadline::After(seconds(10))))
-      << Status();
-  EXPECT_EQ(state_of("m0"), "ready");
+  EXPECT_TRUE(AwaitState("m1", "lost")) << Status();
+  EXPECT_EQ(StateOf("m0"), "ready");
   EXPECT_THAT(Complete(), HasSubstr(", in a ")) << "m0 still serves";
   EXPECT_EQ(Run("status").exit_status, 0);
 
@@ -163,6 +166,24 @@ TEST_F(ClusterCommand, StatusTellsOfNodesThatDied) {
 
   const CommandOutput down = Run("down");
   EXPECT_EQ(down.exit_status, 0) << down.err;
+  for (const auto& [name, pid] : pids) EXPECT_FALSE(Runs(pid)) << name << " stays behind";
+}
+
+TEST_F(ClusterCommand, AStandbyIsStartedTakesAPlaceAndIsStopped) {
+  WriteConfig("127.0.0.1", "auto",
+              "  - {name: s0, role: compute, standby: true, host: 127.0.0.1, port: " +
+                  std::to_string(FreePort()) + "}\n");
+  const CommandOutput up = Run("up");
+  ASSERT_EQ(up.exit_status, 0) << up.out << up.err;
+  std::map<std::string, pid_t> pids = StartedBy(up);
+  ASSERT_EQ(pids.size(), 5u) << up.out;
+  EXPECT_TRUE(AwaitState("s0", "standby")) << Status();
+  ASSERT_EQ(kill(pids["c0"], SIGKILL), 0);
+  EXPECT_TRUE(AwaitState("s0", "ready")) << Status();
+  EXPECT_TRUE(AwaitState("c0", "lost")) << Status();
+  EXPECT_THAT(Complete(), HasSubstr(", in a "));
+  EXPECT_EQ(Run("status").exit_status, 0);
+  EXPECT_EQ(Run("down").exit_status, 0);
   for (const auto& [name, pid] : pids) EXPECT_FALSE(Runs(pid)) << name << " stays behind";
 }
 
