@@ -48,7 +48,8 @@ class Simulation {
                engine_.spread_tokens > 0 ? MakeSpreadPlacement(engine_.spread_tokens)
                                          : MakeLeastLoadedPlacement()),
         nodes_(cluster, options.host, options.prompts_appear, events_, result_.usage),
-        sampled_(static_cast<size_t>(engine_.scheduler.num_batches)) {
+        sampled_(static_cast<size_t>(engine_.scheduler.num_batches)),
+        num_standbys_(cluster.config.standbys.size()) {
     for (const KvNode& node : cluster.kv_nodes) {
       scheduler().AddNode(node);
       result_.num_kv_tokens += node.capacity_tokens;
@@ -108,6 +109,7 @@ class Simulation {
   SpeedRounds speed_rounds_;
   bool speeds_known_ = false;
   bool reconnecting_ = false;
+  size_t num_standbys_ = 0;  // that have no place yet
   // The state that was seen last and when, for the sums over time.
   TimePoint observed_;
   double running_ = 0, waiting_ = 0, used_share_ = 0;
@@ -343,10 +345,12 @@ void Simulation::Fail(const Place& place, const std::string& name, TimePoint now
     if (scheduler().stats().nodes.empty())
       return FailAll("no memory node is left; the last one was " + name);
   } else {
-    nodes_.LoseCompute(place.index);
+    const bool replaced = num_standbys_ > 0;
+    num_standbys_ -= replaced ? 1 : 0;
+    nodes_.LoseCompute(place.index, replaced);
     manager_free_ = now;
     steps_.DropSteps();
-    if (nodes_.num_compute_left() == 0 || cluster_.config.shares_model())
+    if (nodes_.num_compute_left() == 0 || (cluster_.config.shares_model() && !replaced))
       return FailAll("compute node " + name + " was lost, and the others cannot do without it");
     steps_.Abandon();
     if (cluster_.memory.empty()) {

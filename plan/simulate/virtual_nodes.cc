@@ -455,9 +455,9 @@ void VirtualNodes::LoseGroup(size_t group) {
   for (const size_t memory : cluster_.of_group[group]) memory_[memory].lost = true;
 }
 
-void VirtualNodes::LoseCompute(size_t node) {
+void VirtualNodes::LoseCompute(size_t node, bool replaced) {
   ++generation_;
-  std::erase(left_, static_cast<int>(node));
+  if (!replaced) std::erase(left_, static_cast<int>(node));
   if (!left_.empty()) placement_ = cluster_.PlacementAmong(num_compute_left());
   for (Batch& batch : batches_) batch.under_way = false;
   for (Compute& compute : compute_) compute.busy_until = TimePoint{};

@@ -66,8 +66,9 @@ class VirtualNodes {
 
   // All memory nodes that hold the same tokens are lost, as a sequence needs every one of them.
   void LoseGroup(size_t group);
-  // The node is lost, and no step that is under way will have a result.
-  void LoseCompute(size_t node);
+  // The node is lost, and no step that is under way will have a result. `replaced`: another one of
+  // the same kind has its place from then on.
+  void LoseCompute(size_t node, bool replaced);
   int num_compute_left() const { return static_cast<int>(left_.size()); }
 
   // The speeds of attention as the manager learns them now and then: by the scheduler's node,

@@ -96,6 +96,27 @@ TEST_F(SimulateTest, WhenAComputeNodeIsLostRequestsOnlyWait) {
   EXPECT_NE(Run(cluster, workload, options).failure, "");
 }
 
+TEST_F(SimulateTest, AStandbyTakesThePlaceOfALostComputeNode) {
+  for (const int num_compute_nodes : {1, 2}) {
+    ClusterModel cluster =
+        Cluster(num_compute_nodes, 2, "40GB",
+                num_compute_nodes > 1 ? "parallel: {pipeline_parallel_size: 2}\n" : "");
+    const RequestTrace workload = Alike(12, 100, 300);
+    SimulationOptions options;
+    const SimulationResult whole = Run(cluster, workload, options);
+    options.changes = {*NodeChange::ParseFail("c0@500ms")};
+    EXPECT_NE(Run(cluster, workload, options).failure, "") << "nobody stands by";
+    cluster.config.standbys.resize(1);
+    const SimulationResult result = Run(cluster, workload, options);
+    EXPECT_EQ(result.failure, "");
+    EXPECT_EQ(CountOf(result, RequestTimes::Outcome::kDone), 12);
+    EXPECT_GT(result.end, whole.end + options.reconnect);
+    EXPECT_LT(result.end, whole.end + 2 * options.reconnect) << "only the step in flight is lost";
+    options.changes.push_back(*NodeChange::ParseFail("c0@800ms"));
+    EXPECT_NE(Run(cluster, workload, options).failure, "") << "there is one standby only";
+  }
+}
+
 TEST(NodeChangeTest, SaysWhatWasExpected) {
   EXPECT_EQ(NodeChange::ParseSlow("m0:2.5@10s")->factor, 2.5);
   EXPECT_EQ(NodeChange::ParseSlow("m0:2.5@250ms")->at_s, 0.25);
