@@ -316,10 +316,11 @@ TEST(ClusterConfig, NodesAreChecked) {
                     EndsWith("aaaa': expected up to 63 of the characters a-z, 0-9 and -")));
   EXPECT_EQ(ErrorOf(Changed("port: 7100", "port: 7100, host: -oProxyCommand=x")),
             "/etc/c.yaml:3: 'host' is '-oProxyCommand=x': expected a host name or an address");
-  EXPECT_EQ(ErrorOf(Changed("port: 7100", "port: 7100, gpus: 2")),
-            "/etc/c.yaml:3: unknown key 'gpus' under node 'c0'; known keys: name, role, standby, host, "
-            "port, device, threads, cpus, price_per_hour, "
-            "memory");
+  EXPECT_EQ(
+      ErrorOf(Changed("port: 7100", "port: 7100, gpus: 2")),
+      "/etc/c.yaml:3: unknown key 'gpus' under node 'c0'; known keys: name, role, standby, host, "
+      "port, device, threads, cpus, price_per_hour, "
+      "memory");
 }
 
 TEST(ClusterConfig, ModelledDevicesComeFromACatalog) {

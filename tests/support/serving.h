@@ -54,7 +54,7 @@ struct Deployment {
   std::string kind = "cluster";  // "cluster" | "in-process"
   int num_compute_nodes = 1;
   int num_memory_nodes = 2;
-  int num_standbys = 0;  // s0, s1, ...
+  int num_standbys = 0;                          // s0, s1, ...
   std::string compute_device = "cpu";            // of every compute node, or in process
   std::vector<std::string> memory_devices = {};  // of each memory node; empty: cpu
   TransportKind transport = TransportKind::kShm;
