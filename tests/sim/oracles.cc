@@ -14,6 +14,9 @@ constexpr TokenId kEndOfText = 2;
 constexpr float kTolerance = 1e-3F;
 // Less than the timeouts in cluster_options.cc, by what nodes take for everything else.
 constexpr auto kBorneFor = milliseconds(150);
+// Chunks of a prompt come with nothing, of which a few sequences may have several each; a row whose
+// memory node is late comes with nothing once.
+constexpr int kMostInVain = 40;
 
 // Nothing is gone with it, it only comes later, or twice.
 bool OnlyDelays(FaultKind kind) {
@@ -115,6 +118,20 @@ bool LosesMessages(const Scenario& scenario) {
   return std::ranges::any_of(scenario.faults, [](const Fault& fault) {
     return fault.kind == FaultKind::kLoseNotification;
   });
+}
+
+std::string StepOracle::Take(const StepResult& result) {
+  for (const FailedSequence& failed : result.failed) {
+    const StatusCode code = failed.why.code();
+    const bool with_its_node = code == StatusCode::kPeerLost || code == StatusCode::kTimeout;
+    if (!with_its_node && !loses_messages_)
+      return fmt::format("step {}: a row of sequence {} has failed although nothing was lost: {}",
+                         result.step.value, failed.sequence.value, failed.why.ToString());
+  }
+  const bool in_vain = result.sampled.empty() && result.failed.empty();
+  num_in_vain_ = in_vain ? num_in_vain_ + 1 : 0;
+  if (num_in_vain_ <= kMostInVain) return "";
+  return fmt::format("{} steps in a row have come to nothing", num_in_vain_);
 }
 
 std::string FindLeak(const EngineStatus& status) {

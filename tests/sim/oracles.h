@@ -10,6 +10,7 @@
 #include "tests/sim/expected.h"
 #include "tests/sim/scenario.h"
 #include "tests/sim/sim_fabric.h"
+#include "wire/step_messages.h"
 
 namespace lamina::sim {
 
@@ -60,6 +61,20 @@ bool IsBorne(const Scenario& scenario);
 
 // Whether a single message may go amiss, and K and V with it, while all nodes live.
 bool LosesMessages(const Scenario& scenario);
+
+// What the steps of a run come to, in the order in which the manager hears of it: rows fail only
+// with their memory node, and steps get somewhere.
+class StepOracle {
+ public:
+  explicit StepOracle(const Scenario& scenario) : loses_messages_(LosesMessages(scenario)) {}
+
+  // Returns what is wrong with the result, "" for nothing.
+  std::string Take(const StepResult& result);
+
+ private:
+  const bool loses_messages_;
+  int num_in_vain_ = 0;  // results in a row that came with nothing
+};
 
 // What is still held when every stream is over, every node serves and nodes were asked for their
 // counters since; "" for nothing.

@@ -73,6 +73,7 @@ class World {
       : scenario_(scenario),
         expected_(expected),
         log_(log),
+        steps_(scenario),
         data_(scenario.seed ^ kOfData),
         control_random_(scenario.seed ^ kOfControl),
         turn_random_(scenario.seed ^ kOfTurns) {}
@@ -106,6 +107,8 @@ class World {
   void Tell(Client& client, const TokenEvent& event);
   bool AllOver() const;
   bool AnyUnderWay(bool with_tokens) const;
+  // What nodes tell the manager.
+  void Hear(const ExecutorEvent& told);
 
   void Begin(const Fault& fault);
   void End(const Fault& fault);
@@ -133,6 +136,7 @@ class World {
   const Scenario& scenario_;
   Expected& expected_;
   const EventLog& log_;
+  StepOracle steps_;
   SimNetwork data_;
   Random control_random_, turn_random_;
   std::unique_ptr<VirtualCluster> cluster_;
@@ -190,6 +194,7 @@ bool World::Connect() {
     options->turn_takes = [this](const std::string& who) -> Clock::duration {
       return turn_random_.Between(kLeastTurn, kMostTurn) * (faults_ ? faults_->SlownessOf(who) : 1);
     };
+    options->on_told = [this](const ExecutorEvent& told) { Hear(told); };
   }
   Result<std::unique_ptr<VirtualCluster>> made =
       options.ok() ? VirtualCluster::Create(*options) : options.status();
@@ -402,6 +407,11 @@ void World::Tell(Client& client, const TokenEvent& event) {
   if (client.plan.abort_after_tokens && !client.aborted &&
       client.oracle.num_tokens() >= *client.plan.abort_after_tokens)
     client.wants_abort = true;
+}
+
+void World::Hear(const ExecutorEvent& told) {
+  if (told.kind != ExecutorEvent::Kind::kStepDone) return;
+  if (const std::string wrong = steps_.Take(told.result); !wrong.empty()) Fail("step", wrong);
 }
 
 // Is asked after each round.

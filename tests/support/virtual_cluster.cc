@@ -266,7 +266,10 @@ void VirtualCluster::TakeConnected(Connected outcome) {
 
 bool VirtualCluster::TurnEngine() {
   if (core_ == nullptr || (events_.empty() && now() < next_turn_)) return false;
-  for (; !events_.empty(); events_.pop_front()) core_->Handle(events_.front(), now());
+  for (; !events_.empty(); events_.pop_front()) {
+    if (options_.on_told != nullptr) options_.on_told(events_.front().event);
+    core_->Handle(events_.front(), now());
+  }
   EngineDecisions decisions = core_->Turn(now());
   next_turn_ = decisions.next_turn;
   if (decisions.reconnect) {

@@ -45,6 +45,9 @@ struct VirtualClusterOptions {
   // How long a turn takes in which the node of this name, or "manager", has done something. Null:
   // no time, so that everybody has a turn in each microsecond in which anybody does something.
   std::function<Clock::duration(const std::string& who)> turn_takes = nullptr;
+  // Sees what the nodes tell, in the order in which the engine hears of it, and before it does. May
+  // be null.
+  std::function<void(const ExecutorEvent& told)> on_told = nullptr;
   RetryOptions retry;
 };
 
