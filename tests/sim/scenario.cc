@@ -189,8 +189,37 @@ Fault DrawLateNode(Random& random, const Scenario& scenario) {
   return fault;
 }
 
-// A compute node stands by, which some of the faults of compute nodes are done to instead. Draws of
-// its own, so that seeds are what they were without.
+// A compute node is killed while the memory node of the fault `late` may be suspended. Draws of its
+// own, as of all that follow.
+void DrawLossMeanwhile(uint64_t seed, const Fault& late, Scenario& scenario) {
+  Random random(seed ^ 0x1055);
+  if (!random.Chance(30)) return;
+  Fault fault;
+  fault.name = "f" + std::to_string(scenario.faults.size());
+  fault.kind = FaultKind::kKill;
+  fault.at = late.at + random.Between(milliseconds(30), milliseconds(120));
+  fault.lasts = DrawLength(random, fault.kind);
+  const std::vector<std::string> compute = scenario.compute_nodes();
+  fault.node = compute[random.Below(compute.size())];
+  scenario.faults.push_back(fault);
+}
+
+// A client goes away while its prompt is computed, which takes longer if a fault begins just then.
+void DrawHastyClient(uint64_t seed, Scenario& scenario) {
+  Random random(seed ^ 0x4a57e);
+  if (!random.Chance(20)) return;
+  PlannedRequest& request = scenario.requests[random.Below(scenario.requests.size())];
+  if (!scenario.faults.empty() && random.Chance(70)) {
+    const Fault& met = scenario.faults[random.Below(scenario.faults.size())];
+    const Clock::duration before = random.Between(microseconds(0), microseconds(500));
+    request.at = std::max(Clock::duration::zero(), met.at - before);
+  }
+  request.abort_at =
+      request.at +
+      random.Between(microseconds(100), random.Chance(50) ? milliseconds(4) : milliseconds(40));
+}
+
+// A compute node stands by, which some of the faults of compute nodes are done to instead.
 void DrawStandby(uint64_t seed, Scenario& scenario) {
   Random random(seed ^ 0x57a2db7);
   if (!random.Chance(25)) return;
@@ -243,7 +272,9 @@ Scenario DrawScenario(uint64_t seed) {
   if (random.Chance(15)) {
     scenario.faults.push_back(DrawLateNode(random, scenario));
     scenario.faults.back().name = "f" + std::to_string(num_faults);
+    DrawLossMeanwhile(seed, Fault(scenario.faults.back()), scenario);
   }
+  DrawHastyClient(seed, scenario);
   DrawStandby(seed, scenario);
   return scenario;
 }

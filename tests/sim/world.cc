@@ -33,6 +33,8 @@ constexpr auto kUntilCounted = milliseconds(2500);
 constexpr auto kLongestDelay = seconds(1);
 // Longer than nodes wait for others.
 constexpr auto kUntilLossIsTold = milliseconds(500);
+// Longer than the manager waits for a step (cluster_options.cc).
+constexpr auto kUntilStepIsGivenUp = milliseconds(5500);
 constexpr auto kLeastTurn = microseconds(1);
 constexpr auto kMostTurn = microseconds(20);
 
@@ -294,8 +296,9 @@ void World::AwaitEnd() {
   Arrive(*client);
   if (!Await([client] { return client->over(); })) return Fail("hang", Unfinished());
   if (client->failed()) return Fail("stream", "a request failed when all was well again");
-  // A loss of before may be told with the next step only.
-  AwaitTime(kUntilCounted);
+  // A loss of before may be told with the next step only. A step that nobody waits for any more may
+  // hang.
+  AwaitTime(LosesMessages(scenario_) ? kUntilStepIsGivenUp : kUntilCounted);
   if (!Await([this] { return AllReady(); })) return Fail("not back", Unfinished());
   AwaitTime(kUntilCounted);
   if (failed()) return;
