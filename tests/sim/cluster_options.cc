@@ -37,6 +37,7 @@ Result<testing::VirtualClusterOptions> OptionsOf(const ClusterShape& shape,
   deployment.spread_tokens = shape.spread_tokens;
   deployment.overlap = shape.overlap ? Switch::kOn : Switch::kOff;
   deployment.kv_dtype = DType::kF32;
+  deployment.prefix_caching = shape.prefix_caching;
   deployment.max_num_seqs = shape.max_num_seqs;
   deployment.max_num_batched_tokens = std::max(shape.max_num_seqs, shape.max_num_batched_tokens);
   deployment.memory_bytes = shape.tokens_per_pool *
@@ -45,15 +46,14 @@ Result<testing::VirtualClusterOptions> OptionsOf(const ClusterShape& shape,
   deployment.peer_timeout = kPeerTimeout;
   deployment.suspect_after = kSuspectAfter;
   deployment.step_timeout = kStepTimeout;
+  deployment.start_timeout = kGiveUpAfter;
   deployment.model = expected.model_dir();
   deployment.num_standbys = shape.num_standbys;
   ClusterConfig config;
   config.nodes = testing::VirtualCluster::NodesOf(deployment);
   config.standbys = testing::VirtualCluster::StandbysOf(deployment);
-  config.prefix_caching = shape.prefix_caching;
   config.payload_checksum = Switch::kOn;
   config.max_model_len = kMostTokens;
-  config.start_timeout = kGiveUpAfter;
   testing::VirtualClusterOptions options;
   options.model = expected.model();
   LAMINA_ASSIGN_OR_RETURN(options.config,

@@ -59,7 +59,7 @@ ClusterShape DrawShape(Random& random) {
   DrawComputeNodes(random, shape);
   if (shape.num_memory_nodes == 2 && random.Chance(30)) shape.kv_head_parallel = 2;
   if (shape.num_memory_nodes > shape.kv_head_parallel && random.Chance(25)) shape.spread_tokens = 8;
-  shape.prefix_caching = random.Chance(50);
+  shape.prefix_caching = random.Chance(75);
   shape.overlap = random.Chance(10);
   shape.tokens_per_pool = random.Chance(25) ? random.Between(52, 64) : random.Between(128, 256);
   shape.max_num_seqs = random.Between(2, 8);
@@ -319,10 +319,8 @@ std::string Describe(const Scenario& scenario) {
   const ClusterShape& shape = scenario.shape;
   std::string text = fmt::format(
       "seed {}: {} compute nodes ({}, {} stages, {} ranks), {} standbys, {} memory nodes ({} with "
-      "the heads of "
-      "a "
-      "token, {} slots), spread {}, prefix caching {}, overlap {}, {} sequences and {} tokens a "
-      "step\n",
+      "the heads of a token, {} slots), spread {}, prefix caching {}, overlap {}, {} sequences and "
+      "{} tokens a step\n",
       scenario.seed, shape.num_compute_nodes, PipelineModeName(shape.pipeline),
       shape.pipeline_parallel_size, shape.tensor_parallel_size, shape.num_standbys,
       shape.num_memory_nodes, shape.kv_head_parallel, shape.tokens_per_pool, shape.spread_tokens,
