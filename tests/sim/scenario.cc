@@ -173,13 +173,14 @@ Fault DrawFault(Random& random, const Scenario& scenario, std::optional<Clock::d
   return fault;
 }
 
-// A memory node is late while it has a request's KV: mostly longer than suspect_after and not as
-// long as peer_timeout (cluster_options.cc).
-Fault DrawLateNode(Random& random, const Scenario& scenario) {
+// A memory node is late while it has a request's KV, from so long after the request came at the
+// most: mostly longer than suspect_after and not as long as peer_timeout (cluster_options.cc).
+Fault DrawLateNode(Random& random, const Scenario& scenario, const PlannedRequest& met,
+                   Clock::duration behind) {
   Fault fault;
-  const PlannedRequest& met = scenario.requests[random.Below(scenario.requests.size())];
+  fault.name = "f" + std::to_string(scenario.faults.size());
   fault.kind = random.Chance(50) ? FaultKind::kPause : FaultKind::kCutData;
-  fault.at = met.at + random.Between(milliseconds(0), milliseconds(6));
+  fault.at = met.at + random.Between(Clock::duration::zero(), behind);
   fault.lasts = random.Between(milliseconds(30), milliseconds(145));
   const std::vector<std::string> compute = scenario.compute_nodes();
   const std::vector<std::string> memory = scenario.memory_nodes();
@@ -190,7 +191,7 @@ Fault DrawLateNode(Random& random, const Scenario& scenario) {
 }
 
 // A compute node is killed while the memory node of the fault `late` may be suspended. Draws of its
-// own, as of all that follow.
+// own.
 void DrawLossMeanwhile(uint64_t seed, const Fault& late, Scenario& scenario) {
   Random random(seed ^ 0x1055);
   if (!random.Chance(30)) return;
@@ -204,19 +205,17 @@ void DrawLossMeanwhile(uint64_t seed, const Fault& late, Scenario& scenario) {
   scenario.faults.push_back(fault);
 }
 
-// A client goes away while its prompt is computed, which takes longer if a fault begins just then.
+// A client goes away while its prompt is computed, which now and then a memory node holds up. Draws
+// of its own.
 void DrawHastyClient(uint64_t seed, Scenario& scenario) {
   Random random(seed ^ 0x4a57e);
   if (!random.Chance(20)) return;
-  PlannedRequest& request = scenario.requests[random.Below(scenario.requests.size())];
-  if (!scenario.faults.empty() && random.Chance(70)) {
-    const Fault& met = scenario.faults[random.Below(scenario.faults.size())];
-    const Clock::duration before = random.Between(microseconds(0), microseconds(500));
-    request.at = std::max(Clock::duration::zero(), met.at - before);
-  }
-  request.abort_at =
-      request.at +
-      random.Between(microseconds(100), random.Chance(50) ? milliseconds(4) : milliseconds(40));
+  PlannedRequest& longest = *std::ranges::max_element(
+      scenario.requests, {}, [](const PlannedRequest& request) { return request.prompt.size(); });
+  const auto latest = random.Chance(50) ? milliseconds(4) : milliseconds(40);
+  longest.abort_at = longest.at + random.Between(microseconds(100), latest);
+  if (random.Chance(50))
+    scenario.faults.push_back(DrawLateNode(random, scenario, longest, milliseconds(1)));
 }
 
 // A compute node stands by, which some of the faults of compute nodes are done to instead.
@@ -270,8 +269,8 @@ Scenario DrawScenario(uint64_t seed) {
     first = scenario.faults.front().at;
   }
   if (random.Chance(15)) {
-    scenario.faults.push_back(DrawLateNode(random, scenario));
-    scenario.faults.back().name = "f" + std::to_string(num_faults);
+    const PlannedRequest& met = scenario.requests[random.Below(scenario.requests.size())];
+    scenario.faults.push_back(DrawLateNode(random, scenario, met, milliseconds(6)));
     DrawLossMeanwhile(seed, Fault(scenario.faults.back()), scenario);
   }
   DrawHastyClient(seed, scenario);
