@@ -2,6 +2,7 @@
 // it is a function of its seed.
 #include <gtest/gtest.h>
 
+#include "tests/sim/oracles.h"
 #include "tests/sim/world.h"
 #include "tests/support/sanitized.h"
 
@@ -58,6 +59,34 @@ TEST_F(Simulation, PartsOfASeedCanBeLeftOut) {
   EXPECT_TRUE(DropParts(scenario, "r0"));
   EXPECT_EQ(scenario.requests.size(), num_requests - 1);
   EXPECT_EQ(scenario.requests.front().name, "r1");
+}
+
+TEST(StepOracleTest, RowsFailWithTheirMemoryNodeOnly) {
+  const auto failed = [](Status why) {
+    StepResult result;
+    result.failed.push_back({SequenceId{1}, std::move(why), FailureCause::kKvLost});
+    return result;
+  };
+  Scenario scenario;
+  StepOracle oracle(scenario);
+  EXPECT_EQ(oracle.Take(failed(PeerLost("memory node m0 is lost"))), "");
+  EXPECT_EQ(oracle.Take(failed(TimedOut("memory node m0 is suspended"))), "");
+  EXPECT_NE(oracle.Take(failed(NotFound("sequence 1 is not stored here"))), "");
+  scenario.faults.push_back({.kind = FaultKind::kLoseNotification});
+  EXPECT_EQ(StepOracle(scenario).Take(failed(Corrupt("not all of them were written"))), "");
+}
+
+TEST(StepOracleTest, StepsDoNotComeToNothingForEver) {
+  StepOracle oracle{Scenario()};
+  StepResult with_token;
+  with_token.sampled.push_back({SequenceId{1}, {}});
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_EQ(oracle.Take(StepResult()), "");
+    EXPECT_EQ(oracle.Take(with_token), "");
+  }
+  std::string wrong;
+  for (int i = 0; i < 100 && wrong.empty(); ++i) wrong = oracle.Take(StepResult());
+  EXPECT_NE(wrong, "");
 }
 
 }  // namespace
