@@ -205,6 +205,22 @@ void DrawLossMeanwhile(uint64_t seed, const Fault& late, Scenario& scenario) {
   scenario.faults.push_back(fault);
 }
 
+// A message with a request's first K and V is not announced to a memory node. Draws of its own.
+void DrawLostPush(uint64_t seed, Scenario& scenario) {
+  Random random(seed ^ 0x1057);
+  if (!random.Chance(6)) return;
+  Fault fault;
+  fault.name = "f" + std::to_string(scenario.faults.size());
+  fault.kind = FaultKind::kLoseNotification;
+  const PlannedRequest& met = scenario.requests[random.Below(scenario.requests.size())];
+  fault.at = met.at + random.Between(microseconds(0), microseconds(300));
+  const std::vector<std::string> compute = scenario.compute_nodes();
+  const std::vector<std::string> memory = scenario.memory_nodes();
+  fault.node = compute[random.Below(compute.size())];
+  fault.other = memory[random.Below(memory.size())];
+  scenario.faults.push_back(fault);
+}
+
 // A client goes away while its prompt is computed, which now and then a memory node holds up. Draws
 // of its own.
 void DrawHastyClient(uint64_t seed, Scenario& scenario) {
@@ -274,6 +290,7 @@ Scenario DrawScenario(uint64_t seed) {
     DrawLossMeanwhile(seed, Fault(scenario.faults.back()), scenario);
   }
   DrawHastyClient(seed, scenario);
+  DrawLostPush(seed, scenario);
   DrawStandby(seed, scenario);
   return scenario;
 }
