@@ -4,12 +4,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <span>
 #include <utility>
 
 #include "base/worker_team.h"
 #include "compute_node/compute_session.h"
 #include "compute_node/make_compute_device.h"
 #include "compute_node/step_runner.h"
+#include "kernels/sampling.h"
 #include "manager/resolve_config.h"
 #include "manager/step_executor.h"
 
@@ -19,6 +22,8 @@ namespace {
 constexpr int64_t kTokens = 512;
 // By how much the reference model's log-probabilities may differ.
 constexpr double kTolerance = 2e-3;
+// What is chosen by less may be chosen otherwise where sums have another order.
+constexpr double kNarrow = 1e-4;
 constexpr TimePoint kNow{std::chrono::hours(24)};
 
 // Carries out each order at once, on the caller's thread.
@@ -73,6 +78,32 @@ class DirectExecutor final : public StepExecutor {
   std::unique_ptr<StepRunner> runner_;
   std::function<void(ExecutorEvent)> on_event_;
 };
+
+// How much likelier the chosen token is than any other, of the logarithm.
+double LeadOf(const std::vector<double>& logprobs, TokenId chosen) {
+  double others = -std::numeric_limits<double>::infinity();
+  for (size_t token = 0; token < logprobs.size(); ++token) {
+    if (static_cast<TokenId>(token) != chosen) others = std::max(others, logprobs[token]);
+  }
+  return logprobs[static_cast<size_t>(chosen)] - others;
+}
+
+// How far the random number behind `before` lies inside the part of [0, 1) that is the chosen
+// token's; negative: outside. The parts have the order of the tokens.
+double InsideOf(const PlannedRequest& request, uint64_t seed, std::span<const TokenId> before,
+                const std::vector<double>& logprobs, TokenId chosen) {
+  double below = 0, own = 0, total = 0;
+  for (size_t i = 0; i < logprobs.size(); ++i) {
+    const auto token = static_cast<TokenId>(i);
+    const auto times = static_cast<double>(std::ranges::count(before, token));
+    const double weight = std::exp(logprobs[i] - request.frequency_penalty() * times);
+    total += weight;
+    if (token < chosen) below += weight;
+    if (token == chosen) own = weight;
+  }
+  const double target = Random01(seed, request.prompt.size() + before.size()) * total;
+  return std::min(target - below, below + own - target) / total;
+}
 
 }  // namespace
 
@@ -133,23 +164,27 @@ Result<Answer> Expected::Compute(const PlannedRequest& request, uint64_t seed) {
     for (const EngineCore::Event& event : std::exchange(events_, {})) engine_->Handle(event, kNow);
   }
   LAMINA_RETURN_IF_ERROR(failure);
-  LAMINA_RETURN_IF_ERROR(Check(request, answer));
+  LAMINA_RETURN_IF_ERROR(Check(request, seed, answer));
   return answer;
 }
 
-Status Expected::Check(const PlannedRequest& request, const Answer& answer) const {
+Status Expected::Check(const PlannedRequest& request, uint64_t seed, Answer& answer) const {
   const std::vector<std::vector<double>> logprobs =
       oracle_.LogprobsAlong(request.prompt, answer.tokens, /*bf16_kv=*/false);
+  bool all_clear = true;
   for (size_t i = 0; i < answer.tokens.size(); ++i) {
-    const double of_token = logprobs[i][static_cast<size_t>(answer.tokens[i])];
-    const double best = *std::ranges::max_element(logprobs[i]);
-    const bool right = std::fabs(of_token - double{answer.logprobs[i]}) < kTolerance &&
-                       (request.samples || best - of_token < kTolerance);
-    if (right) continue;
+    const TokenId token = answer.tokens[i];
+    const double of_token = logprobs[i][static_cast<size_t>(token)];
+    const double by = request.samples ? InsideOf(request, seed, std::span(answer.tokens).first(i),
+                                                 logprobs[i], token)
+                                      : LeadOf(logprobs[i], token);
+    all_clear &= by > kNarrow;
+    answer.num_clear += all_clear ? 1 : 0;
+    if (std::fabs(of_token - double{answer.logprobs[i]}) < kTolerance && by > -kTolerance) continue;
     return InternalError(
-        fmt::format("token {} of an undisturbed answer: {} with log-probability {}, by the "
-                    "reference model {}, and {} of the likeliest one",
-                    i, answer.tokens[i], answer.logprobs[i], of_token, best));
+        fmt::format("token {} of an undisturbed answer: {} with log-probability {}, which the "
+                    "reference model gives {}, and chooses by {}",
+                    i, token, answer.logprobs[i], of_token, by));
   }
   return OkStatus();
 }

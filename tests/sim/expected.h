@@ -22,6 +22,9 @@ namespace lamina::sim {
 struct Answer {
   std::vector<TokenId> tokens;
   std::vector<float> logprobs;
+  // So many of the first tokens are chosen clearly. The one behind them is not: where sums have
+  // another order it may be another one, and so may all that follow.
+  size_t num_clear = 0;
 };
 
 // The model of all simulations of a process, and its answers, each computed once. Thread: one at a
@@ -43,7 +46,8 @@ class Expected {
 
   Expected();
   Result<Answer> Compute(const PlannedRequest& request, uint64_t seed);
-  Status Check(const PlannedRequest& request, const Answer& answer) const;
+  // Also sets num_clear. `seed`: of the continuation.
+  Status Check(const PlannedRequest& request, uint64_t seed, Answer& answer) const;
 
   const TinyCheckpoint checkpoint_;
   ModelConfig model_;

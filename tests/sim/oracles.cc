@@ -63,6 +63,7 @@ std::string StreamOracle::Take(const TokenEvent& event) {
 
 std::string StreamOracle::TakeToken(Stream& stream, const TokenEvent& event) {
   const size_t position = stream.told++;
+  if (!IsClear(event.index, stream.told)) return "";
   if (position >= LengthOf(event.index))
     return fmt::format("token {} is {}, behind the end of the answer", position, *event.token);
   const Answer& answer = *expected_[static_cast<size_t>(event.index)];
@@ -88,6 +89,7 @@ std::string StreamOracle::TakeEnd(Stream& stream, const TokenEvent& event) {
     return "failed: " + event.error.ToString();
   }
   if (*event.finish == FinishReason::kAbort) return aborted_ ? "" : "aborted by nobody";
+  if (!IsClear(event.index, stream.told)) return "";
   const size_t length = LengthOf(event.index);
   if (stream.told != length) return fmt::format("ends after {} of {} tokens", stream.told, length);
   const bool stops = !request_.ignore_eos && TokenAt(event.index, length - 1) == kEndOfText;

@@ -19,7 +19,7 @@ namespace lamina::sim {
 class StreamOracle {
  public:
   // Borrows both. `expected`: of each continuation. Where sums may have another order (`exact` is
-  // false) log-probabilities may differ a little.
+  // false) log-probabilities may differ a little, and with them what is chosen narrowly.
   StreamOracle(const PlannedRequest& request, std::vector<const Answer*> expected, bool exact);
 
   // Returns what is wrong with the event, "" for nothing.
@@ -41,6 +41,10 @@ class StreamOracle {
   };
   std::string TakeToken(Stream& stream, const TokenEvent& event);
   std::string TakeEnd(Stream& stream, const TokenEvent& event);
+  // Whether the first `count` tokens can only be those of the answer.
+  bool IsClear(int index, size_t count) const {
+    return exact_ || count <= expected_[static_cast<size_t>(index)]->num_clear;
+  }
   // How many tokens the answer has to its end.
   size_t LengthOf(int index) const;
   TokenId TokenAt(int index, size_t position) const {
