@@ -63,18 +63,28 @@ struct Fragments<F8> {
   __device__ void LoadV(const F8* at) { LoadTransposed(at, words); }
   __device__ void GetK(int step, uint32_t (&a)[4]) const {
     LAMINA_UNROLL
-    for (int i = 0; i < 4; ++i) a[i] = HalvesOf(words[2 * step + i % 2] >> i / 2 * 16);
+    for (int i = 0; i < 2; ++i) {
+      a[i] = HalvesOf(words[2 * step + i]);
+      a[i + 2] = UpperHalvesOf(words[2 * step + i]);
+    }
   }
   __device__ void GetV(int step, uint32_t (&a)[4]) const {
     LAMINA_UNROLL
-    for (int i = 0; i < 4; ++i) a[i] = HalvesOf(TokensOfDim(words[2 * step + i / 2], i % 2));
+    for (int i = 0; i < 2; ++i) {
+      const uint32_t by_dim = ByDim(words[2 * step + i]);
+      a[2 * i] = HalvesOf(by_dim);
+      a[2 * i + 1] = UpperHalvesOf(by_dim);
+    }
   }
 
-  // A word holds two dims of a token, then the same dims of the next token. Returns the bytes of
-  // both tokens for one of the dims.
-  __device__ static uint32_t TokensOfDim(uint32_t word, int dim) {
-    const uint32_t shifted = word >> 8 * dim;
-    return (shifted & 0xffu) | (shifted >> 8 & 0xff00u);
+  // A word holds two dims of a token, then the same dims of the next token. Returns both tokens of
+  // the first dim, then of the second.
+  __device__ static uint32_t ByDim(uint32_t word) {
+#if LAMINA_CUDA_EMULATED
+    return (word & 0xff0000ffu) | (word & 0xff00u) << 8 | (word >> 8 & 0xff00u);
+#else
+    return __byte_perm(word, 0, 0x3120);
+#endif
   }
 
   uint32_t words[4];

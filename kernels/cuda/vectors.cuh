@@ -61,6 +61,18 @@ __device__ inline uint32_t HalvesOf(uint32_t pair) {
          __heq2_mask(__habs2(scaled), AsHalves(0x5f805f80u));
 #endif
 }
+// The same of the upper 16 bits of `pairs`.
+__device__ inline uint32_t UpperHalvesOf(uint32_t pairs) {
+#if !LAMINA_CUDA_EMULATED && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  uint32_t halves;  // a shift would be an instruction of its own
+  asm("{ .reg .b16 lower, upper; mov.b32 {lower, upper}, %1; cvt.rn.f16x2.e4m3x2 %0, upper; }"
+      : "=r"(halves)
+      : "r"(pairs));
+  return halves;
+#else
+  return HalvesOf(pairs >> 16);
+#endif
+}
 
 // Loads x = p[0, 8) and converts it to fp32. REQUIRES: p is aligned to 16 bytes, or to 8 if it is
 // of F8.
