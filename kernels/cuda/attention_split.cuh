@@ -17,6 +17,8 @@
 
 #include <math.h>
 
+#include <type_traits>
+
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/platform.cuh"
 #include "kernels/cuda/vectors.cuh"
@@ -26,6 +28,7 @@ namespace lamina::cuda {
 inline constexpr int kSplit = kAttentionSplitTokens;
 inline constexpr int kSplitThreads = 128;
 inline constexpr int kWarps = kSplitThreads / kWarpSize;
+inline constexpr int kMostDims = 256;
 // The most queries of a block. Larger GQA groups take several blocks, of which all but the first
 // read K and V from the L2 cache.
 inline constexpr int kMaxQueries = 8;
@@ -36,6 +39,10 @@ inline constexpr int kScoresPitch = kSplit + 4;
 // Tokens whose K or V is copied together: the same number of bytes for every type.
 template <typename T>
 inline constexpr int kTile = 32 / sizeof(T);
+// Slots that are loaded from shared memory at a time, so that copies do not each wait for one. What
+// a lane copies of a tile (SplitBase::PartOfTile) is a multiple of as many rows.
+template <typename T>
+using SlotsOf = std::conditional_t<sizeof(T) <= 2, Words4, Words2>;
 // Tiles of a warp that have room in shared memory, all of which may be in flight. A multiprocessor
 // of compute capability 8.6 has 99 KiB, into which rows of 256 dims have to fit.
 inline constexpr int kStages = 2;
@@ -180,12 +187,23 @@ class SplitBase {
 
   // Fills slots(), queries() and q() and starts the warp's first tiles. Returns false if no row has
   // tokens in this split. Also writes the results of rows without tokens, if this is the first
-  // split.
+  // split. All loads are on their way before the first is waited for.
   __device__ bool Begin() {
     if (num_tokens_ > 0) {
       const TokenSlot* const of_row =
           work_.batch.slots + work_.batch.rows[row_].first_slot + int64_t{split_} * kSplit;
-      for (int t = thread_; t < num_tokens_; t += kSplitThreads) slots()[t] = of_row[t];
+      TokenSlot slot[kSplit / kSplitThreads];
+      LAMINA_UNROLL
+      for (int i = 0; i < kSplit / kSplitThreads; ++i) {
+        const int token = thread_ + i * kSplitThreads;
+        slot[i] = token < num_tokens_ ? of_row[token] : 0;
+      }
+      LoadQueries();
+      LAMINA_UNROLL
+      for (int i = 0; i < kSplit / kSplitThreads; ++i) {
+        const int token = thread_ + i * kSplitThreads;
+        if (token < num_tokens_) slots()[token] = slot[i];
+      }
     }
     if (thread_ < num_queries_) queries()[thread_] = Query(thread_);
     __syncthreads();
@@ -193,8 +211,6 @@ class SplitBase {
     if (num_tokens_ == 0) return false;
     if (kDims > work_.shape.head_dim) ClearBehindDims();
     for (int i = 0; i < kStages; ++i) StartTile(i);
-    LoadQueries();
-    __syncthreads();
     return true;
   }
 
@@ -218,14 +234,37 @@ class SplitBase {
 
   // Queries that the block has room for and that do not exist are zero, and dims too.
   __device__ void LoadQueries() {
+    switch (work_.batch.q_dtype) {
+      case DType::kF32: return LoadQueries(static_cast<const float*>(work_.batch.q));
+      case DType::kBF16: return LoadQueries(static_cast<const BF16*>(work_.batch.q));
+      default: return LoadQueries(static_cast<const F16*>(work_.batch.q));
+    }
+  }
+  template <typename Q>
+  __device__ void LoadQueries(const Q* from) {
+    constexpr int kOfWarp = (kQueries + kWarps - 1) / kWarps,
+                  kOfLane = (kDims > 0 ? kDims : kMostDims) / kWarpSize;
     const int head_dim = work_.shape.head_dim;
-    for (int n = warp_; n < kQueries; n += kWarps) {
-      const int64_t from =
+    Q value[kOfWarp][kOfLane] = {};
+    LAMINA_UNROLL
+    for (int i = 0; i < kOfWarp; ++i) {
+      const int n = warp_ + i * kWarps;
+      const Q* const query =
+          from +
           ((row_ + n / heads_) * work_.shape.num_heads + first_head_ + n % heads_) * head_dim;
-      for (int d = lane_; d < layout_.dims(); d += kWarpSize) {
-        q()[n * layout_.dims() + d] = n < num_queries_ && d < head_dim
-                                          ? LoadAs(work_.batch.q, work_.batch.q_dtype, from + d)
-                                          : 0.0f;
+      LAMINA_UNROLL
+      for (int j = 0; j < kOfLane; ++j) {
+        const int d = lane_ + j * kWarpSize;
+        if (n < num_queries_ && d < head_dim) value[i][j] = query[d];
+      }
+    }
+    LAMINA_UNROLL
+    for (int i = 0; i < kOfWarp; ++i) {
+      const int n = warp_ + i * kWarps;
+      LAMINA_UNROLL
+      for (int j = 0; j < kOfLane; ++j) {
+        const int d = lane_ + j * kWarpSize;
+        if (n < kQueries && d < layout_.dims()) q()[n * layout_.dims() + d] = Load(&value[i][j]);
       }
     }
   }
@@ -254,21 +293,23 @@ class SplitBase {
                                 kv_head_ * work_.kv.head_stride + part.element;
       const auto* const from = reinterpret_cast<const unsigned char*>(elements);
       const auto row_bytes = static_cast<uint32_t>(work_.kv.slot_stride * sizeof(T));
-      const TokenSlot* const slot = slots() + first;
       T* const to = TileRow(tile, part.row) + part.element;
-      const auto copy = [&](int i) {
-        CopyVectorAsync(
-            to + i * layout_.pitch(),
-            reinterpret_cast<const T*>(
-                from + static_cast<uint64_t>(static_cast<uint32_t>(slot[i])) * row_bytes));
+      const auto copy = [&](int i, uint32_t slot) {
+        CopyVectorAsync(to + i * layout_.pitch(),
+                        reinterpret_cast<const T*>(from + uint64_t{slot} * row_bytes));
       };
       if (left >= part.rows) {
+        constexpr int kSlots = sizeof(SlotsOf<T>) / sizeof(TokenSlot);
         LAMINA_UNROLL
-        for (int i = 0; i < part.rows; ++i) copy(i);
+        for (int i = 0; i < part.rows; i += kSlots) {
+          const auto slot = *reinterpret_cast<const SlotsOf<T>*>(slots() + first + i);
+          LAMINA_UNROLL
+          for (int j = 0; j < kSlots; ++j) copy(i + j, slot.word[j]);
+        }
       } else {
         for (int i = 0; i < part.rows; ++i) {
           if (i < left) {
-            copy(i);
+            copy(i, static_cast<uint32_t>(slots()[first + i]));
           } else if (kDims > 0 && is_v) {
             *reinterpret_cast<Words4*>(to + i * layout_.pitch()) = Words4{};
           }
