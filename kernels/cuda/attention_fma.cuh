@@ -30,7 +30,7 @@ class FmaSplit : private SplitBase<T, kQueries, 0, 0, kGroupSumBytes<kQueries>> 
   __device__ void Run() {
     if (!this->Begin()) return;
     ScoreAll();
-    this->Weigh(kNotAttended);
+    Weigh();
     float out[kQueries][kVector] = {};
     for (int i = num_tiles_; i < 2 * num_tiles_; ++i) {
       this->AwaitTile();
@@ -45,12 +45,17 @@ class FmaSplit : private SplitBase<T, kQueries, 0, 0, kGroupSumBytes<kQueries>> 
   using Base::group_;
   using Base::has_vector_;
   using Base::is_even_;
+  using Base::lane_;
   using Base::lanes_;
+  using Base::maxima;
   using Base::num_groups_;
+  using Base::num_queries_;
   using Base::num_tiles_;
   using Base::parts;
   using Base::q;
+  using Base::queries;
   using Base::scores;
+  using Base::sums;
   using Base::TileRow;
   using Base::TokensOfTile;
   using Base::vector_;
@@ -125,6 +130,40 @@ class FmaSplit : private SplitBase<T, kQueries, 0, 0, kGroupSumBytes<kQueries>> 
     return value[0];
   }
 
+  // Once all warps have written their scores: caps them and replaces them by weights exp(score -
+  // largest score of all), or by kNotAttended where a query's row does not have the token, and sets
+  // maxima() and sums(), the first warp's sum to that of all. One warp for each query.
+  __device__ void Weigh() {
+    __syncthreads();
+    const float soft_cap = work_.shape.soft_cap;
+    for (int n = warp_; n < num_queries_; n += kWarps) {
+      float* const of_lane = scores() + n * kScoresPitch + lane_;
+      const int tokens = queries()[n].num_tokens - lane_;  // behind this lane's first one
+      float score[kSplit / kWarpSize], max = -INFINITY, sum = 0;
+      LAMINA_UNROLL
+      for (int i = 0; i < kSplit / kWarpSize; ++i) {
+        score[i] = i * kWarpSize < tokens ? of_lane[i * kWarpSize] : -INFINITY;
+      }
+      if (soft_cap > 0) {
+        for (float& x : score) x = x == -INFINITY ? x : soft_cap * tanhf(x / soft_cap);
+      }
+      for (const float x : score) max = fmaxf(max, x);
+      max = WarpMax(max);
+      LAMINA_UNROLL
+      for (int i = 0; i < kSplit / kWarpSize; ++i) {
+        const float weight = i * kWarpSize < tokens ? expf(score[i] - max) : 0.0f;
+        of_lane[i * kWarpSize] = i * kWarpSize < tokens ? weight : kNotAttended;
+        sum += weight;
+      }
+      sum = WarpSum(sum);
+      if (lane_ < kWarps) {
+        maxima()[lane_ * kQueries + n] = max;
+        sums()[lane_ * kQueries + n] = lane_ == 0 ? sum : 0.0f;
+      }
+    }
+    __syncthreads();
+  }
+
   // Adds the tile's weighted values to this thread's sums: eight elements of every query, over
   // every num_groups_-th token of the tile.
   __device__ void AddValues(int tile, float (&out)[kQueries][kVector]) {
@@ -164,7 +203,7 @@ class FmaSplit : private SplitBase<T, kQueries, 0, 0, kGroupSumBytes<kQueries>> 
       }
     }
     __syncthreads();
-    this->WriteOutputs(kWarps * num_groups_, 1.0f);
+    this->WriteOutputs(num_groups_, 1.0f);
   }
 };
 

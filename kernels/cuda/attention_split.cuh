@@ -5,7 +5,8 @@
 //
 // The split's tokens are divided into tiles, and each of the block's warps takes every fourth tile:
 // it copies K of its tiles and computes their scores, later V, without waiting for the other warps.
-// They meet before and after the softmax, and at the end, when their sums are added up.
+// Weights are relative to a largest score, which may be another one for each warp; so at the end,
+// when the warps' sums are added up, they are brought to the largest of all.
 //
 // What bounds it where memory does not is the number of instructions, of which few are products:
 // so shared memory has rows of a length that the compiler knows wherever it can, and whatever is
@@ -104,14 +105,13 @@ struct SplitLayout {
   __host__ __device__ constexpr int q_at() const {
     return queries_at() + kQueries * static_cast<int>(sizeof(SplitQuery));
   }
-  // q, [kQueries, dims] fp32, and in the same place scores, [kQueries, kScoresPitch] fp32, which
-  // Weigh replaces by weights.
+  // q, [kQueries, dims] fp32, and in the same place scores, [kQueries, kScoresPitch] fp32.
   __host__ __device__ constexpr int sums_at() const {
     return q_at() + kQueries * (dims() > kScoresPitch ? dims() : kScoresPitch) * 4;
   }
-  // [kQueries] fp32, the largest score, and [kQueries] fp32, the sum of weights.
+  // [kWarps, kQueries] fp32, the largest scores, and as many sums of weights.
   __host__ __device__ constexpr int tiles_at() const {
-    return (sums_at() + kQueries * 2 * 4 + 127) / 128 * 128;
+    return (sums_at() + kWarps * kQueries * 2 * 4 + 127) / 128 * 128;
   }
   // [kWarps, kStages, kTile, pitch] of T.
   __host__ __device__ constexpr int tiles_bytes() const {
@@ -168,8 +168,9 @@ class SplitBase {
   }
   __device__ float* q() const { return reinterpret_cast<float*>(at(layout_.q_at())); }
   __device__ float* scores() const { return reinterpret_cast<float*>(at(layout_.q_at())); }
+  // Of each warp, [kWarps, kQueries]: the score that its weights are relative to, and their sum.
   __device__ float* maxima() const { return reinterpret_cast<float*>(at(layout_.sums_at())); }
-  __device__ float* sums() const { return maxima() + kQueries; }
+  __device__ float* sums() const { return maxima() + kWarps * kQueries; }
   // [parts, kQueries, dims] fp32, in the place of the tiles.
   __device__ float* parts() const { return reinterpret_cast<float*>(at(layout_.tiles_at())); }
   // A warp numbers its tiles: [0, num_tiles_) are those of K, [num_tiles_, 2 * num_tiles_) of V.
@@ -341,56 +342,33 @@ class SplitBase {
     StartTile(tile + kStages);
   }
 
-  // Once all warps have written their scores: caps them and replaces them by weights exp(score -
-  // largest score), or by `not_attended` where a query's row does not have the token, and sets
-  // maxima() and sums(). One warp for each query.
-  __device__ void Weigh(float not_attended) {
-    __syncthreads();
-    const float soft_cap = work_.shape.soft_cap;
-    for (int n = warp_; n < num_queries_; n += kWarps) {
-      float* const of_lane = scores() + n * kScoresPitch + lane_;
-      const int tokens = queries()[n].num_tokens - lane_;  // behind this lane's first one
-      float score[kSplit / kWarpSize], max = -INFINITY, sum = 0;
-      LAMINA_UNROLL
-      for (int i = 0; i < kSplit / kWarpSize; ++i) {
-        score[i] = i * kWarpSize < tokens ? of_lane[i * kWarpSize] : -INFINITY;
-      }
-      if (soft_cap > 0) {
-        for (float& x : score) x = x == -INFINITY ? x : soft_cap * tanhf(x / soft_cap);
-      }
-      for (const float x : score) max = fmaxf(max, x);
-      max = WarpMax(max);
-      LAMINA_UNROLL
-      for (int i = 0; i < kSplit / kWarpSize; ++i) {
-        const float weight = i * kWarpSize < tokens ? expf(score[i] - max) : 0.0f;
-        of_lane[i * kWarpSize] = i * kWarpSize < tokens ? weight : not_attended;
-        sum += weight;
-      }
-      sum = WarpSum(sum);
-      if (lane_ == 0) {
-        maxima()[n] = max;
-        sums()[n] = sum;
-      }
-    }
-    __syncthreads();
-  }
-
-  // Adds up the first num_parts of parts(), divides by the sum of weights times `scale`, and writes
-  // that and the log-sum-exps. One warp for each query. REQUIRES: a barrier since parts() were
-  // written.
-  __device__ void WriteOutputs(int num_parts, float scale) {
+  // Adds up parts(), the first parts_of_warp of which are the first warp's and so on, divides by
+  // the sum of weights times `scale`, and writes that and the log-sum-exps. One warp for each
+  // query. REQUIRES: a barrier since parts(), maxima() and sums() were written.
+  __device__ void WriteOutputs(int parts_of_warp, float scale) {
     const int head_dim = work_.shape.head_dim;
     for (int n = warp_; n < num_queries_; n += kWarps) {
       const SplitQuery query = queries()[n];
       if (query.num_tokens == 0) continue;
-      const float divisor = sums()[n] * scale;
+      float max = -INFINITY, sum = 0, factor[kWarps];
+      LAMINA_UNROLL
+      for (int w = 0; w < kWarps; ++w) max = fmaxf(max, maxima()[w * kQueries + n]);
+      LAMINA_UNROLL
+      for (int w = 0; w < kWarps; ++w) {
+        factor[w] = Exp(maxima()[w * kQueries + n] - max);
+        sum += sums()[w * kQueries + n] * factor[w];
+      }
+      const float divisor = sum * scale;
       for (int d = lane_ * 4; d < head_dim; d += kWarpSize * 4) {
         Floats4 out = {};
-        for (int i = 0; i < num_parts; ++i) {
-          const Floats4 part =
-              *reinterpret_cast<const Floats4*>(parts() + (i * kQueries + n) * layout_.dims() + d);
-          LAMINA_UNROLL
-          for (int j = 0; j < 4; ++j) out.value[j] += part.value[j];
+        const float* part = parts() + n * layout_.dims() + d;
+        LAMINA_UNROLL
+        for (int w = 0; w < kWarps; ++w) {
+          for (int i = 0; i < parts_of_warp; ++i, part += kQueries * layout_.dims()) {
+            const Floats4 more = *reinterpret_cast<const Floats4*>(part);
+            LAMINA_UNROLL
+            for (int j = 0; j < 4; ++j) out.value[j] = fmaf(more.value[j], factor[w], out.value[j]);
+          }
         }
         LAMINA_UNROLL
         for (int j = 0; j < 4; ++j) out.value[j] /= divisor;
@@ -403,7 +381,7 @@ class SplitBase {
             StoreAs(out.value[j], work_.batch.out, work_.batch.out_dtype, to + j);
         }
       }
-      if (lane_ == 0) WriteLse(query, maxima()[n] + logf(sums()[n]));
+      if (lane_ == 0) WriteLse(query, max + logf(sum));
     }
   }
 

@@ -44,24 +44,26 @@ class TensorSplit
   // Computes the split and writes its results. All threads of the block call it together.
   __device__ void Run() {
     if (!this->Begin()) return;
-    ScoreAll();
-    this->Weigh(0.0f);
-    float out[kSteps][4] = {};
+    const float max = ScoreAll(), finite = max == -INFINITY ? 0.0f : max;
+    float out[kSteps][4] = {}, sum = 0;
     for (int i = num_tiles_; i < 2 * num_tiles_; ++i) {
       this->AwaitTile();
-      AddValues(i, out);
+      AddValues(i, finite, out, sum);
       this->ReplaceTile(i);
     }
-    AddWarps(out);
+    AddWarps(out, max, sum);
   }
 
  private:
   using Base::FirstToken;
   using Base::lane_;
+  using Base::maxima;
   using Base::num_tiles_;
+  using Base::num_tokens_;
   using Base::parts;
   using Base::q;
   using Base::scores;
+  using Base::sums;
   using Base::TileRow;
   using Base::warp_;
   using Base::work_;
@@ -75,15 +77,28 @@ class TensorSplit
   // Brings weights, which are at most 1, to the upper end of fp16 (two_parts.cuh).
   static constexpr float kWeightScale = std::is_same_v<Part, F16> ? 32768 : 1;
 
-  // This lane's part of operand b of MultiplyAdd, in two parts. FactorAt reads two elements from
-  // `at` on and two that are `apart` behind them, and multiplies them by `scale`, a power of two.
+  // This lane's part of operand b of MultiplyAdd, in two parts.
   struct Factor {
     uint32_t high[2], low[2];
   };
-  __device__ static Factor FactorAt(const float* at, int apart, float scale) {
-    const TwoParts a = Split<Part>(at[0] * scale, at[1] * scale),
-                   b = Split<Part>(at[apart] * scale, at[apart + 1] * scale);
+  __device__ static Factor FactorOf(const float (&x)[4]) {
+    const TwoParts a = Split<Part>(x[0], x[1]), b = Split<Part>(x[2], x[3]);
     return {{a.high, b.high}, {a.low, b.low}};
+  }
+  // Two elements from `at` on and two that are `apart` behind them, times a power of two.
+  __device__ static Factor QueriesAt(const float* at, int apart, float scale) {
+    return FactorOf({at[0] * scale, at[1] * scale, at[apart] * scale, at[apart + 1] * scale});
+  }
+  // The weights of the scores there, relative to `max`, which are also added to `sum`.
+  __device__ static Factor WeightsAt(const float* at, int apart, float max, float& sum) {
+    float weight[4] = {at[0], at[1], at[apart], at[apart + 1]};
+    LAMINA_UNROLL
+    for (float& x : weight) {
+      x = Exp(x - max);
+      sum += x;
+      x *= kWeightScale;
+    }
+    return FactorOf(weight);
   }
 
   // The exponent of the power of two by which the query of this lane's column is scaled. bf16 has
@@ -102,31 +117,45 @@ class TensorSplit
     }
   }
 
-  // Computes all scores of the warp's tokens, as products of tokens x queries.
-  __device__ void ScoreAll() {
+  // Computes all scores of the warp's tokens, as products of tokens x queries. Returns the largest
+  // one of query major_.
+  __device__ float ScoreAll() {
     const int exponent = QueryExponent();
     Factor queries[kSteps];
     LAMINA_UNROLL
     for (int s = 0; s < kSteps; ++s)
-      queries[s] = FactorAt(q() + (major_ * kSteps + s) * kStep + Loaded::FirstDim(lane_),
-                            Loaded::kDimsApart, ldexpf(1.0f, exponent));
+      queries[s] = QueriesAt(q() + (major_ * kSteps + s) * kStep + Loaded::FirstDim(lane_),
+                             Loaded::kDimsApart, ldexpf(1.0f, exponent));
     __syncthreads();  // scores take the place of q
     float scale[2];   // of the two queries whose scores this lane gets
     LAMINA_UNROLL
     for (int j = 0; j < 2; ++j)
       scale[j] = ldexpf(work_.shape.scale, -__shfl_sync(kAllLanes, exponent, (minor_ + j) * 4));
+    float max[2] = {-INFINITY, -INFINITY};  // of the same queries
     for (int i = 0; i < num_tiles_; ++i) {
       this->AwaitTile();
       LAMINA_UNROLL
-      for (int first = 0; first < kTile<T>; first += kStep) Score(i, first, queries, scale);
+      for (int first = 0; first < kTile<T>; first += kStep) Score(i, first, queries, scale, max);
       this->ReplaceTile(i);
     }
+    for (int lanes = 4; lanes < kWarpSize; lanes *= 2) {
+      LAMINA_UNROLL
+      for (float& x : max) x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, lanes));
+    }
+    const float even = __shfl_sync(kAllLanes, max[0], major_ / 2),
+                odd = __shfl_sync(kAllLanes, max[1], major_ / 2);
+    return major_ % 2 == 0 ? even : odd;
   }
 
-  // Scores of the 16 tokens of a tile from `first` on. Behind a tile's last token the memory holds
-  // anything, and the scores of that are never used.
+  __device__ float Capped(float score) const {
+    const float cap = work_.shape.soft_cap;
+    return cap > 0 ? cap * tanhf(score / cap) : score;
+  }
+
+  // Scores of the 16 tokens of a tile from `first` on, and the largest ones so far. Behind a tile's
+  // last token the memory holds anything, and the scores of that are -infinity.
   __device__ void Score(int tile, int first, const Factor (&queries)[kSteps],
-                        const float (&scale)[2]) {
+                        const float (&scale)[2], float (&max)[2]) {
     const T* const k_row = TileRow(tile, first + Loaded::TokenOfK(lane_)) + Loaded::DimOfK(lane_);
     float high[4] = {}, low[4] = {};
     LAMINA_UNROLL
@@ -142,20 +171,24 @@ class TensorSplit
         MultiplyAdd<Part>(a, queries[begin + i].low, low);
       }
     }
-    float* const to = scores() + minor_ * kScoresPitch + FirstToken(tile) + first + major_;
+    const int token = FirstToken(tile) + first + major_;
+    float* const to = scores() + minor_ * kScoresPitch + token;
     LAMINA_UNROLL
-    for (int j = 0; j < 4; ++j)  // elements of (token, query)
-      to[j % 2 * kScoresPitch + j / 2 * 8] = (high[j] + low[j]) * scale[j % 2];
+    for (int j = 0; j < 4; ++j) {  // elements of (token, query)
+      const float score =
+          token + j / 2 * 8 < num_tokens_ ? Capped((high[j] + low[j]) * scale[j % 2]) : -INFINITY;
+      max[j % 2] = fmaxf(max[j % 2], score);
+      to[j % 2 * kScoresPitch + j / 2 * 8] = score;
+    }
   }
 
-  // Adds the tile's weighted values, as products of dims x queries.
-  __device__ void AddValues(int tile, float (&out)[kSteps][4]) {
+  // Adds the tile's weighted values, as products of dims x queries, and this lane's weights.
+  __device__ void AddValues(int tile, float max, float (&out)[kSteps][4], float& sum) {
     Factor weights[Loaded::kSteps];
     LAMINA_UNROLL
     for (int s = 0; s < Loaded::kSteps; ++s)
-      weights[s] =
-          FactorAt(scores() + major_ * kScoresPitch + FirstToken(tile) + s * kStep + minor_, 8,
-                   kWeightScale);
+      weights[s] = WeightsAt(
+          scores() + major_ * kScoresPitch + FirstToken(tile) + s * kStep + minor_, 8, max, sum);
     const T* const v_row = TileRow(tile, Loaded::TokenOfV(lane_)) + Loaded::DimOfV(lane_);
     LAMINA_UNROLL
     for (int begin = 0; begin < kSteps; begin += kLoads) {
@@ -174,7 +207,12 @@ class TensorSplit
   }
 
   // Adds up the sums of all warps and writes the outputs.
-  __device__ void AddWarps(const float (&out)[kSteps][4]) {
+  __device__ void AddWarps(const float (&out)[kSteps][4], float max, float sum) {
+    for (int lanes = 1; lanes < 4; lanes *= 2) sum += __shfl_xor_sync(kAllLanes, sum, lanes);
+    if (lane_ % 4 == 0) {
+      maxima()[warp_ * kMaxQueries + major_] = max;
+      sums()[warp_ * kMaxQueries + major_] = sum;
+    }
     __syncthreads();  // the sums take the place of tiles
     float* const of_warp = parts() + (warp_ * kMaxQueries + minor_) * kSteps * kStep;
     LAMINA_UNROLL
@@ -184,7 +222,7 @@ class TensorSplit
         of_warp[(j % 2 * kSteps + b) * kStep + Loaded::DimOfRow(major_ + j / 2 * 8)] = out[b][j];
     }
     __syncthreads();
-    this->WriteOutputs(kWarps, kWeightScale);
+    this->WriteOutputs(1, kWeightScale);
   }
 
   // A load of V has all tokens of a tile.

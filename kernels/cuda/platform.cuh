@@ -128,6 +128,17 @@ __device__ inline void Pause() {
 #endif
 }
 
+// e^x, with a relative error of at most 2^-22 (1 + |x|), in three instructions; 0 for -infinity.
+__device__ inline float Exp(float x) {
+#if LAMINA_CUDA_EMULATED
+  return expf(x);
+#else
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * 1.44269504f));
+  return power;
+#endif
+}
+
 // Load and store one element of a storage type: exact, and rounded to nearest even.
 __device__ inline float Load(const float* p) { return *p; }
 __device__ inline void Store(float x, float* p) { *p = x; }
