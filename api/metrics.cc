@@ -234,8 +234,8 @@ void Metrics::OnFinished(const Finished& finished) {
   }
   families_->request_prompt.Observe(static_cast<double>(finished.prompt_tokens));
   families_->request_output.Observe(static_cast<double>(finished.output_tokens));
-  families_->queue.Observe(finished.queue);
-  families_->prefill.Observe(finished.prefill);
+  if (finished.queue) families_->queue.Observe(*finished.queue);
+  if (finished.prefill) families_->prefill.Observe(*finished.prefill);
   families_->decode.Observe(finished.decode);
   families_->e2e.Observe(finished.e2e);
 }

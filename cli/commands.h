@@ -19,6 +19,7 @@ inline constexpr int kExitFailure = 1;
 inline constexpr int kExitUsage = 2;
 
 void RegisterServe(CLI::App& app);
+void RegisterFront(CLI::App& app);
 void RegisterComplete(CLI::App& app);
 void RegisterChat(CLI::App& app);
 void RegisterCluster(CLI::App& app);

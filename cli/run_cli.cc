@@ -83,6 +83,7 @@ int RunCli(int argc, char** argv, const std::function<void(CLI::App&)>& register
   app.require_subcommand(1);
   app.footer(kExample);
   RegisterServe(app);
+  RegisterFront(app);
   RegisterComplete(app);
   RegisterChat(app);
   RegisterCluster(app);

@@ -1,7 +1,6 @@
 #include "cli/run_server.h"
 
 #include <fmt/format.h>
-#include <poll.h>
 
 #include <algorithm>
 #include <csignal>
@@ -11,17 +10,14 @@
 
 #include "api/http_client.h"
 #include "api/http_server.h"
-#include "base/inbox.h"
-#include "base/log.h"
 #include "base/net_address.h"
+#include "cli/model_server.h"
 #include "cost/node_device.h"
 #include "manager/api_key.h"
 #include "manager/cluster_executor.h"
+#include "manager/engine_server.h"
 #include "manager/local_cluster.h"
 #include "manager/serving_engine.h"
-#include "text/byte_tokenizer.h"
-#include "text/chat_template.h"
-#include "text/tokenizer.h"
 
 namespace lamina {
 namespace {
@@ -29,33 +25,16 @@ namespace {
 // At the processes of a local cluster, and at whether there is any hope.
 constexpr auto kLookInterval = milliseconds(200);
 
-WakeFd& StopRequested() {
-  static WakeFd wake;
-  return wake;
-}
-
-bool IsStopRequested(Deadline deadline) {
-  pollfd entry{StopRequested().fd(), POLLIN, 0};
-  return poll(&entry, 1, deadline.RemainingMs()) > 0;
-}
-
-bool IsStopRequested() { return IsStopRequested(Deadline::After(Clock::duration::zero())); }
-
-void Say(const std::string& line) { std::cout << line << std::endl; }
-
 // Everything that a manager owns; members are destroyed from last to first.
 struct Manager {
   ClusterConfig config;
-  ModelConfig model;
-  std::unique_ptr<Tokenizer> tokenizer;
-  std::unique_ptr<ChatTemplate> chat_template;
-  std::unique_ptr<Metrics> metrics;
+  ModelFiles files;
   std::unique_ptr<LocalCluster> local;
   std::unique_ptr<TraceFile> trace;  // null: none is written
   std::unique_ptr<ServingEngine> engine;
-  std::unique_ptr<HttpServer> server;  // stopped before the engine goes
-  std::string no_chat_reason;
-  std::string api_key;  // "": none is asked for
+  std::unique_ptr<EngineServer> fronts;  // null: none are taken
+  std::unique_ptr<HttpServer> server;    // stopped before the engine goes
+  std::string api_key;                   // "": none is asked for
 };
 
 void Override(std::string& value, const std::string& option) {
@@ -104,57 +83,9 @@ Status ApplyOptions(const ServeOptions& options, ClusterConfig& config) {
   return OkStatus();
 }
 
-// Its compute node computes nothing, so the model needs no more than its config.json.
-bool IsModelled(const ClusterConfig& config) {
-  return std::ranges::any_of(config.nodes, [](const NodeConfig& node) {
-    return node.role == NodeRole::kCompute && IsModelledName(node.device);
-  });
-}
-
-// Reads what text needs: sizes, tokenizer, chat template. Before any process starts, so that a
-// wrong path fails at once.
-Status LoadModelFiles(Manager& manager) {
-  const std::string& dir = manager.config.model_path;
-  LAMINA_ASSIGN_OR_RETURN(manager.model, ModelConfig::Load(dir));
-  LAMINA_RETURN_IF_ERROR(ResolveConfig(manager.config, manager.model));
-  Result<std::unique_ptr<Tokenizer>> tokenizer = LoadTokenizer(dir);
-  if (tokenizer.status().code() == StatusCode::kNotFound && IsModelled(manager.config))
-    tokenizer = MakeByteTokenizer(manager.model.vocab_size, manager.model.bos_token,
-                                  manager.model.first_eos());
-  LAMINA_ASSIGN_OR_RETURN(manager.tokenizer, std::move(tokenizer));
-  Result<std::unique_ptr<ChatTemplate>> chat = ChatTemplate::Load(dir);
-  if (chat.ok()) {
-    manager.chat_template = std::move(*chat);
-  } else {
-    manager.no_chat_reason = chat.status().message();
-    if (chat.status().code() != StatusCode::kNotFound)
-      LAMINA_LOG_WARN("chat is off: {}", chat.status().message());
-  }
-  return OkStatus();
-}
-
 std::string HttpHost(const ServeOptions& options, const Manager& manager) {
   if (!options.host.empty()) return CanonicalHost(options.host);
   return options.cluster_file ? manager.config.controller_host : "127.0.0.1";
-}
-
-Status StartHttp(const ServeOptions& options, Manager& manager) {
-  manager.metrics = std::make_unique<Metrics>(manager.config.served_name);
-  ServerOptions server;
-  server.host = HttpHost(options, manager);
-  server.port = static_cast<uint16_t>(manager.config.http_port);
-  server.service.api_key = manager.api_key;
-  server.service.max_queued_requests = manager.config.max_num_queued_reqs;
-  ServedModel model;
-  model.name = manager.config.served_name;
-  model.root = manager.config.model_path;
-  model.tokenizer = manager.tokenizer.get();
-  model.chat_template = manager.chat_template.get();
-  if (!manager.no_chat_reason.empty()) model.no_chat_reason = manager.no_chat_reason;
-  model.config = manager.model;
-  LAMINA_ASSIGN_OR_RETURN(manager.server, HttpServer::Create(server, model, *manager.metrics));
-  manager.server->Start();
-  return OkStatus();
 }
 
 // What the local cluster will be.
@@ -187,18 +118,22 @@ Status StartLocalCluster(Manager& manager) {
 
 Status StartEngine(Manager& manager) {
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ClusterExecutor> executor,
-                          ClusterExecutor::Connect(manager.config, manager.model, Say,
+                          ClusterExecutor::Connect(manager.config, manager.files.model, Say,
                                                    [] { return IsStopRequested(); }));
   const auto record = [trace = manager.trace.get()](ClusterExecutor& nodes) {
     if (trace != nullptr) nodes.RecordTrace(*trace);
   };
   record(*executor);
-  ServingEngineOptions options = ServingEngineOptions::Of(manager.config, manager.model);
-  options.reconnect = ReconnectTo(manager.config, manager.model, {.progress = Say}, record);
-  options.look = LookAmong(manager.config, manager.model);
-  options.observer = manager.metrics.get();
+  ServingEngineOptions options = ServingEngineOptions::Of(manager.config, manager.files.model);
+  options.reconnect = ReconnectTo(manager.config, manager.files.model, {.progress = Say}, record);
+  options.look = LookAmong(manager.config, manager.files.model);
+  options.observer = manager.files.metrics.get();
   manager.engine = std::make_unique<ServingEngine>(options, std::move(executor));
   manager.server->SetEngine(manager.engine.get());
+  if (manager.fronts != nullptr) {
+    manager.fronts->Serve(*manager.engine, {.model = manager.config.served_name,
+                                            .vocab_size = manager.files.model.vocab_size});
+  }
   return OkStatus();
 }
 
@@ -261,17 +196,6 @@ Status AnswerPrompt(const ServeOptions& options, Manager& manager) {
   return OkStatus();
 }
 
-void HandleSignals() {
-  StopRequested();  // made before a handler can run
-  std::signal(SIGTERM, [](int) { StopRequested().Signal(); });
-  std::signal(SIGINT, [](int) {
-    StopRequested().Signal();
-    // A second Ctrl-C does not wait for anybody; the nodes end with this process.
-    std::signal(SIGINT, SIG_DFL);
-  });
-  std::signal(SIGPIPE, SIG_IGN);
-}
-
 // Everything up to the first request.
 Status StartServing(const ServeOptions& options, Manager& manager) {
   if (options.cluster_file) {
@@ -286,11 +210,16 @@ Status StartServing(const ServeOptions& options, Manager& manager) {
   }
   LAMINA_RETURN_IF_ERROR(ApplyOptions(options, manager.config));
   LAMINA_ASSIGN_OR_RETURN(manager.api_key, FindApiKey(options.api_key, options.api_key_file));
-  LAMINA_RETURN_IF_ERROR(LoadModelFiles(manager));
+  LAMINA_ASSIGN_OR_RETURN(manager.files, ModelFiles::Load(manager.config));
   if (!options.trace_out.empty()) {
     LAMINA_ASSIGN_OR_RETURN(manager.trace, TraceFile::Create(options.trace_out));
   }
-  LAMINA_RETURN_IF_ERROR(StartHttp(options, manager));
+  LAMINA_ASSIGN_OR_RETURN(manager.server, StartHttp(manager.config, manager.files,
+                                                    {HttpHost(options, manager),
+                                                     manager.config.http_port, manager.api_key}));
+  if (manager.config.front_port != 0) {
+    LAMINA_ASSIGN_OR_RETURN(manager.fronts, EngineServer::Open(manager.config));
+  }
   if (IsStopRequested()) return TryAgain("interrupted");
   if (!options.cluster_file) LAMINA_RETURN_IF_ERROR(StartLocalCluster(manager));
   return StartEngine(manager);
@@ -306,33 +235,23 @@ Status GiveUpStarting(Manager& manager) {
   return TryAgain("stopped before the cluster served");
 }
 
-// Waits for the requests under way if somebody asked to stop. An error if they did not all end
-// well, or if an outage had ended them before.
+// The requests under way may end if somebody asked to stop; those of fronts go on with the next
+// manager.
 Status StopServing(Manager& manager) {
-  const bool asked = IsStopRequested();
-  const EngineStatus before = manager.engine->status();
-  const Clock::duration grace = asked ? manager.config.drain_timeout : Clock::duration::zero();
-  const size_t failed = manager.server->Stop(grace);
-  Status result;
-  if (failed > 0) {
-    result = TimedOut(fmt::format(
-        "{} request{} under way did not end well: they failed, or took longer than {:.0f} s "
-        "(--drain-timeout)",
-        failed, failed == 1 ? "" : "s", std::chrono::duration<double>(grace).count()));
-  } else if (asked && !before.serving) {
-    result = PeerLost("stopped while nothing could be served: " + before.detail);
-  }
-  if (manager.trace == nullptr) return result;
+  const Status stopped =
+      StopHttp(*manager.server, manager.engine->status(), manager.config.drain_timeout);
+  if (manager.trace == nullptr) return stopped;
   manager.server.reset();
+  manager.fronts.reset();
   manager.engine.reset();  // it holds the last records
   const Status closed = manager.trace->Close();
-  return result.ok() ? closed : result;
+  return stopped.ok() ? closed : stopped;
 }
 
 }  // namespace
 
 Status Serve(const ServeOptions& options) {
-  HandleSignals();
+  HandleStopSignals();
   Manager manager;
   if (const Status started = StartServing(options, manager); !started.ok())
     return IsStopRequested() ? GiveUpStarting(manager) : started;
@@ -343,6 +262,8 @@ Status Serve(const ServeOptions& options) {
   }
   Say(fmt::format("{} is served on http://{}/v1", manager.config.served_name,
                   JoinHostPort(HttpHost(options, manager), manager.server->port())));
+  if (manager.fronts != nullptr)
+    Say(fmt::format("Fronts are taken at {} (lamina front)", manager.fronts->address()));
 
   Status result;
   if (!options.prompt.empty()) result = AnswerPrompt(options, manager);

@@ -79,6 +79,7 @@ void ReadCluster(YamlMap map, const std::string& yaml_path, ClusterConfig* confi
   ReadName(map, "name", &config->name);
   ReadHost(map, "controller", &config->controller_host);
   map.ReadInt("http_port", &config->http_port, 1, kMaxPort);
+  map.ReadInt("front_port", &config->front_port, 0, kMaxPort);
   map.ReadString("secret_file", &config->secret_file);
   if (!config->secret_file.empty())
     config->secret_file = FromFolderOf(yaml_path, config->secret_file);
@@ -297,6 +298,10 @@ std::vector<NodeConfig> ClusterConfig::daemons() const {
 
 std::string ClusterConfig::Address(const NodeConfig& node) {
   return JoinHostPort(node.host, node.port);
+}
+
+std::string ClusterConfig::FrontAddress() const {
+  return JoinHostPort(controller_host, front_port);
 }
 
 NodeId ClusterConfig::IdOf(size_t place) const {

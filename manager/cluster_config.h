@@ -63,6 +63,8 @@ struct ClusterConfig {
   // The host of the manager and its HTTP server.
   std::string controller_host = "127.0.0.1";
   int http_port = 8000;
+  // The port on controller_host where the manager takes fronts (remote_engine.h). 0: it takes none.
+  int front_port = 0;
   // The file with the secret by which nodes prove to each other that they belong to the cluster. It
   // has the same path on every host. Empty: there is no secret.
   std::string secret_file;
@@ -186,6 +188,8 @@ struct ClusterConfig {
 
   // HOST:PORT as commands and messages show it: "127.0.0.1:7101". An IPv6 host gets brackets.
   static std::string Address(const NodeConfig& node);
+  // Where the manager takes fronts. REQUIRES: front_port is not 0.
+  std::string FrontAddress() const;
 
   // Parses the file and holds its nodes against the catalog of modelled devices. kNotFound if the
   // file, the catalog or a device in it does not exist. kInvalidArgument if the file cannot be

@@ -86,8 +86,10 @@ Result<RequestId> EngineCore::Submit(GenerateRequest request, Engine::Sink sink,
   const auto told_bytes = static_cast<int64_t>(MaxOrderBytes(spec.sampling));
   const std::span<const SequenceId> sequences = requests_.Sequences(id);
   for (size_t i = 0; i < sequences.size(); ++i) {
-    Status status =
-        scheduler().Add({sequences[i], spec.prompt, spec.max_new_tokens, group, told_bytes});
+    const Told told = spec.told.empty() ? Told() : spec.told[i];
+    if (told.over) continue;
+    Status status = scheduler().Add({sequences[i], spec.prompt, spec.max_new_tokens, group,
+                                     told_bytes, told.tokens, told.num_cached});
     if (status.ok()) continue;
     for (const SequenceId added : sequences.first(i)) scheduler().Finish(added);
     requests_.Drop(id);

@@ -12,10 +12,9 @@
 #include "base/descriptors.h"
 #include "base/log.h"
 #include "base/mutex.h"
+#include "manager/control_options.h"
 #include "manager/resolve_config.h"
 #include "transport/crypto.h"
-#include "transport/secret_file.h"
-#include "transport/tls_context.h"
 #include "wire/codec.h"
 #include "wire/wire_format.h"
 
@@ -268,12 +267,8 @@ NodeConnections::Node* NodeConnections::Find(NodeId id) const {
 }
 
 Result<ControlOptions> NodeConnections::control_options() const {
-  ControlOptions options;
-  options.hello = "manager of cluster " + config_.name;
-  // The nodes beat at that rate too.
-  options.peer_timeout = std::max<Clock::duration>(config_.peer_timeout, 4 * options.heartbeat);
-  LAMINA_ASSIGN_OR_RETURN(options.secret, ReadSecretFile(config_.secret_file));
-  LAMINA_ASSIGN_OR_RETURN(options.tls, TlsContext::Load(config_.tls));
+  LAMINA_ASSIGN_OR_RETURN(ControlOptions options,
+                          ControlOptionsOf(config_, "manager of cluster " + config_.name));
   options.interrupted = means_.interrupted;
   return options;
 }

@@ -34,6 +34,32 @@ Status OpenRequests::Check(const GenerateRequest& request) const {
         "for the first " +
         std::to_string(request.sampling.min_tokens) + ", as many as 'min_tokens' asks for");
   }
+  return CheckTold(request);
+}
+
+Status OpenRequests::CheckTold(const GenerateRequest& request) const {
+  if (request.told.empty()) return OkStatus();
+  if (std::ssize(request.told) != request.n)
+    return InvalidArgument("of " + std::to_string(request.n) + " continuations " +
+                           std::to_string(request.told.size()) + " are said to have tokens");
+  for (const Told& told : request.told) {
+    if (told.over) continue;
+    if (std::ssize(told.tokens) >= request.max_new_tokens)
+      return InvalidArgument("a continuation that is not over has all of its " +
+                             std::to_string(request.max_new_tokens) + " tokens");
+    if (told.num_cached < 0 || told.num_cached >= std::ssize(request.prompt))
+      return InvalidArgument("not " + std::to_string(told.num_cached) + " of " +
+                             std::to_string(request.prompt.size()) +
+                             " prompt tokens can have been cached");
+    for (const TokenId token : told.tokens) {
+      if (token < 0 || token >= options_.vocab_size || Ends(request, token))
+        return InvalidArgument("a continuation that is not over has token " +
+                               std::to_string(token) +
+                               ", which would have ended it or is outside the vocabulary");
+    }
+  }
+  if (std::ranges::all_of(request.told, &Told::over))
+    return InvalidArgument("all continuations are over");
   return OkStatus();
 }
 
@@ -58,20 +84,29 @@ RequestId OpenRequests::Add(GenerateRequest request, Engine::Sink sink, TimePoin
   Request entry{std::move(request), std::move(sink), {}, 0};
   for (int i = 0; i < entry.spec.n; ++i) {
     const SequenceId sequence{++last_sequence_};
+    entry.sequences.push_back(sequence);
+    const Told told = entry.spec.told.empty() ? Told() : entry.spec.told[static_cast<size_t>(i)];
+    if (told.over) continue;
+    ++entry.num_open;
     Continuation continuation;
     continuation.request = id;
     continuation.index = i;
-    continuation.submitted = now;
+    continuation.submitted = continuation.last_token = now;
+    continuation.num_generated = std::ssize(told.tokens);
+    SetRebuilding(continuation, !told.tokens.empty());
     continuations_[sequence] = continuation;
-    entry.sequences.push_back(sequence);
   }
-  entry.num_open = entry.spec.n;
   requests_[id] = std::move(entry);
   return id;
 }
 
 void OpenRequests::Drop(RequestId request) {
-  for (const SequenceId sequence : Sequences(request)) continuations_.erase(sequence);
+  for (const SequenceId sequence : Sequences(request)) {
+    const auto found = continuations_.find(sequence);
+    if (found == continuations_.end()) continue;
+    SetRebuilding(found->second, false);
+    continuations_.erase(found);
+  }
   requests_.erase(request);
 }
 
@@ -121,10 +156,8 @@ bool OpenRequests::TakeToken(const NewToken& sampled, TimePoint now, std::vector
   event.rank = sampled.chosen.rank;
   event.top = sampled.chosen.top;
   event.first = continuation.num_generated++ == 0;
-  if (event.first) {
-    continuation.first_token = now;
-    event.num_cached = continuation.num_cached;
-  }
+  if (event.first) event.num_cached = continuation.num_cached;
+  if (!continuation.first_token) continuation.first_token = now;
   if (options_.observer != nullptr) {
     if (event.first) {
       options_.observer->OnFirstToken(Seconds(now - continuation.submitted));
@@ -140,12 +173,16 @@ bool OpenRequests::TakeToken(const NewToken& sampled, TimePoint now, std::vector
   return false;
 }
 
+bool OpenRequests::Ends(const GenerateRequest& request, TokenId token) const {
+  const auto is_in = [&](const std::vector<TokenId>& tokens) {
+    return std::ranges::find(tokens, token) != tokens.end();
+  };
+  return (!request.ignore_eos && is_in(options_.eos_tokens)) || is_in(request.stop_tokens);
+}
+
 void OpenRequests::SetFinish(const Request& request, const Continuation& continuation,
                              TokenEvent& event) const {
-  const auto is = [&](const std::vector<TokenId>& tokens) {
-    return std::find(tokens.begin(), tokens.end(), *event.token) != tokens.end();
-  };
-  if ((!request.spec.ignore_eos && is(options_.eos_tokens)) || is(request.spec.stop_tokens)) {
+  if (Ends(request.spec, *event.token)) {
     event.finish = FinishReason::kStop;
     event.stop_token = event.token;
   } else if (continuation.num_generated >= request.spec.max_new_tokens) {
@@ -190,9 +227,9 @@ void OpenRequests::Observe(const Continuation& continuation, FinishReason reason
   finished.output_tokens = continuation.num_generated;
   finished.e2e = Seconds(now - continuation.submitted);
   finished.queue = Seconds(continuation.started.value_or(now) - continuation.submitted);
-  if (continuation.started && continuation.num_generated > 0) {
-    finished.prefill = Seconds(continuation.first_token - *continuation.started);
-    finished.decode = Seconds(continuation.last_token - continuation.first_token);
+  if (continuation.started && continuation.first_token) {
+    finished.prefill = Seconds(*continuation.first_token - *continuation.started);
+    finished.decode = Seconds(continuation.last_token - *continuation.first_token);
   }
   options_.observer->OnFinished(finished);
 }

@@ -37,7 +37,8 @@ class OpenRequests {
   // kInvalidArgument if no engine of these options could serve the request, whatever is free.
   Status Check(const GenerateRequest& request) const;
 
-  // REQUIRES: Check accepted the request.
+  // A continuation that is over already has a sequence's number and nothing else. REQUIRES: Check
+  // accepted the request.
   RequestId Add(GenerateRequest request, Engine::Sink sink, TimePoint now);
 
   // Forgets a request that was not accepted in the end; nobody hears of it.
@@ -69,7 +70,7 @@ class OpenRequests {
   // The sequence has to start again for this reason: for the n-th time; 0 if it is over.
   int CountSetback(SequenceId sequence, Setback why);
 
-  // Sequences that had a setback and no token since.
+  // Sequences that had a setback, or go on where another engine left them, and no token since.
   int num_rebuilding() const { return num_rebuilding_; }
 
  private:
@@ -77,11 +78,12 @@ class OpenRequests {
     RequestId request;
     int index = 0;
     int64_t num_generated = 0;
-    TimePoint submitted, first_token, last_token;
-    std::optional<TimePoint> started;   // first prefill chunk sent
-    int64_t num_cached = 0;             // as TokenEvent's
-    std::array<int, 3> num_setbacks{};  // by Setback
-    bool rebuilding = false;            // had a setback and no token since
+    TimePoint submitted, last_token;
+    std::optional<TimePoint> started;      // first prefill chunk sent
+    std::optional<TimePoint> first_token;  // of those that came here
+    int64_t num_cached = 0;                // as TokenEvent's
+    std::array<int, 3> num_setbacks{};     // by Setback
+    bool rebuilding = false;               // had a setback and no token since
   };
   struct Request {
     GenerateRequest spec;
@@ -90,8 +92,10 @@ class OpenRequests {
     int num_open = 0;
   };
 
+  Status CheckTold(const GenerateRequest& request) const;
   void SetRebuilding(Continuation& continuation, bool rebuilding);
   bool BansEveryToken(const GenerateRequest& request) const;  // until it has min_tokens
+  bool Ends(const GenerateRequest& request, TokenId token) const;
   void SetFinish(const Request& request, const Continuation& continuation, TokenEvent& event) const;
   void Observe(const Continuation& continuation, FinishReason reason, const Request& request,
                TimePoint now) const;

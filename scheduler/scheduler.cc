@@ -161,6 +161,15 @@ Status Scheduler::Add(SequenceSpec spec) {
         number(prompt_tokens) + " prompt tokens and " + number(spec.max_new_tokens) +
         " new ones are more than the model's length of " + number(max_model_len) + " tokens");
   }
+  if (std::ssize(spec.generated) >= spec.max_new_tokens) {
+    return InvalidArgument(number(std::ssize(spec.generated)) + " of " +
+                           number(spec.max_new_tokens) +
+                           " new tokens are generated already, so none is left to generate");
+  }
+  if (spec.num_cached < 0 || spec.num_cached >= prompt_tokens) {
+    return InvalidArgument(number(spec.num_cached) + " of " + number(prompt_tokens) +
+                           " prompt tokens cannot have been in the cache");
+  }
   if (state_->sequences.contains(spec.id))
     return InvalidArgument("sequence " + std::to_string(spec.id.value) + " was added already");
   const int64_t max_tokens = prompt_tokens + spec.max_new_tokens;
@@ -182,6 +191,10 @@ Status Scheduler::Add(SequenceSpec spec) {
   sequence.group = spec.group;
   sequence.told_bytes = spec.told_bytes;
   sequence.tokens = std::move(spec.prompt);
+  if (!spec.generated.empty()) {
+    sequence.tokens.insert(sequence.tokens.end(), spec.generated.begin(), spec.generated.end());
+    sequence.num_prefilled = spec.num_cached > 0 ? spec.num_cached : prompt_tokens;
+  }
   sequence.max_tokens = max_tokens;
   if (state_->pools.empty()) {
     state_->parked.emplace(sequence.arrival, &sequence);

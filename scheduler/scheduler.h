@@ -53,6 +53,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/scheduler_stats.h"
 #include "base/status.h"
 #include "scheduler/pipeline.h"
 #include "scheduler/policies.h"
@@ -100,6 +101,12 @@ struct SequenceSpec {
   // the prompt and the others wait until they can share it.
   uint64_t group = 0;
   int64_t told_bytes = 0;  // what nodes are told of it when it starts, besides its tokens
+  // Tokens that a scheduler that is gone has generated for it, fewer than max_new_tokens; it starts
+  // as after a preemption.
+  std::vector<TokenId> generated = {};
+  // With `generated`: how many of its first tokens it found in the cache when it started the first
+  // time; 0 if none.
+  int64_t num_cached = 0;
 };
 
 // The part of a sequence that one node holds, and the part of a Work that goes there.
@@ -155,25 +162,6 @@ struct StepPlan {
   std::vector<Work> work;
 
   bool empty() const { return work.empty() && released.empty(); }
-};
-
-struct NodeUse {
-  NodeId id;
-  int64_t capacity_tokens = 0;
-  int64_t used_tokens = 0;    // slots that sequences own
-  int64_t cached_tokens = 0;  // slots no sequence owns, kept for sequences that begin alike
-  int num_sequences = 0;
-};
-
-struct SchedulerStats {
-  int num_running = 0;  // sequences with slots
-  int num_waiting = 0;
-  int num_parked = 0;              // see Scheduler::LoseNode
-  int num_suspended = 0;           // of num_running: those that sit out, see Scheduler::Suspend
-  int64_t num_preemptions = 0;     // since the scheduler was created
-  int64_t num_started_tokens = 0;  // tokens of sequences at their start, over all starts
-  int64_t num_shared_tokens = 0;   // the part of num_started_tokens that was found in the cache
-  std::vector<NodeUse> nodes;      // in the order of their ids
 };
 
 // Of a running sequence on one node: K and V of so many of its tokens there are complete.
@@ -250,9 +238,10 @@ class Scheduler {
   bool IsParked(SequenceId sequence) const;
 
   // Queues a new sequence; parks it if there is no node at all. Returns
-  //   kInvalidArgument: the prompt is empty, max_new_tokens is less than 1, the id is in use, or
-  //     the sequence could become longer than max_model_len or than the largest node can ever hold
-  //     (all nodes together if placement spreads); the message gives the numbers,
+  //   kInvalidArgument: the prompt is empty, max_new_tokens is less than 1 or they are generated
+  //     already, num_cached is not less than the prompt, the id is in use, or the sequence could
+  //     become longer than max_model_len or than the largest node can ever hold (all nodes together
+  //     if placement spreads); the message gives the numbers,
   //   kTryAgain: the queue is full.
   // The API layer clips max_new_tokens to max_model_len before; here it is an error.
   Status Add(SequenceSpec spec);

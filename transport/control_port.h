@@ -39,6 +39,9 @@ class ControlPort {
   // them may wait.
   virtual void Serve(uint64_t connection) = 0;
 
+  // As Serve, beside those that are kept or served already, until it is closed or lost.
+  virtual void ServeToo(uint64_t connection) = 0;
+
   // At once: what is queued is lost, either way. No event of this connection comes afterwards.
   virtual void Close(uint64_t connection) = 0;
 

@@ -22,7 +22,7 @@ constexpr size_t kMaxStrangerFrameBytes = size_t{1} << 20;
 // Frames of all strangers that wait, also those of which only a part has come. Each may always have
 // its part: 64 KiB.
 constexpr size_t kMaxStrangerBytes = size_t{4} << 20;
-// Of the one that is served. A node that hangs for a while is no reason to lose it.
+// Of one that is served. A node that hangs for a while is no reason to lose it.
 constexpr size_t kMaxServedBytes = size_t{256} << 20;
 
 // Of one that waits, with what it takes however short it is.
@@ -157,7 +157,7 @@ std::optional<uint64_t> ControlServer::WhoGoes() const {
   std::vector<uint64_t> ids;
   std::optional<uint64_t> lost;
   for (const auto& [id, peer] : peers_) {
-    if (id == kept_) continue;
+    if (id == kept_ || peer.served_too) continue;
     strangers.push_back(peer.stranger);
     ids.push_back(id);
     if (peer.lost) lost = id;
@@ -203,6 +203,14 @@ Status ControlServer::Send(uint64_t connection, uint16_t type, std::string paylo
 void ControlServer::Keep(uint64_t connection) { SetKept(connection, false); }
 
 void ControlServer::Serve(uint64_t connection) { SetKept(connection, true); }
+
+void ControlServer::ServeToo(uint64_t connection) {
+  MutexLock lock(mutex_);
+  const auto found = peers_.find(connection);
+  if (found == peers_.end()) return;
+  found->second.served_too = true;
+  found->second.connection->LimitFrames(kMaxFrameBytes);
+}
 
 void ControlServer::SetKept(uint64_t connection, bool serves) {
   MutexLock lock(mutex_);

@@ -39,6 +39,7 @@ class ControlServer final : public ControlPort {
   Status Send(uint64_t connection, uint16_t type, std::string payload) override;
   void Keep(uint64_t connection) override;
   void Serve(uint64_t connection) override;
+  void ServeToo(uint64_t connection) override;
   void Close(uint64_t connection) override;
   const std::string& address() const override { return listener_->address(); }
   std::string PeerName(uint64_t connection) const override;
@@ -53,7 +54,8 @@ class ControlServer final : public ControlPort {
     size_t waiting_bytes = 0;
     size_t partial_bytes = 0;  // of a frame of which not all has come
     size_t held_bytes() const { return waiting_bytes + partial_bytes; }
-    bool lost = false;  // nothing comes any more
+    bool lost = false;        // nothing comes any more
+    bool served_too = false;  // beside the one that is kept
   };
 
   ControlServer() = default;
@@ -65,7 +67,7 @@ class ControlServer final : public ControlPort {
   void TakeLoss(uint64_t connection, Status why);
 
   bool IsServed(uint64_t connection) const REQUIRES(mutex_) {
-    return serves_ && connection == kept_;
+    return (serves_ && connection == kept_) || peers_.at(connection).served_too;
   }
   std::optional<uint64_t> WhoGoes() const REQUIRES(mutex_);
   void BoundWaiting(uint64_t sender) REQUIRES(mutex_);

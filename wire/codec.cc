@@ -290,6 +290,14 @@ template std::string Encode(const MemoryOrder&);
 template std::string Encode(const ComputeOrder&);
 template std::string Encode(const StepResult&);
 template std::string Encode(const StepState&);
+template std::string Encode(const OpenFront&);
+template std::string Encode(const FrontOpened&);
+template std::string Encode(const SubmitRequest&);
+template std::string Encode(const RequestSubmitted&);
+template std::string Encode(const AbortRequest&);
+template std::string Encode(const StopContinuation&);
+template std::string Encode(const RequestEvents&);
+template std::string Encode(const EngineStatus&);
 template Result<ConfigureMemory> Decode(std::string_view);
 template Result<ConfigureCompute> Decode(std::string_view);
 template Result<ConnectCompute> Decode(std::string_view);
@@ -305,5 +313,13 @@ template Result<MemoryOrder> Decode(std::string_view);
 template Result<ComputeOrder> Decode(std::string_view);
 template Result<StepResult> Decode(std::string_view);
 template Result<StepState> Decode(std::string_view);
+template Result<OpenFront> Decode(std::string_view);
+template Result<FrontOpened> Decode(std::string_view);
+template Result<SubmitRequest> Decode(std::string_view);
+template Result<RequestSubmitted> Decode(std::string_view);
+template Result<AbortRequest> Decode(std::string_view);
+template Result<StopContinuation> Decode(std::string_view);
+template Result<RequestEvents> Decode(std::string_view);
+template Result<EngineStatus> Decode(std::string_view);
 
 }  // namespace lamina

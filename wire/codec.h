@@ -3,10 +3,12 @@
 //   connection.Send(FrameType(MessageType::kStepResult), Encode(result));
 //   LAMINA_ASSIGN_OR_RETURN(const StepResult result, Decode<StepResult>(frame.payload));
 //
-// Messages are the structs of step_messages.h and session_messages.h that a MessageType or another
-// message of theirs sends as a whole: MemoryOrder, ComputeOrder, StepResult, StepState,
-// ConfigureMemory, ConfigureCompute, ConnectCompute, LosePeer, PeerState, Configured,
-// WeightsProgress, StatsRequest, MemoryStats, TraceQuery, TraceAnswer. Thread: any.
+// Messages are the structs of step_messages.h, session_messages.h and engine_messages.h that a
+// MessageType or another message of theirs sends as a whole: MemoryOrder, ComputeOrder, StepResult,
+// StepState, ConfigureMemory, ConfigureCompute, ConnectCompute, LosePeer, PeerState, Configured,
+// WeightsProgress, StatsRequest, MemoryStats, TraceQuery, TraceAnswer, OpenFront, FrontOpened,
+// SubmitRequest, RequestSubmitted, AbortRequest, StopContinuation, RequestEvents, EngineStatus.
+// Thread: any.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +18,7 @@
 #include <string_view>
 
 #include "base/status.h"
+#include "wire/engine_messages.h"
 #include "wire/session_messages.h"
 #include "wire/step_messages.h"
 

@@ -39,6 +39,15 @@ enum class MessageType : uint16_t {
   kPeerState = 27,    // compute node -> manager: PeerState
   kTraceQuery = 30,   // manager -> compute node, while it writes a trace: TraceQuery
   kTraceAnswer = 31,  // compute node -> manager: TraceAnswer
+  // engine_messages.h
+  kOpenFront = 40,         // front -> manager: OpenFront, answered with FrontOpened
+  kFrontOpened = 41,       // manager -> front: FrontOpened
+  kSubmitRequest = 42,     // front -> manager: SubmitRequest, answered with RequestSubmitted
+  kRequestSubmitted = 43,  // manager -> front: RequestSubmitted
+  kAbortRequest = 44,      // front -> manager: AbortRequest
+  kStopContinuation = 45,  // front -> manager: StopContinuation
+  kRequestEvents = 46,     // manager -> front: RequestEvents
+  kEngineStatus = 47,      // manager -> front: EngineStatus
 };
 
 // The type of the frame that a message travels in.

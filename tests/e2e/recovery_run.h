@@ -21,8 +21,10 @@ using std::chrono::seconds;
 // Requests of a scenario, and what they get when nothing happens. A fatal failure ends the test.
 class RecoveryRun : public ::testing::Test {
  protected:
-  // Serves, and lets the requests run once undisturbed.
-  void Serve(Scenario scenario);
+  // Serves, and lets the requests run once undisturbed. `create`: Serving::Create or
+  // CreateWithManager.
+  using Create = Result<std::unique_ptr<Serving>> (*)(const Deployment& deployment);
+  void Serve(Scenario scenario, Create create = Serving::Create);
   // Submits them anew, and returns at the scenario's moment. Before a last chunk it stops the
   // process of `victim`, so that no chunk that it has a part in comes to an end. `memory_node` is
   // one that has a prompt then.
@@ -32,6 +34,8 @@ class RecoveryRun : public ::testing::Test {
 
   Engine& engine() { return *serving_->engine; }
   LocalCluster& cluster() { return *serving_->cluster; }
+  // REQUIRES: it is a process of its own.
+  ManagerProcess& manager() { return *serving_->manager; }
   const Scenario& scenario() const { return scenario_; }
 
   NodeStatus Node(const std::string& name) {
@@ -72,13 +76,15 @@ class RecoveryRun : public ::testing::Test {
   void ExpectSame(const Generated& got, const Generated& expected) const;
 
   Scenario scenario_;
+  Create create_ = Serving::Create;
   std::unique_ptr<Serving> serving_;
   std::vector<std::vector<Generated>> expected_;  // by request
   std::vector<Collector> collectors_;
 };
 
-inline void RecoveryRun::Serve(Scenario scenario) {
+inline void RecoveryRun::Serve(Scenario scenario, Create create) {
   scenario_ = std::move(scenario);
+  create_ = create;
   expected_.clear();
   Deployment without_cache = scenario_.deployment;
   without_cache.prefix_caching = false;
@@ -93,7 +99,7 @@ inline void RecoveryRun::Serve(Scenario scenario) {
 
 inline void RecoveryRun::Start(const Deployment& deployment) {
   serving_.reset();
-  Result<std::unique_ptr<Serving>> serving = Serving::Create(deployment);
+  Result<std::unique_ptr<Serving>> serving = create_(deployment);
   ASSERT_TRUE(serving.ok()) << serving.status();
   serving_ = *std::move(serving);
 }
@@ -110,13 +116,14 @@ inline void RecoveryRun::BringToTheMoment(const std::string& victim,
                                           const std::string& memory_node) {
   const std::span<const GenerateRequest> requests = scenario_.requests;
   const Deadline deadline = Deadline::After(seconds(60));
+  const Deadline soon = Deadline::After(seconds(1));  // a front hears of the status by the clock
   collectors_.clear();
   switch (scenario_.moment) {
     case Moment::kDecode:
       ASSERT_NO_FATAL_FAILURE(Submit(requests));
       ASSERT_NO_FATAL_FAILURE(AwaitTokens(scenario_.tokens_before));
-      EXPECT_EQ(engine().status().scheduler.num_waiting, 0);
-      EXPECT_GT(Node(memory_node).num_sequences, 0);
+      EXPECT_TRUE(AwaitTrue([&] { return engine().status().scheduler.num_waiting == 0; }, soon));
+      EXPECT_TRUE(AwaitTrue([&] { return Node(memory_node).num_sequences > 0; }, soon));
       return;
     case Moment::kPrefill:  // one of the two long prompts is on each node, and one comes first
       ASSERT_NO_FATAL_FAILURE(Submit(requests.first(kStreamsBesides)));

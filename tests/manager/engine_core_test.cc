@@ -288,6 +288,91 @@ TEST_F(EngineCoreTest, RefusesToBanEveryToken) {
   EXPECT_EQ(code(request), StatusCode::kOk) << "one token is named twice, so another is left";
 }
 
+// Of [1, 2, 3, 4] the tokens 40 and 50 came from an engine that is gone.
+TEST_F(EngineCoreTest, ARequestGoesOnBehindTheTokensThatItsClientHas) {
+  options_.scheduler.replays_as_computed = true;
+  nodes_->answer_at_once = false;
+  Create();
+  const Collector collector;
+  GenerateRequest request = GreedyRequest({1, 2, 3, 4}, 5);
+  request.ignore_eos = true;
+  request.told = {{.tokens = {40, 50}}};
+  ASSERT_TRUE(engine_->Submit(request, collector.sink()).ok());
+  EXPECT_EQ(engine_->status().num_rebuilding, 1);
+  const StepPlan prompt = NextSubmitted();
+  ASSERT_EQ(prompt.work.size(), 1u);
+  EXPECT_TRUE(prompt.work[0].prefill);
+  EXPECT_THAT(prompt.work[0].tokens, ElementsAre(1, 2, 3, 4));
+  EXPECT_FALSE(prompt.work[0].sample);
+  Answer(prompt);
+  const StepPlan generated = NextSubmitted();
+  ASSERT_EQ(generated.work.size(), 1u);
+  EXPECT_FALSE(generated.work[0].prefill);
+  EXPECT_THAT(generated.work[0].tokens, ElementsAre(40, 50));
+  EXPECT_TRUE(generated.work[0].sample);
+  Answer(generated);
+  EXPECT_EQ(engine_->status().num_rebuilding, 0);
+  while (!nodes_->submitted.empty()) Answer(NextSubmitted());
+  EXPECT_THAT(Result(collector).tokens, ElementsAre(60, 70, 80));
+  EXPECT_EQ(Result(collector).reason, FinishReason::kLength);
+  ExpectNothingHeld();
+}
+
+// What was found in the cache the first time was followed by decode rows.
+TEST_F(EngineCoreTest, ARequestThatSharedAPrefixIsReplayedAsItWasComputed) {
+  options_.scheduler.replays_as_computed = true;
+  nodes_->answer_at_once = false;
+  Create();
+  const Collector collector;
+  GenerateRequest request = GreedyRequest({1, 2, 3, 4}, 5);
+  request.told = {{.tokens = {40}, .num_cached = 3}};
+  ASSERT_TRUE(engine_->Submit(request, collector.sink()).ok());
+  const StepPlan plan = NextSubmitted();
+  EXPECT_TRUE(plan.work[0].prefill);
+  EXPECT_THAT(plan.work[0].tokens, ElementsAre(1, 2, 3));
+  Answer(plan);
+  while (!nodes_->submitted.empty()) Answer(NextSubmitted());
+  EXPECT_THAT(Result(collector).tokens, ElementsAre(50, 60, 70));
+  EXPECT_EQ(Result(collector).reason, FinishReason::kStop);
+}
+
+TEST_F(EngineCoreTest, ContinuationsThatAreOverStayOver) {
+  Create();
+  const Collector collector(3);
+  GenerateRequest request = GreedyRequest({1, 2, 3, 4}, 3);
+  request.n = 3;
+  request.told = {{.tokens = {40}, .over = true}, {.tokens = {40, 50}}, {}};
+  const auto id = engine_->Submit(request, collector.sink());
+  ASSERT_TRUE(id.ok());
+  engine_->Stop(*id, 0);  // ignored, as it is over
+  const std::vector<Generated> results = collector.results();
+  EXPECT_TRUE(results.at(0).tokens.empty());
+  EXPECT_FALSE(results.at(0).finished) << "nothing is told of it";
+  EXPECT_THAT(results.at(1).tokens, ElementsAre(60));
+  EXPECT_THAT(results.at(2).tokens, ElementsAre(40, 50, 60));
+  EXPECT_EQ(results.at(1).reason, FinishReason::kLength);
+  ExpectNothingHeld();
+}
+
+TEST_F(EngineCoreTest, RefusesWhatCannotGoOn) {
+  Create();
+  const auto refused = [&](std::vector<Told> told) {
+    GenerateRequest request = GreedyRequest({1, 2, 3, 4}, 3);
+    request.told = std::move(told);
+    const auto id = engine_->Submit(request, Collector().sink());
+    EXPECT_EQ(id.status().code(), StatusCode::kInvalidArgument);
+    return std::string(id.status().message());
+  };
+  EXPECT_THAT(refused({{}, {}}), HasSubstr("of 1 continuations 2 are said to have tokens"));
+  EXPECT_THAT(refused({{.tokens = {40, 50, 60}}}), HasSubstr("has all of its 3 tokens"));
+  EXPECT_THAT(refused({{.tokens = {70}}}), HasSubstr("token 70, which would have ended it"));
+  EXPECT_THAT(refused({{.tokens = {-1}}}), HasSubstr("outside the vocabulary"));
+  EXPECT_THAT(refused({{.tokens = {40}, .num_cached = 4}}), HasSubstr("4 of 4 prompt tokens"));
+  EXPECT_THAT(refused({{.over = true}}), HasSubstr("all continuations are over"));
+  EXPECT_EQ(engine_->status().num_rebuilding, 0);
+  ExpectNothingHeld();
+}
+
 TEST_F(EngineCoreTest, AbortInTheMiddleOfAStepFreesTheSlotsAndReportsIt) {
   nodes_->answer_at_once = false;
   Create();

@@ -46,6 +46,13 @@ std::string_view NameOf(Coincidence coincidence) {
     case Coincidence::kGroupLostNode: return "group of nodes lost one";
     case Coincidence::kEveryMemoryNodeLost: return "no memory node left";
     case Coincidence::kEveryComputeNodeLost: return "no compute node left";
+    case Coincidence::kManagerKilledInPrefill: return "manager killed in a prefill";
+    case Coincidence::kManagerKilledInDecode: return "manager killed in a decode step";
+    case Coincidence::kManagerKilledWhileReconnecting: return "manager killed while reconnecting";
+    case Coincidence::kManagerNotConnected: return "manager killed before it served";
+    case Coincidence::kWentOnWithNewManager: return "stream went on with a new manager";
+    case Coincidence::kFrontBroken: return "front lost its connection with requests under way";
+    case Coincidence::kFrontCut: return "front cut off with requests under way";
     case Coincidence::kNumCoincidences: break;
   }
   return "";

@@ -52,6 +52,13 @@ enum class Coincidence : uint8_t {
   kGroupLostNode,
   kEveryMemoryNodeLost,
   kEveryComputeNodeLost,
+  kManagerKilledInPrefill,
+  kManagerKilledInDecode,
+  kManagerKilledWhileReconnecting,
+  kManagerNotConnected,
+  kWentOnWithNewManager,
+  kFrontBroken,
+  kFrontCut,
   kNumCoincidences,
 };
 

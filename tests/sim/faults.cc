@@ -43,6 +43,13 @@ void Faults::Begin(const Fault& fault, const UnderWay& under_way) {
     case FaultKind::kBreakControl:
       if (cluster_.runs(fault.node)) seen_.Saw(Coincidence::kControlBroken);
       return cluster_.network().Break(cluster_.AddressOf(fault.node));
+    case FaultKind::kKillManager: return KillManager(under_way);
+    case FaultKind::kBreakFront:
+      if (under_way.any() && cluster_.serves()) seen_.Saw(Coincidence::kFrontBroken);
+      return cluster_.front_network().Break(testing::VirtualCluster::kFrontAddress);
+    case FaultKind::kCutFront:
+      if (under_way.any() && cluster_.serves()) seen_.Saw(Coincidence::kFrontCut);
+      return CutFront(fault, true);
     case FaultKind::kCorrupt:
     case FaultKind::kDuplicate:
     case FaultKind::kLoseNotification:
@@ -55,6 +62,10 @@ Status Faults::End(const Fault& fault) {
   switch (fault.kind) {
     case FaultKind::kKill: return Start(fault.node);
     case FaultKind::kVanish: Cut(fault, false); return Start(fault.node);
+    case FaultKind::kKillManager:
+      if (--kills_[ControlNetwork::kManager] == 0) cluster_.StartManager();
+      break;
+    case FaultKind::kCutFront: CutFront(fault, false); break;
     case FaultKind::kPause: Resume(fault.node); break;
     case FaultKind::kSlow: slowness_.erase(fault.node); break;
     case FaultKind::kCutData:
@@ -85,6 +96,24 @@ void Faults::Kill(const std::string& node, const UnderWay& under_way) {
     seen_.Saw(Coincidence::kEveryMemoryNodeLost);
   if (!IsMemory(node) && std::ranges::all_of(scenario_.compute_nodes(), is_down))
     seen_.Saw(Coincidence::kEveryComputeNodeLost);
+}
+
+void Faults::KillManager(const UnderWay& under_way) {
+  if (kills_[ControlNetwork::kManager]++ > 0) return;
+  if (!cluster_.serves()) seen_.Saw(Coincidence::kManagerNotConnected);
+  if (cluster_.reconnecting()) seen_.Saw(Coincidence::kManagerKilledWhileReconnecting);
+  if (under_way.prefill) seen_.Saw(Coincidence::kManagerKilledInPrefill);
+  if (under_way.decode) seen_.Saw(Coincidence::kManagerKilledInDecode);
+  cluster_.KillManager();
+}
+
+void Faults::CutFront(const Fault& fault, bool cut) {
+  testing::Wires& wires = cluster_.front_network().wires();
+  const std::string front = ControlNetwork::kManager,  // who connects
+      manager = testing::VirtualCluster::kFrontAddress;
+  cut ? wires.Cut(front, manager) : wires.Mend(front, manager);
+  if (fault.one_way) return;
+  cut ? wires.Cut(manager, front) : wires.Mend(manager, front);
 }
 
 void Faults::NoteKill(const std::string& node, const UnderWay& under_way) {

@@ -37,6 +37,8 @@ class Faults {
 
  private:
   void Kill(const std::string& node, const UnderWay& under_way);
+  void KillManager(const UnderWay& under_way);
+  void CutFront(const Fault& fault, bool cut);
   void NoteKill(const std::string& node, const UnderWay& under_way);
   Status Start(const std::string& node);
   void Resume(const std::string& node);

@@ -116,6 +116,7 @@ bool IsOfOnePost(FaultKind kind) { return kind >= FaultKind::kCorrupt; }
 Clock::duration DrawLength(Random& random, FaultKind kind) {
   switch (kind) {
     case FaultKind::kKill:
+    case FaultKind::kKillManager:
     case FaultKind::kVanish:
       return random.Chance(30) ? random.Between(milliseconds(1), milliseconds(50))
                                : random.Between(milliseconds(100), milliseconds(5000));
@@ -125,6 +126,7 @@ Clock::duration DrawLength(Random& random, FaultKind kind) {
                                : random.Between(microseconds(0), milliseconds(2));
     case FaultKind::kDelay: return random.Between(microseconds(100), milliseconds(300));
     case FaultKind::kPause:
+    case FaultKind::kCutFront:
     case FaultKind::kCutData:
     case FaultKind::kCutControl:
     case FaultKind::kIsolate:
@@ -202,6 +204,42 @@ void DrawLossMeanwhile(uint64_t seed, const Fault& late, Scenario& scenario) {
   fault.lasts = DrawLength(random, fault.kind);
   const std::vector<std::string> compute = scenario.compute_nodes();
   fault.node = compute[random.Below(compute.size())];
+  scenario.faults.push_back(fault);
+}
+
+// The manager is killed while it has requests, now and then twice: the second time while nodes are
+// connected, or what was lost is computed again. Draws of its own.
+void DrawManagerKill(uint64_t seed, Scenario& scenario) {
+  Random random(seed ^ 0x3a4a6e2);
+  if (!random.Chance(20)) return;
+  Fault fault;
+  fault.kind = FaultKind::kKillManager;
+  fault.node = "the manager";
+  const PlannedRequest& met = scenario.requests[random.Below(scenario.requests.size())];
+  fault.at = met.at + random.Between(microseconds(0), microseconds(8000));
+  const int times = random.Chance(30) ? 2 : 1;
+  for (int i = 0; i < times; ++i) {
+    fault.name = "f" + std::to_string(scenario.faults.size());
+    fault.lasts = DrawLength(random, fault.kind);
+    scenario.faults.push_back(fault);
+    fault.at += fault.lasts + random.Between(microseconds(0), microseconds(8000));
+  }
+}
+
+// The front loses the manager, though nothing is wrong with it. Draws of its own.
+void DrawFrontLoss(uint64_t seed, Scenario& scenario) {
+  Random random(seed ^ 0xf407);
+  if (!random.Chance(10)) return;
+  Fault fault;
+  fault.name = "f" + std::to_string(scenario.faults.size());
+  fault.kind = random.Chance(50) ? FaultKind::kBreakFront : FaultKind::kCutFront;
+  fault.node = "the front";
+  const PlannedRequest& met = scenario.requests[random.Below(scenario.requests.size())];
+  fault.at = met.at + random.Between(microseconds(0), microseconds(8000));
+  if (fault.kind == FaultKind::kCutFront) {
+    fault.lasts = DrawLength(random, fault.kind);
+    fault.one_way = random.Chance(40);
+  }
   scenario.faults.push_back(fault);
 }
 
@@ -292,6 +330,8 @@ Scenario DrawScenario(uint64_t seed) {
   DrawHastyClient(seed, scenario);
   DrawLostPush(seed, scenario);
   DrawStandby(seed, scenario);
+  DrawManagerKill(seed, scenario);
+  DrawFrontLoss(seed, scenario);
   return scenario;
 }
 
@@ -310,6 +350,8 @@ std::string Describe(const Fault& fault) {
   switch (fault.kind) {
     case FaultKind::kKill:
       return fault.node + " is killed, and started again after" + lasts.substr(4);
+    case FaultKind::kKillManager:
+      return fault.node + " is killed, and a new one is started after" + lasts.substr(4);
     case FaultKind::kVanish:
       return fault.node + " loses power, and is started again after" + lasts.substr(4);
     case FaultKind::kPause: return fault.node + " does not run" + lasts;
@@ -321,6 +363,10 @@ std::string Describe(const Fault& fault) {
              lasts;
     case FaultKind::kIsolate:
       return fault.node + (fault.one_way ? " is heard by nobody" : " is cut off") + lasts;
+    case FaultKind::kBreakFront: return fault.node + " and the manager: their connection is reset";
+    case FaultKind::kCutFront:
+      return fault.node + (fault.one_way ? " does not reach" : " and") + " the manager" +
+             (fault.one_way ? "" : " do not reach each other") + lasts;
     case FaultKind::kBreakControl: return "control channel of " + fault.node + " is reset";
     case FaultKind::kCorrupt: return "next post " + to + " has a flipped bit";
     case FaultKind::kDuplicate:

@@ -61,6 +61,9 @@ enum class FaultKind : uint8_t {
   kCutControl,    // between `node` and the manager; one-way: from the node
   kIsolate,       // all of the above cuts of a node
   kBreakControl,  // the control connection is reset; it lasts no time
+  kKillManager,   // a new one is started when the fault is over
+  kBreakFront,    // the connection of the front and the manager is reset; it lasts no time
+  kCutFront,      // between them; one-way: from the front
   // The next post from `node` to `other`.
   kCorrupt,
   kDuplicate,  // its notification comes once more, `lasts` later

@@ -33,6 +33,8 @@ constexpr auto kUntilCounted = milliseconds(2500);
 constexpr auto kLongestDelay = seconds(1);
 // Longer than nodes wait for others.
 constexpr auto kUntilLossIsTold = milliseconds(500);
+// Longer than a front takes to send its requests to a manager that serves.
+constexpr auto kUntilGoneOn = milliseconds(500);
 // Longer than the manager waits for a step (cluster_options.cc).
 constexpr auto kUntilStepIsGivenUp = milliseconds(5500);
 constexpr auto kLeastTurn = microseconds(1);
@@ -88,7 +90,7 @@ class World {
         : plan(request), oracle(request, std::move(answers), exact) {}
     const PlannedRequest& plan;
     StreamOracle oracle;
-    std::optional<RequestId> id;
+    std::optional<RequestId> id;  // once it has come
     bool refused = false, wants_abort = false, aborted = false;
     bool under_way() const { return id && !oracle.over(); }
     bool over() const { return refused || (id && oracle.over()); }
@@ -128,6 +130,9 @@ class World {
   void NoteSuspended(const EngineStatus& status);
   void CheckLosses(const EngineStatus& status);
   void AbortThoseWhoWant();
+  // A manager that was killed is gone with what it knew. One that has no nodes is started again.
+  void LoseManager();
+  void CareForManager();
 
   void Note(const std::string& what);
   void Fail(const std::string& kind, const std::string& what);
@@ -151,6 +156,8 @@ class World {
   bool reconnecting_ = false, looking_ = false;
   int num_reconnects_ = 0, num_rebuilding_ = 0;
   std::optional<TimePoint> needs_loss_by_;  // sequences have started again, which a loss explains
+  // There is a new manager, or there will be one: the front sends what it has of requests.
+  std::optional<TimePoint> goes_on_until_;
   std::optional<int64_t> shared_at_loss_;
   Hash hash_;
   RunResult result_;
@@ -196,6 +203,7 @@ bool World::Connect() {
     options->turn_takes = [this](const std::string& who) -> Clock::duration {
       return turn_random_.Between(kLeastTurn, kMostTurn) * (faults_ ? faults_->SlownessOf(who) : 1);
     };
+    options->with_front = true;
     options->on_told = [this](const ExecutorEvent& told) { Hear(told); };
   }
   Result<std::unique_ptr<VirtualCluster>> made =
@@ -266,6 +274,7 @@ bool World::Await(const std::function<bool()>& done) {
     if (HasDue()) latest = cluster_->now() + kPatience;
     PlayDue();
     AbortThoseWhoWant();
+    CareForManager();
     if (failed()) return false;
     if (done()) return true;
     if (timeline_.empty() && cluster_->now() >= latest) return false;
@@ -273,7 +282,7 @@ bool World::Await(const std::function<bool()>& done) {
     cluster_->RunUntil(
         [&] {
           Watch();
-          return failed() || done() || HasDue() ||
+          return failed() || done() || HasDue() || !cluster_->failure().ok() ||
                  std::ranges::any_of(clients_, &Client::wants_abort);
         },
         until - cluster_->now());
@@ -388,6 +397,26 @@ void World::Arrive(Client& client) {
   Fail("refused", plan.name + ": " + id.status().ToString());
 }
 
+void World::LoseManager() {
+  for (const Client& client : clients_) {
+    if (client.under_way() && !client.aborted && client.oracle.num_tokens() > 0)
+      Saw(Coincidence::kWentOnWithNewManager);
+  }
+  lost_.clear();
+  suspended_.clear();
+  reconnecting_ = looking_ = false;
+  num_rebuilding_ = 0;
+  needs_loss_by_.reset();
+  shared_at_loss_.reset();
+  goes_on_until_ = TimePoint::max();
+}
+
+void World::CareForManager() {
+  if (cluster_->failure().ok()) return;
+  Note("the manager ends: " + cluster_->failure().message());
+  cluster_->StartManager();
+}
+
 void World::Abort(Client& client) {
   if (!client.under_way() || std::exchange(client.aborted, true)) return;
   if (client.oracle.fewest_tokens() == 0) Saw(Coincidence::kAbortedInPrefill);
@@ -419,6 +448,7 @@ void World::Hear(const ExecutorEvent& told) {
 
 // Is asked after each round.
 void World::Watch() {
+  if (!cluster_->serves()) return;
   const EngineStatus status = cluster_->status();
   NoteSuspended(status);
   CheckLosses(status);
@@ -476,7 +506,8 @@ void World::CheckLosses(const EngineStatus& status) {
   const auto is_lost = [](const NodeStatus& node) { return node.state == NodeState::kLost; };
   const bool all_there = !connects && std::ranges::none_of(status.nodes, is_lost);
   const int before = std::exchange(num_rebuilding_, status.num_rebuilding);
-  if (!all_there)
+  if (goes_on_until_ == TimePoint::max()) goes_on_until_ = cluster_->now() + kUntilGoneOn;
+  if (!all_there || cluster_->now() < goes_on_until_)
     needs_loss_by_.reset();
   else if (status.num_rebuilding > before && !needs_loss_by_ && !LosesMessages(scenario_))
     needs_loss_by_ = cluster_->now() + kUntilLossIsTold;
@@ -503,6 +534,12 @@ void World::NoteSuspended(const EngineStatus& status) {
 void World::Begin(const Fault& fault) {
   Note(fault.name + ": " + Describe(fault));
   faults_->Begin(fault, {.prefill = AnyUnderWay(false), .decode = AnyUnderWay(true)});
+  if (fault.kind == FaultKind::kKillManager) LoseManager();
+  // The manager gets its requests once more.
+  if ((fault.kind == FaultKind::kBreakFront || fault.kind == FaultKind::kCutFront) &&
+      goes_on_until_ != TimePoint::max()) {
+    goes_on_until_ = cluster_->now() + fault.lasts + VirtualCluster::kFrontPatience + kUntilGoneOn;
+  }
 }
 
 void World::End(const Fault& fault) {

@@ -60,6 +60,7 @@ class ControlLine {
     }
     void Keep(uint64_t) override {}
     void Serve(uint64_t) override {}
+    void ServeToo(uint64_t) override {}
     void Close(uint64_t) override {}
     const std::string& address() const override { return address_; }
     std::string PeerName(uint64_t) const override { return "the test"; }

@@ -51,6 +51,7 @@ class ControlNetwork::Port final : public ControlPort {
   Status Send(uint64_t connection, uint16_t type, std::string payload) override;
   void Keep(uint64_t) override {}
   void Serve(uint64_t) override {}
+  void ServeToo(uint64_t) override {}
   void Close(uint64_t connection) override;
   const std::string& address() const override { return address_; }
   std::string PeerName(uint64_t) const override { return "the manager"; }

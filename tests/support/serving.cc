@@ -134,18 +134,7 @@ Result<std::unique_ptr<StepExecutor>> InProcess(const Deployment& deployment,
   return std::unique_ptr<StepExecutor>(std::move(executor));
 }
 
-}  // namespace
-
-Result<std::unique_ptr<Serving>> Serving::Create(const Deployment& deployment) {
-  if (deployment.kind == "in-process") {
-    auto serving = std::make_unique<Serving>();
-    LAMINA_ASSIGN_OR_RETURN(const ModelConfig model, ModelConfig::Load(deployment.model));
-    LAMINA_ASSIGN_OR_RETURN(auto executor, InProcess(deployment, model));
-    LAMINA_ASSIGN_OR_RETURN(const ClusterConfig config, ConfigOf(deployment, model));
-    serving->engine = std::make_unique<ServingEngine>(
-        ServingEngineOptions::Of(InOneProcess(config), model), std::move(executor));
-    return serving;
-  }
+Result<std::unique_ptr<LocalCluster>> StartNodes(const Deployment& deployment) {
   LocalClusterOptions options;
   options.num_compute_nodes = deployment.num_compute_nodes * deployment.pipeline_parallel_size *
                               deployment.tensor_parallel_size;
@@ -163,9 +152,38 @@ Result<std::unique_ptr<Serving>> Serving::Create(const Deployment& deployment) {
     else if (!deployment.memory_devices.empty())
       node.device = deployment.memory_devices.at(num_memory++);
   }
-  LAMINA_ASSIGN_OR_RETURN(auto cluster, LocalCluster::Create(options));
+  return LocalCluster::Create(options);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Serving>> Serving::Create(const Deployment& deployment) {
+  if (deployment.kind == "in-process") {
+    auto serving = std::make_unique<Serving>();
+    LAMINA_ASSIGN_OR_RETURN(const ModelConfig model, ModelConfig::Load(deployment.model));
+    LAMINA_ASSIGN_OR_RETURN(auto executor, InProcess(deployment, model));
+    LAMINA_ASSIGN_OR_RETURN(const ClusterConfig config, ConfigOf(deployment, model));
+    serving->engine = std::make_unique<ServingEngine>(
+        ServingEngineOptions::Of(InOneProcess(config), model), std::move(executor));
+    return serving;
+  }
+  LAMINA_ASSIGN_OR_RETURN(auto cluster, StartNodes(deployment));
   LAMINA_ASSIGN_OR_RETURN(auto serving, Connect(cluster->config(), deployment));
   serving->cluster = std::move(cluster);
+  return serving;
+}
+
+Result<std::unique_ptr<Serving>> Serving::CreateWithManager(const Deployment& deployment) {
+  auto serving = std::make_unique<Serving>();
+  LAMINA_ASSIGN_OR_RETURN(serving->cluster, StartNodes(deployment));
+  LAMINA_ASSIGN_OR_RETURN(const ModelConfig model, ModelConfig::Load(deployment.model));
+  LAMINA_ASSIGN_OR_RETURN(const ClusterConfig config,
+                          ConfigOf(deployment, model, serving->cluster->config()));
+  serving->manager = std::make_unique<ManagerProcess>(config);
+  LAMINA_RETURN_IF_ERROR(serving->manager->Start());
+  Result<std::unique_ptr<RemoteEngine>> engine = serving->manager->Connect();
+  if (!engine.ok()) return engine.status().WithContext(serving->manager->output());
+  serving->engine = *std::move(engine);
   return serving;
 }
 

@@ -12,6 +12,7 @@
 #include "manager/engine.h"
 #include "manager/local_cluster.h"
 #include "manager/serving_engine.h"
+#include "tests/support/manager_process.h"
 #include "tests/support/paths.h"
 
 namespace lamina::testing {
@@ -89,10 +90,13 @@ Result<ClusterConfig> ConfigOf(const Deployment& deployment, const ModelConfig& 
                                ClusterConfig config = {});
 
 struct Serving {
-  std::unique_ptr<LocalCluster> cluster;  // null in process
-  std::unique_ptr<Engine> engine;         // goes first
+  std::unique_ptr<LocalCluster> cluster;    // null in process
+  std::unique_ptr<ManagerProcess> manager;  // null: the engine is in this process
+  std::unique_ptr<Engine> engine;           // goes first
 
   static Result<std::unique_ptr<Serving>> Create(const Deployment& deployment);
+  // With a manager that is a process of its own, of which this process is a front.
+  static Result<std::unique_ptr<Serving>> CreateWithManager(const Deployment& deployment);
 
   // On nodes that run already: `config` says where; the rest is as `deployment` says.
   static Result<std::unique_ptr<Serving>> Connect(ClusterConfig config,

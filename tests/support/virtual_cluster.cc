@@ -18,6 +18,12 @@ constexpr int kFirstPort = 7001, kFirstStandbyPort = 7501;
 constexpr auto kLook = milliseconds(1);
 constexpr int kQuietRounds = 4;
 
+ControlOptions FrontControl() {
+  ControlOptions options;
+  options.peer_timeout = VirtualCluster::kFrontPatience;
+  return options;
+}
+
 OpenLadder OpenLoopback() {
   return [](std::span<const std::string>) {
     return Ladder::Open(std::vector<std::string>{"loopback"});
@@ -83,10 +89,7 @@ Result<std::unique_ptr<VirtualCluster>> VirtualCluster::Create(
   std::unique_ptr<VirtualCluster> cluster(new VirtualCluster(options));
   for (const NodeConfig& node : cluster->config().daemons())
     LAMINA_RETURN_IF_ERROR(cluster->Start(node.name));
-  cluster->connecting_.Start(cluster->now(), [&cluster](Turns& turns) {
-    return ClusterExecutor::ConnectByTurns(turns, cluster->config(), cluster->options_.model,
-                                           cluster->Means());
-  });
+  cluster->StartManager();
   return cluster;
 }
 
@@ -96,15 +99,86 @@ VirtualCluster::VirtualCluster(const VirtualClusterOptions& options)
       reconnect_means_{.reconnect = ReconnectTo(options_.config, options_.model, Means()),
                        .look = LookAmong(options_.config, options_.model, Means()),
                        .end = EndAtOnce,
-                       .on_change = Means().on_change} {}
+                       .on_change = Means().on_change},
+      front_network_(options.control_latency) {
+  if (options_.with_front) front_.emplace(options_, front_network_);
+}
+
+// The engine for the service, on the cluster's thread.
+class VirtualCluster::CoreEngine final : public Engine {
+ public:
+  CoreEngine(VirtualCluster& cluster, int64_t max_model_len, std::vector<TokenId> ends)
+      : cluster_(cluster), max_model_len_(max_model_len), ends_(std::move(ends)) {}
+
+  Result<RequestId> Submit(GenerateRequest request, Sink sink) override {
+    cluster_.next_turn_ = cluster_.now();
+    return cluster_.core_->Submit(std::move(request), std::move(sink), cluster_.now());
+  }
+  void Abort(RequestId request) override {
+    cluster_.next_turn_ = cluster_.now();
+    cluster_.core_->Abort(request, cluster_.now());
+  }
+  void Stop(RequestId request, int index) override {
+    cluster_.next_turn_ = cluster_.now();
+    cluster_.core_->Stop(request, index, cluster_.now());
+  }
+  EngineStatus status() override { return cluster_.core_->status(cluster_.now()); }
+  int64_t max_model_len() const override { return max_model_len_; }
+  std::span<const TokenId> eos_tokens() const override { return ends_; }
+
+ private:
+  VirtualCluster& cluster_;
+  const int64_t max_model_len_;
+  const std::vector<TokenId> ends_;
+};
+
+VirtualCluster::Front::Front(const VirtualClusterOptions& options, ControlNetwork& network)
+    : requests({.model = options.config.served_name,
+                .vocab_size = options.model.vocab_size,
+                .give_up_after = options.config.start_timeout},
+               Clock::now()),
+      link(
+          {.manager = kFrontAddress, .control = FrontControl(), .connect = network.connector()},
+          requests, [this] { changed = true; }, Clock::now()) {}
 
 // The manager goes first, as its connections use the network.
 VirtualCluster::~VirtualCluster() {
+  front_.reset();
+  EndManager();
+  daemons_.clear();
+}
+
+void VirtualCluster::EndManager() {
+  front_door_.reset();
   core_.reset();
   looking_.Drop();
   reconnecting_.Drop();
   connecting_.Drop();
-  daemons_.clear();
+  events_.clear();
+  looks_ = reconnects_ = false;
+  failure_ = OkStatus();
+}
+
+// The connections go first: a process that is gone says goodbye to nobody.
+void VirtualCluster::KillManager() {
+  for (const NodeConfig& node : config().daemons()) network_.Break(ClusterConfig::Address(node));
+  front_network_.Break(kFrontAddress);
+  EndManager();
+}
+
+void VirtualCluster::StartManager() {
+  failure_ = OkStatus();
+  connecting_.Start(now(), [this](Turns& turns) {
+    return ClusterExecutor::ConnectByTurns(turns, config(), options_.model, Means());
+  });
+  changed_ = true;
+}
+
+EngineStatus VirtualCluster::status() const {
+  if (core_ != nullptr) return core_->status(Clock::now());
+  EngineStatus status;
+  status.detail = "there is no manager";
+  return status;
 }
 
 NodeConfig VirtualCluster::Find(const std::string& name) const {
@@ -192,6 +266,19 @@ bool VirtualCluster::TurnAll() {
   if (options_.fabrics != nullptr) any |= options_.fabrics->Deliver();
   for (auto& [name, daemon] : daemons_) any |= TurnDaemon(name, daemon);
   any |= TurnManager();
+  if (front_) any |= TurnFront();
+  return any;
+}
+
+bool VirtualCluster::TurnFront() {
+  bool any = front_network_.Deliver();
+  if (front_door_) any |= front_door_->service->Turn(now());
+  if (!std::exchange(front_->changed, false) && now() < front_->link.next_turn()) return any;
+  any |= front_->link.Turn(now());
+  for (const Delivery& delivery : front_->requests.TakeDeliveries()) {
+    delivery.sink(delivery.event);
+    any = true;
+  }
   return any;
 }
 
@@ -219,6 +306,8 @@ TimePoint VirtualCluster::NextTurn() const {
   TimePoint next = std::min(network_.next(), NextOfManager());
   if (options_.fabrics != nullptr) next = std::min(next, options_.fabrics->next());
   for (const auto& [name, daemon] : daemons_) next = std::min(next, NextOfDaemon(daemon));
+  if (front_) next = std::min({next, front_network_.next(), front_->link.next_turn()});
+  if (front_door_) next = std::min(next, front_door_->service->next_turn());
   return next;
 }
 
@@ -262,6 +351,18 @@ void VirtualCluster::TakeConnected(Connected outcome) {
       options, *std::move(outcome),
       [this](EngineCore::Event event) { events_.push_back(std::move(event)); });
   next_turn_ = now();
+  if (front_) ServeFront();
+}
+
+void VirtualCluster::ServeFront() {
+  const EngineOptions options = EngineOptions::Of(config(), options_.model);
+  front_door_.emplace();
+  front_door_->engine =
+      std::make_unique<CoreEngine>(*this, options.scheduler.max_model_len, options.eos_tokens);
+  front_door_->port = front_network_.opener()(kFrontAddress, FrontControl()).value();
+  front_door_->service = std::make_unique<EngineService>(
+      EngineServiceOptions{.model = config().served_name, .vocab_size = options_.model.vocab_size},
+      *front_door_->engine, *front_door_->port);
 }
 
 bool VirtualCluster::TurnEngine() {
@@ -292,11 +393,19 @@ bool VirtualCluster::TurnEngine() {
 }
 
 Result<RequestId> VirtualCluster::Submit(GenerateRequest request, Engine::Sink sink) {
+  if (front_) {
+    front_->changed = true;
+    return front_->requests.Submit(std::move(request), std::move(sink), now());
+  }
   next_turn_ = now();
   return core_->Submit(std::move(request), std::move(sink), now());
 }
 
 void VirtualCluster::Abort(RequestId request) {
+  if (front_) {
+    front_->changed = true;
+    return front_->requests.Abort(request, now());
+  }
   next_turn_ = now();
   core_->Abort(request, now());
 }

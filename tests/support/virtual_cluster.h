@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <variant>
@@ -17,6 +18,9 @@
 #include "compute_node/compute_node.h"
 #include "manager/cluster_executor.h"
 #include "manager/engine_core.h"
+#include "manager/engine_service.h"
+#include "manager/manager_link.h"
+#include "manager/remote_requests.h"
 #include "memory_node/memory_node.h"
 #include "tests/support/control_network.h"
 #include "tests/support/serving.h"
@@ -49,6 +53,9 @@ struct VirtualClusterOptions {
   // be null.
   std::function<void(const ExecutorEvent& told)> on_told = nullptr;
   RetryOptions retry;
+  // Requests come through a front, where they wait while there is no manager, and which sends them
+  // to the next one.
+  bool with_front = false;
 };
 
 // REQUIRES: there is one at a time. Thread: owner, and no other one reads the clock.
@@ -72,16 +79,22 @@ class VirtualCluster {
   // before.
   bool RunUntil(const std::function<bool()>& done, Clock::duration patience);
 
-  // Whether the nodes were connected once, and why they could not be.
+  // The manager's process is gone, with the requests that it had, but for those of a front. A new
+  // one is started, and begins to connect the nodes; also where the one before could not.
+  void KillManager();
+  void StartManager();
+
+  // Whether the manager has connected the nodes, and why it could not.
   bool serves() const { return core_ != nullptr; }
   const Status& failure() const { return failure_; }
 
-  // REQUIRES of these: serves().
+  // REQUIRES of these: serves(), unless there is a front.
   Result<RequestId> Submit(GenerateRequest request, Engine::Sink sink);
   void Abort(RequestId request);
-  EngineStatus status() const { return core_->status(Clock::now()); }
-  // Why nothing will be served any more; ok: it is, or may be.
+  // REQUIRES: serves(). Why nothing will be served any more; ok: it is, or may be.
   const Status& given_up() const { return core_->given_up(); }
+  // Shows no node while there is no manager that serves.
+  EngineStatus status() const;
 
   // Whether nodes are being connected anew, and whether lost ones are being looked for.
   bool reconnecting() const { return reconnects_; }
@@ -98,6 +111,11 @@ class VirtualCluster {
   bool paused(const std::string& name) const;
 
   ControlNetwork& network() { return network_; }
+  // Of the front, which connects as if it were a manager, and the manager, which listens there.
+  ControlNetwork& front_network() { return front_network_; }
+  static constexpr const char* kFrontAddress = "front:0";
+  // Silence after which either takes the other for lost.
+  static constexpr auto kFrontPatience = std::chrono::seconds(4);
   // Where the node's control channel ends.
   std::string AddressOf(const std::string& name) const;
 
@@ -109,6 +127,20 @@ class VirtualCluster {
     bool paused = false;
   };
   using Connected = ClusterExecutor::Connected;
+  class CoreEngine;
+  // A front, and how it reaches the manager.
+  struct Front {
+    Front(const VirtualClusterOptions& options, ControlNetwork& network);
+    bool changed = true;  // something has come for it
+    RemoteRequests requests;
+    ManagerLink link;
+  };
+  // The manager's end.
+  struct FrontDoor {
+    std::unique_ptr<Engine> engine;
+    std::unique_ptr<ControlPort> port;
+    std::unique_ptr<EngineService> service;
+  };
   explicit VirtualCluster(const VirtualClusterOptions& options);
 
   Result<Node> Open(const NodeConfig& node);
@@ -121,6 +153,9 @@ class VirtualCluster {
   bool TurnTasks();
   bool TurnEngine();
   void TakeConnected(Connected outcome);
+  void EndManager();
+  void ServeFront();
+  bool TurnFront();
   // When a turn that begins now, and in which something is done, is over.
   TimePoint FreeAt(const std::string& who) const;
   // When the next turn of somebody is due.
@@ -144,6 +179,9 @@ class VirtualCluster {
   TimePoint next_turn_{};  // of the engine
   Status failure_;
   std::unique_ptr<EngineCore> core_;
+  ControlNetwork front_network_;
+  std::optional<FrontDoor> front_door_;
+  std::optional<Front> front_;  // goes first
 };
 
 }  // namespace lamina::testing

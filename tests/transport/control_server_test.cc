@@ -257,6 +257,26 @@ TEST_F(ControlServerTest, WhoIsServedMaySendAhead) {
   }
 }
 
+TEST_F(ControlServerTest, SeveralMayBeServed) {
+  const auto first = Connect("front 1");
+  const uint64_t first_id = NextEvent().connection;
+  const auto second = Connect("front 2");
+  const uint64_t second_id = NextEvent().connection;
+  server_->ServeToo(first_id);
+  server_->ServeToo(second_id);
+  server_->Keep(0);  // concerns neither
+  for (const auto& [client, id] : {std::pair(&first, first_id), std::pair(&second, second_id)}) {
+    for (int i = 0; i < 40; ++i)
+      ASSERT_TRUE((*client)->connection->Send(kType, std::string(size_t{2} << 20, 'x')).ok());
+    for (int i = 0; i < 40; ++i) {
+      const ControlEvent event = NextEvent();
+      ASSERT_EQ(event.kind, ControlEvent::Kind::kFrame) << event.status;
+      EXPECT_EQ(event.connection, id);
+    }
+  }
+  server_->ServeToo(4711);  // is gone by now
+}
+
 TEST_F(ControlServerTest, FramesOfStrangersDoNotPileUp) {
   const auto other = Connect("somebody");
   const uint64_t stranger = NextEvent().connection;

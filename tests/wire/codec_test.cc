@@ -90,17 +90,20 @@ struct Pair {
 template <typename Pair>
 class Codec : public testing::Test {};
 
-using Messages =
-    testing::Types<Pair<control::MemoryOrder, MemoryOrder>,
-                   Pair<control::ComputeOrder, ComputeOrder>, Pair<control::StepResult, StepResult>,
-                   Pair<control::StepState, StepState>,
-                   Pair<control::ConfigureMemory, ConfigureMemory>,
-                   Pair<control::ConfigureCompute, ConfigureCompute>,
-                   Pair<control::ConnectCompute, ConnectCompute>, Pair<control::LosePeer, LosePeer>,
-                   Pair<control::PeerState, PeerState>, Pair<control::Configured, Configured>,
-                   Pair<control::LoadProgress, WeightsProgress>,
-                   Pair<control::StatsRequest, StatsRequest>, Pair<control::Stats, MemoryStats>,
-                   Pair<control::TraceRequest, TraceQuery>, Pair<control::Trace, TraceAnswer>>;
+using Messages = testing::Types<
+    Pair<control::MemoryOrder, MemoryOrder>, Pair<control::ComputeOrder, ComputeOrder>,
+    Pair<control::StepResult, StepResult>, Pair<control::StepState, StepState>,
+    Pair<control::ConfigureMemory, ConfigureMemory>,
+    Pair<control::ConfigureCompute, ConfigureCompute>,
+    Pair<control::ConnectCompute, ConnectCompute>, Pair<control::LosePeer, LosePeer>,
+    Pair<control::PeerState, PeerState>, Pair<control::Configured, Configured>,
+    Pair<control::LoadProgress, WeightsProgress>, Pair<control::StatsRequest, StatsRequest>,
+    Pair<control::Stats, MemoryStats>, Pair<control::TraceRequest, TraceQuery>,
+    Pair<control::Trace, TraceAnswer>, Pair<control::OpenFront, OpenFront>,
+    Pair<control::FrontOpened, FrontOpened>, Pair<control::SubmitRequest, SubmitRequest>,
+    Pair<control::RequestSubmitted, RequestSubmitted>, Pair<control::AbortRequest, AbortRequest>,
+    Pair<control::StopContinuation, StopContinuation>, Pair<control::RequestEvents, RequestEvents>,
+    Pair<control::EngineStatus, EngineStatus>>;
 TYPED_TEST_SUITE(Codec, Messages);
 
 // A field that is missing in the codec's list would be missing at the end.

@@ -1,0 +1,65 @@
+#include "cli/run_front.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "base/net_address.h"
+#include "cli/model_server.h"
+#include "manager/api_key.h"
+#include "manager/control_options.h"
+#include "manager/remote_engine.h"
+
+namespace lamina {
+namespace {
+
+// Until the next look at whether to stop.
+constexpr auto kStopLook = std::chrono::seconds(1);
+
+Result<RemoteEngineOptions> EngineOptionsOf(const FrontOptions& options,
+                                            const ClusterConfig& config, const ModelFiles& files) {
+  RemoteEngineOptions engine;
+  engine.requests.model = config.served_name;
+  engine.requests.vocab_size = files.model.vocab_size;
+  engine.requests.give_up_after = config.start_timeout;
+  engine.requests.observer = files.metrics.get();
+  engine.link.manager = options.manager.empty() ? config.FrontAddress() : options.manager;
+  LAMINA_ASSIGN_OR_RETURN(engine.link.control,
+                          ControlOptionsOf(config, "front of cluster " + config.name));
+  return engine;
+}
+
+}  // namespace
+
+Status ServeFront(const FrontOptions& options) {
+  HandleStopSignals();
+  LAMINA_ASSIGN_OR_RETURN(ClusterConfig config, ClusterConfig::Load(options.cluster_file));
+  if (!options.model.empty()) config.model_path = options.model;
+  if (options.manager.empty() && config.front_port == 0) {
+    return InvalidArgument(options.cluster_file +
+                           ": cluster.front_port is not set, so the manager takes no fronts: set "
+                           "it to a free port of the controller");
+  }
+  if (options.drain_timeout_s >= 0)
+    config.drain_timeout = std::chrono::seconds(options.drain_timeout_s);
+  LAMINA_ASSIGN_OR_RETURN(const std::string api_key,
+                          FindApiKey(options.api_key, options.api_key_file));
+  LAMINA_ASSIGN_OR_RETURN(const ModelFiles files, ModelFiles::Load(config));
+  LAMINA_ASSIGN_OR_RETURN(const RemoteEngineOptions engine_options,
+                          EngineOptionsOf(options, config, files));
+  const std::string host = CanonicalHost(options.host);
+  std::unique_ptr<RemoteEngine> engine;
+  LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<HttpServer> server,
+                          StartHttp(config, files, {host, options.port, api_key}));
+  Say("Waiting for the manager at " + engine_options.link.manager);
+  LAMINA_ASSIGN_OR_RETURN(engine,
+                          RemoteEngine::Connect(engine_options, [] { return IsStopRequested(); }));
+  server->SetEngine(engine.get());
+  Say(fmt::format("{} is served on http://{}/v1", config.served_name,
+                  JoinHostPort(host, server->port())));
+  while (!IsStopRequested(Deadline::After(kStopLook))) continue;
+  Say("Stopping");
+  return StopHttp(*server, engine->status(), config.drain_timeout);
+}
+
+}  // namespace lamina
