@@ -34,8 +34,8 @@ void EngineServer::Loop(Engine& engine, const EngineServiceOptions& options) {
   std::array<pollfd, 3> polls = {pollfd{port_fd, POLLIN, 0}, pollfd{told_fd, POLLIN, 0},
                                  pollfd{stop_.fd(), POLLIN, 0}};
   while ((polls[2].revents & POLLIN) == 0) {
-    const bool did = service.Turn(Clock::now());
-    const Deadline next(did ? TimePoint::min() : service.next_turn());
+    const TimePoint now = Clock::now();
+    const Deadline next(service.Turn(now) ? now : service.next_turn());
     poll(polls.data(), polls.size(), next.RemainingMs());
   }
 }

@@ -192,11 +192,13 @@ void EngineService::Lose(Connection connection, const std::string& why) {
   port_.Close(connection);
   const auto found = fronts_.find(connection);
   if (found == fronts_.end()) {
-    LAMINA_LOG_WARN("{} is not served: {}", name, why);
+    if (const auto more = stranger_lines_.Admit())
+      LAMINA_LOG_WARN("{} is not served: {}{}", name, why, *more);
     return;
   }
-  LAMINA_LOG_WARN("a front is lost, with its {} requests: {}: {}", found->second.requests.size(),
-                  name, why);
+  if (const auto more = lost_lines_.Admit())
+    LAMINA_LOG_WARN("a front is lost, with its {} requests: {}: {}{}",
+                    found->second.requests.size(), name, why, *more);
   for (const auto& [id, request] : found->second.requests) engine_.Abort(request.engine_id);
   fronts_.erase(found);
 }

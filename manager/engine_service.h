@@ -15,6 +15,7 @@
 #include "base/inbox.h"
 #include "manager/engine.h"
 #include "transport/control_port.h"
+#include "transport/rare_warning.h"
 #include "wire/session_messages.h"
 
 namespace lamina {
@@ -78,6 +79,7 @@ class EngineService {
   ControlPort& port_;
   std::map<Connection, Front> fronts_;
   TimePoint next_status_ = TimePoint::max();
+  RareLines stranger_lines_, lost_lines_;
   // The engine's sinks have it too.
   const std::shared_ptr<Inbox<ToldEvent>> told_ = std::make_shared<Inbox<ToldEvent>>();
 };
