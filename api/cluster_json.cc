@@ -60,6 +60,7 @@ ordered_json ClusterStatusJson(const EngineStatus& status) {
                             {"num_preemptions", status.scheduler.num_preemptions},
                             {"num_started_tokens", status.scheduler.num_started_tokens},
                             {"num_shared_tokens", status.scheduler.num_shared_tokens},
+                            {"num_left_tokens", status.scheduler.num_left_tokens},
                             {"nodes", std::move(uses)}};
   return {{"serving", status.serving && !status.stands_still},
           {"state", StateOf(status)},

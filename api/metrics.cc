@@ -162,6 +162,9 @@ struct Metrics::Families {
   Counter& prefix_hits =
       group.AddCounter("vllm:prefix_cache_hits_total",
                        "Of those: tokens whose KV was there from a sequence that began alike.");
+  Counter& left_tokens = group.AddCounter(
+      "lamina:left_kv_tokens_total",
+      "Tokens of sequences that went on with KV which the manager before had left.");
   Counter& stopped = Success("stop");
   Counter& length = Success("length");
   Counter& aborted = Success("abort");
@@ -263,6 +266,7 @@ std::string Metrics::Serialize(const EngineStatus& status) {
   count(families_->preemptions, status.scheduler.num_preemptions);
   count(families_->prefix_queries, status.scheduler.num_started_tokens);
   count(families_->prefix_hits, status.scheduler.num_shared_tokens);
+  count(families_->left_tokens, status.scheduler.num_left_tokens);
   double used = 0;
   double capacity = 0;
   for (const NodeUse& node : status.scheduler.nodes) {

@@ -25,7 +25,10 @@ struct SchedulerStats {
   int64_t num_preemptions = 0;     // since the scheduler was created
   int64_t num_started_tokens = 0;  // tokens of sequences at their start, over all starts
   int64_t num_shared_tokens = 0;   // the part of num_started_tokens that was found in the cache
-  std::vector<NodeUse> nodes;      // in the order of their ids
+  // Tokens of sequences that went on with K and V which another scheduler had left; no part of the
+  // two above.
+  int64_t num_left_tokens = 0;
+  std::vector<NodeUse> nodes;  // in the order of their ids
 };
 
 }  // namespace lamina

@@ -11,6 +11,7 @@
 #include "api/http_client.h"
 #include "api/http_server.h"
 #include "base/net_address.h"
+#include "base/random_id.h"
 #include "cli/model_server.h"
 #include "cost/node_device.h"
 #include "manager/api_key.h"
@@ -33,6 +34,7 @@ struct Manager {
   std::unique_ptr<TraceFile> trace;  // null: none is written
   std::unique_ptr<ServingEngine> engine;
   std::unique_ptr<EngineServer> fronts;  // null: none are taken
+  uint64_t id = 0;                       // 0: nobody would ask the next manager for KV
   std::unique_ptr<HttpServer> server;    // stopped before the engine goes
   std::string api_key;                   // "": none is asked for
 };
@@ -117,22 +119,25 @@ Status StartLocalCluster(Manager& manager) {
 }
 
 Status StartEngine(Manager& manager) {
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ClusterExecutor> executor,
-                          ClusterExecutor::Connect(manager.config, manager.files.model, Say,
-                                                   [] { return IsStopRequested(); }));
+  LAMINA_ASSIGN_OR_RETURN(
+      std::unique_ptr<ClusterExecutor> executor,
+      ClusterExecutor::Connect(
+          manager.config, manager.files.model, Say, [] { return IsStopRequested(); }, manager.id));
   const auto record = [trace = manager.trace.get()](ClusterExecutor& nodes) {
     if (trace != nullptr) nodes.RecordTrace(*trace);
   };
   record(*executor);
   ServingEngineOptions options = ServingEngineOptions::Of(manager.config, manager.files.model);
-  options.reconnect = ReconnectTo(manager.config, manager.files.model, {.progress = Say}, record);
+  options.reconnect = ReconnectTo(manager.config, manager.files.model,
+                                  {.progress = Say, .manager_id = manager.id}, record);
   options.look = LookAmong(manager.config, manager.files.model);
   options.observer = manager.files.metrics.get();
   manager.engine = std::make_unique<ServingEngine>(options, std::move(executor));
   manager.server->SetEngine(manager.engine.get());
   if (manager.fronts != nullptr) {
     manager.fronts->Serve(*manager.engine, {.model = manager.config.served_name,
-                                            .vocab_size = manager.files.model.vocab_size});
+                                            .vocab_size = manager.files.model.vocab_size,
+                                            .manager_id = manager.id});
   }
   return OkStatus();
 }
@@ -219,6 +224,7 @@ Status StartServing(const ServeOptions& options, Manager& manager) {
                                                      manager.config.http_port, manager.api_key}));
   if (manager.config.front_port != 0) {
     LAMINA_ASSIGN_OR_RETURN(manager.fronts, EngineServer::Open(manager.config));
+    manager.id = RandomId();
   }
   if (IsStopRequested()) return TryAgain("interrupted");
   if (!options.cluster_file) LAMINA_RETURN_IF_ERROR(StartLocalCluster(manager));

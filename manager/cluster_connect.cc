@@ -30,14 +30,17 @@ Result<T> Await(Begin begin) {
 
 }  // namespace
 
-Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::Connect(
-    const ClusterConfig& config, const ModelConfig& model, const StartProgress& progress,
-    std::function<bool()> interrupted) {
+Result<std::unique_ptr<ClusterExecutor>> ClusterExecutor::Connect(const ClusterConfig& config,
+                                                                  const ModelConfig& model,
+                                                                  const StartProgress& progress,
+                                                                  std::function<bool()> interrupted,
+                                                                  uint64_t manager_id) {
   LAMINA_ASSIGN_OR_RETURN(Connected connected,
                           Await<Connected>([&](Turns& turns, std::function<void()> on_change) {
                             return ConnectByTurns(turns, config, model,
                                                   {.progress = progress,
                                                    .interrupted = interrupted,
+                                                   .manager_id = manager_id,
                                                    .end = EndAtOnce,
                                                    .on_change = std::move(on_change)});
                           }));

@@ -34,10 +34,10 @@ class ClusterExecutor : public StepExecutor {
   // data path listens), then the compute nodes, which load the weights at the same time and then
   // join each other. A node that cannot be reached within start_timeout is an error that names it,
   // its address and the cause. So is `interrupted`, which is asked all the while; null: never.
-  // REQUIRES: ResolveConfig accepted `config`.
+  // `manager_id`: as ConnectMeans. REQUIRES: ResolveConfig accepted `config`.
   static Result<std::unique_ptr<ClusterExecutor>> Connect(
       const ClusterConfig& config, const ModelConfig& model, const StartProgress& progress,
-      std::function<bool()> interrupted = nullptr);
+      std::function<bool()> interrupted = nullptr, uint64_t manager_id = 0);
 
   // The same with the nodes of `config` that are not lost, and without those that turn out to be.
   // kPeerLost if no compute node is left, or none that holds KV; names what was lost. If compute
@@ -60,6 +60,7 @@ class ClusterExecutor : public StepExecutor {
   std::vector<KvNode> kv_nodes() const override { return connections_->kv_nodes(); }
   NodeId KvNodeOf(NodeId node) const override { return connections_->Find(node)->group; }
   std::map<NodeId, NodeKv> kv() const override { return connections_->kv(); }
+  std::map<NodeId, LeftKv> TakeLeftKv() override { return connections_->TakeLeftKv(); }
   void Start(std::function<void(ExecutorEvent)> on_event) override;
   void Submit(const StepPlan& plan, std::vector<NewSequence> added) override;
   void Leave(NodeId node) override;

@@ -59,6 +59,8 @@ Result<ConfigureMemory> NodeConnections::MemoryRequest(const Node& node) const {
   request.attention.num_heads = node.num_kv_heads * (model_.num_heads / model_.num_kv_heads);
   request.attention.num_kv_heads = node.num_kv_heads;
   request.keep_for = std::chrono::ceil<milliseconds>(config_.start_timeout);
+  request.manager_id = means_.manager_id;
+  request.takes_over = held_.takes_over;
   if (const auto id = held_.ids.find(node.id); id != held_.ids.end()) request.kv_id = id->second;
   if (const auto tokens = held_.tokens.find(node.group); tokens != held_.tokens.end()) {
     for (const HeldTokens& one : tokens->second)

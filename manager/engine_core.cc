@@ -65,6 +65,7 @@ EngineCore::EngineCore(const EngineOptions& options, std::unique_ptr<StepExecuto
       outage_tries_(options.retry),
       turns_(std::min<Clock::duration>(kLongestTurn, options.step_timeout / 4)) {
   for (const KvNode& node : executor->kv_nodes()) scheduler().AddNode(node);
+  TakeLeft(*executor);
   StartExecutor(std::move(executor));
 }
 
@@ -89,7 +90,7 @@ Result<RequestId> EngineCore::Submit(GenerateRequest request, Engine::Sink sink,
     const Told told = spec.told.empty() ? Told() : spec.told[i];
     if (told.over) continue;
     Status status = scheduler().Add({sequences[i], spec.prompt, spec.max_new_tokens, group,
-                                     told_bytes, told.tokens, told.num_cached});
+                                     told_bytes, told.tokens, told.num_cached, told.kv});
     if (status.ok()) continue;
     for (const SequenceId added : sequences.first(i)) scheduler().Finish(added);
     requests_.Drop(id);
@@ -157,6 +158,7 @@ EngineDecisions EngineCore::Turn(TimePoint now) {
   NoticePause(now);
   CheckDeadlines(now);
   CheckParked(now);
+  DropLeftIfDue(now);
   TryAgainIfDue(now);
   decisions_.next_turn = now + turns_.turn();
   if (executor_ != nullptr) {
@@ -175,6 +177,7 @@ TimePoint EngineCore::NextDeadline() const {
   if (outage_.ok()) {
     for (const auto& [sequence, parked] : parked_) next = std::min(next, parked.until);
   }
+  if (left_until_ && steps_.scheduler().has_left()) next = std::min(next, *left_until_);
   return next;
 }
 

@@ -124,6 +124,10 @@ class EngineCore {
   void LoseStep(const Status& status, TimePoint now);
   void BeginReconnecting(std::map<NodeId, std::string> left_out,
                          std::map<NodeId, std::string> doubtful, TimePoint now);
+  // What a manager that is gone left on memory nodes waits in the scheduler for those who ask for
+  // it.
+  void TakeLeft(StepExecutor& executor);
+  void DropLeftIfDue(TimePoint now);
   void TakePools(const std::vector<NodeStatus>& nodes, const std::set<NodeId>& kept, TimePoint now);
   // Those of kv_nodes() whose memory nodes all have the KV of these ids.
   std::set<NodeId> KeptPools(const std::map<NodeId, uint64_t>& ids) const;
@@ -152,7 +156,8 @@ class EngineCore {
     Status why;
   };
   std::map<SequenceId, Parked> parked_;
-  Status outage_;  // why nothing can be served at the moment
+  std::optional<TimePoint> left_until_;  // what is left is kept; set by the first turn
+  Status outage_;                        // why nothing can be served at the moment
   // Of that: when nothing was served any more, which may be before it was known to be one.
   TimePoint outage_since_{};
   Retries outage_tries_;  // to end it

@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "manager/engine_core.h"
+#include "manager/left_kv.h"
 
 namespace lamina {
 namespace {
@@ -198,6 +199,29 @@ void EngineCore::TakeReconnected(Result<std::unique_ptr<StepExecutor>> outcome, 
   UsePipelineOf(nodes);
   LAMINA_LOG_INFO("reconnected: {} sequences go on, {} start again or wait",
                   scheduler().stats().num_running, scheduler().stats().num_waiting);
+}
+
+void EngineCore::TakeLeft(StepExecutor& executor) {
+  const std::map<NodeId, LeftKv> by_node = executor.TakeLeftKv();
+  int64_t num_sequences = 0, num_tokens = 0;
+  for (auto& [handle, left] :
+       FindLeft(by_node, [&](NodeId node) { return executor.KvNodeOf(node); })) {
+    ++num_sequences;
+    num_tokens += std::ssize(left.slots);
+    scheduler().AddLeft(handle, left.pool, std::move(left.slots));
+  }
+  if (num_sequences > 0) {
+    LAMINA_LOG_INFO("the manager before this one left {} sequences with {} tokens on memory nodes",
+                    num_sequences, num_tokens);
+  }
+}
+
+void EngineCore::DropLeftIfDue(TimePoint now) {
+  if (!scheduler().has_left()) return;
+  if (!left_until_) left_until_ = now + options_.keep_left_for;
+  if (now < *left_until_) return;
+  LAMINA_LOG_INFO("the rest of what the manager before this one left is dropped: nobody asked");
+  scheduler().DropLeft();
 }
 
 std::set<NodeId> EngineCore::KeptPools(const std::map<NodeId, uint64_t>& ids) const {

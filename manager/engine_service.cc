@@ -114,6 +114,7 @@ Status EngineService::Open(Connection connection, const OpenFront& request) {
     answer.max_model_len = engine_.max_model_len();
     const std::span<const TokenId> ends = engine_.eos_tokens();
     answer.eos_tokens.assign(ends.begin(), ends.end());
+    answer.manager_id = options_.manager_id;
     LAMINA_LOG_INFO("{} is served", port_.PeerName(connection));
     port_.ServeToo(connection);
     fronts_.try_emplace(connection);

@@ -24,6 +24,7 @@ struct EngineServiceOptions {
   std::string model;  // the name that clients use; a front of another model is refused
   int64_t vocab_size = 0;
   size_t max_fronts = 16;
+  uint64_t manager_id = 0;  // as fronts are told, see FrontOpened
   // How often fronts are told the engine's status.
   Clock::duration status_interval = std::chrono::milliseconds(100);
 };

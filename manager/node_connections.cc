@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <list>
 #include <optional>
-#include <random>
 #include <utility>
 
 #include "base/descriptors.h"
 #include "base/log.h"
 #include "base/mutex.h"
+#include "base/random_id.h"
 #include "manager/control_options.h"
 #include "manager/resolve_config.h"
 #include "transport/crypto.h"
@@ -23,11 +23,6 @@ namespace {
 
 // Between two signs of life while weights load; each tensor is one.
 constexpr auto kLoadPatience = std::chrono::seconds(120);
-
-uint64_t NewEpoch() {
-  std::random_device device;
-  return static_cast<uint64_t>(device()) << 32 | device();
-}
 
 constexpr auto kReachWait = std::chrono::seconds(5);  // for daemons that served just now
 
@@ -80,10 +75,12 @@ Procedure<NodeConnections::Opened> NodeConnections::OpenByTurns(Turns& turns,
   std::set<std::string> gone;
   FilledPlaces filled = FillPlaces(config, {}, gone);
   bool has_others = !config.standbys.empty();
+  KnownNodes known;
+  known.held.takes_over = means.manager_id != 0;
   while (true) {
     const Clock::duration patience = latest - turns.now();
     std::unique_ptr<NodeConnections> nodes(
-        new NodeConnections(filled.config, model, view, {}, TimePoint::max(), means));
+        new NodeConnections(filled.config, model, view, known, TimePoint::max(), means));
     const Status opened = co_await nodes->Open(
         turns, has_others ? std::min<Clock::duration>(patience, kReachWait) : patience, patience);
     if (opened.ok()) co_return nodes;
@@ -244,7 +241,7 @@ NodeConnections::NodeConnections(const ClusterConfig& config, const ModelConfig&
       model_(model),
       view_(Without(std::move(view), known.lost)),
       held_(known.held),
-      epoch_(NewEpoch()),
+      epoch_(RandomId()),
       means_(std::move(means)),
       until_(until) {
   for (size_t i = 0; i < config.nodes.size(); ++i) {
@@ -451,6 +448,15 @@ std::map<NodeId, NodeKv> NodeConnections::kv() const {
       kv.emplace(node->id, NodeKv{node->configured.kv_id, node->configured.missing});
   }
   return kv;
+}
+
+std::map<NodeId, LeftKv> NodeConnections::TakeLeftKv() {
+  std::map<NodeId, LeftKv> left;
+  for (const std::unique_ptr<Node>& node : nodes_) {
+    if (node->role == NodeRole::kMemory && !node->left_out())
+      left.emplace(node->id, std::exchange(node->configured.left, {}));
+  }
+  return left;
 }
 
 NodeConnections::~NodeConnections() { Close(); }

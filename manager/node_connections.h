@@ -38,6 +38,9 @@ struct ConnectMeans {
   // error. Null: never.
   std::function<bool()> interrupted = nullptr;
   StartConnecting connect = StartConnectControl;
+  // ConfigureMemory::manager_id. Not 0: when it connects nodes for the first time, the manager
+  // takes over what another one left on memory nodes.
+  uint64_t manager_id = 0;
   EndConnections end = EndOnAThread;  // of a try in vain
   // Called when a turn is worth while before it is due, as long as the procedure and the executor
   // that it made live. Thread: any.
@@ -107,6 +110,7 @@ class NodeConnections {
   // See StepExecutor.
   std::vector<KvNode> kv_nodes() const;
   std::map<NodeId, NodeKv> kv() const;
+  std::map<NodeId, LeftKv> TakeLeftKv();
 
   // Why the node is lost; ok: it is not. Thread: any.
   Status LossOf(const Node& node);

@@ -154,6 +154,7 @@ bool OpenRequests::TakeToken(const NewToken& sampled, TimePoint now, std::vector
   event.token = sampled.chosen.token;
   event.logprob = sampled.chosen.logprob;
   event.rank = sampled.chosen.rank;
+  event.sequence = sequence;
   event.top = sampled.chosen.top;
   event.first = continuation.num_generated++ == 0;
   if (event.first) event.num_cached = continuation.num_cached;

@@ -30,6 +30,8 @@ using Reconnected = Result<std::unique_ptr<StepExecutor>>;
 struct HeldKv {
   std::map<NodeId, uint64_t> ids;                         // by memory node: NodeKv::id
   std::map<NodeId, std::vector<HeldTokens>> tokens = {};  // as Scheduler::Held
+  // There is none yet, and memory nodes are asked for what a manager that is gone left.
+  bool takes_over = false;
 };
 
 // What an engine knows of nodes that are to be connected anew.

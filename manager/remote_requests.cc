@@ -113,6 +113,7 @@ Status RemoteRequests::TakeOpened(FrontOpened opened) {
                     "tokens instead of {}, or with other end-of-sequence tokens",
                     options_.model, opened.max_model_len, facts_->max_model_len));
   }
+  manager_ = opened.manager_id;
   if (!facts_) facts_ = std::move(opened);
   open_ = true;
   given_up_ = false;
@@ -224,6 +225,7 @@ void RemoteRequests::Tell(Requests::iterator request, TokenEvent event, TimePoin
   if (event.token) {
     if (event.first) told.num_cached = event.num_cached;
     told.tokens.push_back(*event.token);
+    told.kv = {event.sequence, manager_};
     ObserveToken(entry, continuation, now);
   }
   const std::optional<FinishReason> finish = event.finish;

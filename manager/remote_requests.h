@@ -104,6 +104,7 @@ class RemoteRequests {
   uint64_t last_id_ = 0;
   std::optional<FrontOpened> facts_;
   bool open_ = false;
+  uint64_t manager_ = 0;  // FrontOpened::manager_id of the present one
   // While there is no manager: since when, and why.
   TimePoint lost_since_;
   Status lost_;

@@ -68,6 +68,9 @@ class StepExecutor {
   // Of each memory node. Fixed before Start.
   virtual std::map<NodeId, NodeKv> kv() const = 0;
 
+  // By memory node: what a manager that is gone left there. Empty when it was taken.
+  virtual std::map<NodeId, LeftKv> TakeLeftKv() { return {}; }
+
   // Events go to `on_event` from here on, from any thread; a loss may be told twice. REQUIRES:
   // called once.
   virtual void Start(std::function<void(ExecutorEvent)> on_event) = 0;

@@ -19,12 +19,12 @@ AttentionService::AttentionService(const WireShape& wire, const ScoreRules& rule
       attention_{wire.num_heads, wire.num_kv_heads, wire.head_dim, rules.scale, rules.soft_cap},
       device_(std::move(kv.device)),
       cache_(device_->cache()),
-      slots_(cache_, rules.windows, std::move(kv.positions)),
+      slots_(cache_, rules.windows, std::move(kv.positions), std::move(kv.scattered)),
       steps_(epoch, times_) {}
 
 KvState AttentionService::TakeKv() {
   ahead_.reset();  // borrows the device
-  return {std::move(device_), slots_.TakePositions()};
+  return {std::move(device_), slots_.TakePositions(), slots_.TakeScattered()};
 }
 
 void AttentionService::Use(std::unique_ptr<AheadAttention> ahead) {

@@ -38,6 +38,8 @@ struct ScoreRules {
 struct KvState {
   std::unique_ptr<KvDevice> device;  // with the tables and their K and V
   TokenPositions positions = {};     // of the tokens in them, if there are windows
+  ScatteredSequences scattered = {};
+  uint64_t manager = 0;  // ConfigureMemory::manager_id of who numbered the sequences; 0: nobody
 };
 
 // Owns the KV. Thread: one owner.
@@ -51,6 +53,9 @@ class AttentionService {
 
   // See SequenceSlots::Keep. REQUIRES: no order was applied yet.
   std::vector<SequenceId> Keep(std::span<const HeldSequence> held) { return slots_.Keep(held); }
+
+  // See SequenceSlots::Left.
+  std::vector<LeftSequence> Left() const { return slots_.Left(); }
 
   // Makes the object by which the device is asked for attention before there are queries. The
   // caller lets a compute node join it and then gives it to Use. kUnimplemented, saying why, if the

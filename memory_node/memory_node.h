@@ -52,7 +52,7 @@ class MemoryNode {
   void HandleFrame(const ManagerConnection& from, const ControlFrame& frame);
   void Configure(const ManagerConnection& from, const std::string& payload);
   void EndSession(const std::string& why);
-  // The kept KV, if it is what the order names, and drops it otherwise.
+  // The kept KV, if it is what the order names or can take over, and drops it otherwise.
   KvState TakeKept(const ConfigureMemory& request);
   void DropKept(const std::string& why);
 

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <random>
 #include <utility>
 
 #include "base/host_memory.h"
 #include "base/log.h"
+#include "base/random_id.h"
 #include "memory_node/make_kv_device.h"
 #include "node/wire_shape.h"
 #include "transport/crypto.h"
@@ -30,11 +30,6 @@ constexpr auto kAcceptInterval = std::chrono::milliseconds(1);
 
 // A manager cannot keep a node's memory for longer without a session.
 constexpr auto kLongestKept = std::chrono::hours(1);
-
-uint64_t NewKvId() {
-  std::random_device device;
-  return static_cast<uint64_t>(device()) << 32 | device() | 1;
-}
 
 Status CheckShape(const AttentionSpec& spec, const SessionLimits& limits) {
   const bool ok = spec.num_layers > 0 && spec.num_layers <= 1024 && spec.num_kv_heads > 0 &&
@@ -80,14 +75,22 @@ Result<std::unique_ptr<MemorySession>> MemorySession::Open(const ConfigureMemory
   LAMINA_RETURN_IF_ERROR(CheckHostMemory(
       window_bytes, fmt::format("a compute node's messages of {} sequences in {} batches",
                                 wire.max_rows, wire.num_batches)));
-  session->kv_id_ = kept.device == nullptr ? NewKvId() : request.kv_id;
+  const bool takes_over = kept.device != nullptr && request.kv_id == 0;
+  const uint64_t left_by = kept.manager;
+  session->kv_id_ = kept.device == nullptr || takes_over ? RandomId() : request.kv_id;
   if (kept.device == nullptr) {
     LAMINA_ASSIGN_OR_RETURN(kept.device, MakeKvDevice(options.device, shape, capacity,
                                                       options.host_memory_bytes, team));
   }
   session->service_ =
       std::make_unique<AttentionService>(wire, RulesOf(spec), request.epoch, std::move(kept));
-  session->missing_ = session->service_->Keep(request.held);
+  if (takes_over) {
+    session->left_ = {left_by, session->service_->Left()};
+  } else {
+    // Another manager's numbers mean other sequences.
+    if (left_by != request.manager_id) session->service_->Keep({});
+    session->missing_ = session->service_->Keep(request.held);
+  }
   session->opens_to_nics_ = request.polling == PollingMode::kDevice;
   if (request.polling != PollingMode::kHost) {
     Result<std::unique_ptr<AheadAttention>> ahead = session->service_->MakeAheadAttention();
@@ -110,13 +113,16 @@ MemorySession::MemorySession(const ManagerConnection& manager, const ConfigureMe
       token_(request.session_token),
       payload_checksum_(request.payload_checksum),
       spec_(request.attention),
+      manager_id_(request.manager_id),
       keep_for_(std::clamp<Clock::duration>(request.keep_for, {}, kLongestKept)) {}
 
 // Endpoints go before what they write into.
 KvState MemorySession::End(std::unique_ptr<MemorySession> session) {
   session->peers_.clear();
   session->offered_.reset();
-  return session->service_->TakeKv();
+  KvState kv = session->service_->TakeKv();
+  kv.manager = session->left_.manager != 0 ? session->left_.manager : session->manager_id_;
+  return kv;
 }
 
 Configured MemorySession::opened() const {
@@ -125,7 +131,14 @@ Configured MemorySession::opened() const {
   answer.offers = ladder_->offers();
   answer.kv_id = kv_id_;
   answer.missing = missing_;
+  answer.left = left_;
   return answer;
+}
+
+void MemorySession::ForgetLeft() {
+  if (left_.manager == 0) return;
+  left_ = {};
+  service_->Keep({});
 }
 
 bool MemorySession::HandleFrame(const ControlFrame& frame) {
@@ -133,10 +146,12 @@ bool MemorySession::HandleFrame(const ControlFrame& frame) {
     case MessageType::kMemoryOrder: {
       const Result<MemoryOrder> order = Decode<MemoryOrder>(frame.payload);
       if (!order.ok() || order->epoch != epoch_) return false;
+      ForgetLeft();
       service_->Apply(*order);
       return true;
     }
     case MessageType::kStatsRequest:
+      ForgetLeft();
       manager_.Send(MessageType::kStats, Encode(service_->stats()));
       return true;
     default: return false;

@@ -30,8 +30,8 @@ namespace lamina {
 class MemorySession {
  public:
   // Opens what the order of `manager` asks for; the caller answers the order. Borrows the team.
-  // `kept`: the KV that the order names, of a session that had the same attention and capacity;
-  // without a device: a new one is made.
+  // `kept`: the KV that the order names or takes over, of a session that had the same attention and
+  // capacity; without a device: a new one is made.
   // kInvalidArgument for an order that cannot be; kOutOfSpace if there is no memory for its KV
   // cache or its messages; other errors are those of the device and of the ladder.
   static Result<std::unique_ptr<MemorySession>> Open(const ConfigureMemory& request,
@@ -78,6 +78,8 @@ class MemorySession {
 
   MemorySession(const ManagerConnection& manager, const ConfigureMemory& request);
 
+  void ForgetLeft();
+
   bool AcceptPeers(TimePoint now);
   bool IsMember(const std::optional<DataHello>& hello) const;
   bool PollPeer(ComputePeer& peer);
@@ -99,9 +101,13 @@ class MemorySession {
   const std::string token_;        // what a peer of the data path must show
   const Switch payload_checksum_;  // the manager's setting
   const AttentionSpec spec_;
+  const uint64_t manager_id_;
   const Clock::duration keep_for_;
   uint64_t kv_id_ = 0;
   std::vector<SequenceId> missing_;  // of what was to be kept
+  // Of another manager, whose sequences have their tables until this one sends a message: that is
+  // behind everything that might let the session fail, and then the next one may take them over.
+  LeftKv left_;
   int64_t capacity_tokens_ = 0;
   WireShape wire_;
   std::unique_ptr<AttentionService> service_;

@@ -1,12 +1,20 @@
 #include "memory_node/sequence_slots.h"
 
+#include <algorithm>
 #include <iterator>
 #include <map>
 #include <string>
 
 #include "base/log.h"
+#include "transport/control_channel.h"
 
 namespace lamina {
+namespace {
+
+// Each takes at most five bytes of a message.
+constexpr int64_t kMostLeftSlots = kMaxFrameBytes / 8;
+
+}  // namespace
 
 void SequenceSlots::Apply(const MemoryOrder& order) {
   const StepId step = order.step;
@@ -41,6 +49,21 @@ std::vector<SequenceId> SequenceSlots::Keep(std::span<const HeldSequence> held) 
   return missing;
 }
 
+std::vector<LeftSequence> SequenceSlots::Left() const {
+  std::vector<SequenceId> sequences = cache_.sequences();
+  std::ranges::sort(sequences);
+  std::vector<LeftSequence> left;
+  int64_t num_slots = 0;
+  for (const SequenceId sequence : sequences) {
+    const int64_t num_written = cache_.NumWritten(sequence);
+    if (num_written == 0 || scattered_.contains(sequence)) continue;
+    if ((num_slots += num_written) > kMostLeftSlots) break;
+    const Result<std::span<const TokenSlot>> slots = cache_.Readable(0, sequence, num_written);
+    if (slots.ok()) left.push_back({sequence, {slots->begin(), slots->end()}});
+  }
+  return left;
+}
+
 Result<std::span<const TokenSlot>> SequenceSlots::Attended(uint32_t layer, const OrderedRow& row,
                                                            int64_t num_tokens) const {
   LAMINA_ASSIGN_OR_RETURN(const std::span<const TokenSlot> slots,
@@ -68,14 +91,16 @@ void SequenceSlots::Append(const NewTokens& tokens, StepId step) {
     // Every later message about the sequence then gets kNotFound, and no attention is computed over
     // a table with a gap.
     Release(sequence);
-  } else if (!windows_.empty()) {
-    positions_.Append(sequence, num_stored, first_position);
+    return;
   }
+  if (first_position != num_stored) scattered_.insert(sequence);
+  if (!windows_.empty()) positions_.Append(sequence, num_stored, first_position);
 }
 
 void SequenceSlots::Release(SequenceId sequence) {
   cache_.Release(sequence);
   positions_.Release(sequence);
+  if (!scattered_.empty()) scattered_.erase(sequence);
 }
 
 }  // namespace lamina

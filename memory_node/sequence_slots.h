@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -16,13 +17,20 @@
 
 namespace lamina {
 
+// Of which tokens before those here, or between them, are on other nodes.
+using ScatteredSequences = std::unordered_set<SequenceId>;
+
 // Keeps the tables of a KvCache. Thread: one owner.
 class SequenceSlots {
  public:
   // Borrows the cache, in which tokens may be already, at these positions. `windows` [layers]: how
   // many tokens a row attends to, itself included; 0: all. Empty: all in every layer.
-  SequenceSlots(KvCache& cache, std::vector<int64_t> windows, TokenPositions positions = {})
-      : cache_(cache), windows_(std::move(windows)), positions_(std::move(positions)) {}
+  SequenceSlots(KvCache& cache, std::vector<int64_t> windows, TokenPositions positions = {},
+                ScatteredSequences scattered = {})
+      : cache_(cache),
+        windows_(std::move(windows)),
+        positions_(std::move(positions)),
+        scattered_(std::move(scattered)) {}
 
   // Releases sequences and enters the new tokens of an order. If the order contradicts the table of
   // a sequence, the log says so and that sequence is forgotten, so that rows of it fail.
@@ -32,6 +40,10 @@ class SequenceSlots {
   // are forgotten too.
   std::vector<SequenceId> Keep(std::span<const HeldSequence> held);
 
+  // The sequences whose tokens here are their first ones, ascending, with the slots of those that
+  // are written in all layers. Leaves out sequences where all would be more than one message takes.
+  std::vector<LeftSequence> Left() const;
+
   // The slots that the row attends to in a layer, among those of the first `num_tokens` tokens of
   // its sequence here. Valid until the next order. Errors are those of KvCache::Readable.
   Result<std::span<const TokenSlot>> Attended(uint32_t layer, const OrderedRow& row,
@@ -40,8 +52,9 @@ class SequenceSlots {
   // The size of a layer's window; 0: none.
   int64_t window(uint32_t layer) const { return layer < windows_.size() ? windows_[layer] : 0; }
 
-  // Leaves nothing to attend to.
+  // These leave nothing to attend to.
   TokenPositions TakePositions() { return std::move(positions_); }
+  ScatteredSequences TakeScattered() { return std::move(scattered_); }
 
   // Those of `slots` that are inside the row's window of `window` tokens; 0: all. `slots` are those
   // of the first tokens of its sequence here.
@@ -65,6 +78,7 @@ class SequenceSlots {
   KvCache& cache_;
   const std::vector<int64_t> windows_;
   TokenPositions positions_;  // kept only if there are windows
+  ScatteredSequences scattered_;
 };
 
 }  // namespace lamina

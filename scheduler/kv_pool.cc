@@ -26,6 +26,14 @@ bool KvPool::Allocate(int64_t num_slots, std::vector<TokenSlot>& slots) {
   return true;
 }
 
+void KvPool::Occupy(std::span<const TokenSlot> slots) {
+  allocator_.Occupy(slots);
+  for (const TokenSlot slot : slots) {
+    if (slot >= uses_.size())
+      uses_.resize(std::max<size_t>(size_t{slot} + 1, 2 * uses_.size()), Use::kOwners);
+  }
+}
+
 void KvPool::Release(std::span<const TokenSlot> slots) {
   allocator_.Release(slots);
   // The one reference that is left is the tree's.

@@ -33,6 +33,9 @@ class KvPool {
   // slots if too few are free. All or nothing: returns false and changes nothing if num_free() is
   // too small.
   [[nodiscard]] bool Allocate(int64_t num_slots, std::vector<TokenSlot>& slots);
+  // Takes these slots for a sequence, which holds K and V in them already, with whoever owns them
+  // too. REQUIRES: they are below capacity() and the tree keeps none of them.
+  void Occupy(std::span<const TokenSlot> slots);
   // Gives up one sequence's ownership of the slots. Those that the tree keeps become idle when
   // their last sequence leaves. REQUIRES: every slot is in use (aborts otherwise).
   void Release(std::span<const TokenSlot> slots);

@@ -136,6 +136,11 @@ void Scheduler::State::PlanDecode(StepPlan& plan) {
                            .sample = true,
                            .first = !sequence.known,
                            .again = again});
+      if (std::exchange(sequence.untold_left, false)) {
+        KvPart& part = plan.work.back().route.front();
+        const std::vector<TokenSlot>& slots = sequence.extents.front().slots;
+        part.shared.assign(slots.begin(), slots.begin() + part.num_stored);
+      }
       if (!std::exchange(sequence.known, true)) start_bytes += sequence.start_bytes();
       sequence.num_in_flight = 1;
       sequence.samples = true;
@@ -150,6 +155,10 @@ Scheduler::State::Growth Scheduler::State::GrowByOne(Sequence& sequence) {
   if (sequence.num_slots() == sequence.num_tokens()) return Growth::kGrown;
   KvPool* pool = nullptr;
   while ((pool = PoolToGrow(sequence)) == nullptr) {
+    if (!left.empty()) {  // for which nobody has asked, and may never
+      DropLeft();
+      continue;
+    }
     Sequence* const victim = VictimFor(sequence);
     if (victim == nullptr) return Growth::kHasToWait;
     Preempt(*victim);

@@ -29,6 +29,20 @@ void Scheduler::AddNode(const KvNode& node) {
     state_->Requeue(*sequence);
 }
 
+void Scheduler::AddLeft(const KvHandle& handle, NodeId node, std::vector<TokenSlot> slots) {
+  const auto found = state_->pools.find(node);
+  if (found == state_->pools.end() || slots.empty() || state_->left.contains(handle)) return;
+  KvPool& pool = found->second;
+  const auto is_there = [&](TokenSlot slot) { return slot < pool.capacity(); };
+  if (!std::ranges::all_of(slots, is_there)) return;
+  pool.Occupy(slots);
+  state_->left.emplace(handle, Extent{&pool, std::move(slots)});
+}
+
+void Scheduler::DropLeft() { state_->DropLeft(); }
+
+bool Scheduler::has_left() const { return !state_->left.empty(); }
+
 void Scheduler::SetSpeed(NodeId node, double speed) {
   const auto found = state_->pools.find(node);
   if (found != state_->pools.end()) found->second.speed = speed;
@@ -59,6 +73,7 @@ LostSequences Scheduler::LoseNode(NodeId node) {
     (sequence->max_tokens > capacity_left ? result.parked : result.again).push_back(sequence->id);
   }
   // The pool is destroyed, so no extent may point to it when steps in flight are completed.
+  state_->DropLeft(&lost->second);
   for (Batch& batch : state_->batches) {
     for (Leaving& leaving : batch.leaving) std::erase_if(leaving.extents, on_it);
   }
@@ -124,6 +139,7 @@ void Scheduler::AbandonSteps() {
 std::map<NodeId, std::vector<HeldTokens>> Scheduler::Held() const {
   std::map<NodeId, std::vector<HeldTokens>> held;
   for (const auto& [arrival, sequence] : state_->running) {
+    if (sequence->untold_left) continue;  // K and V are in slots, and no node knows whose
     const bool uncomputed = sequence->num_slots() > sequence->num_computed;
     for (size_t i = 0; i < sequence->extents.size(); ++i) {
       const Extent& extent = sequence->extents[i];
@@ -144,6 +160,7 @@ void Scheduler::DropKv(NodeId node) {
     state_->GiveUpSlots(*sequence);
     state_->Requeue(*sequence);
   }
+  state_->DropLeft(&found->second);
   found->second.DropPrefixes();
 }
 
@@ -180,8 +197,9 @@ Status Scheduler::Add(SequenceSpec spec) {
                                                          : "largest node's KV capacity of ") +
                            number(state_->capacity_for_one()) + " tokens");
   }
-  if (std::ssize(state_->parked) + static_cast<int64_t>(state_->queue->size()) >=
-      state_->options.max_queued) {
+  const bool has_left = !spec.generated.empty() && state_->left.contains(spec.left);
+  if (!has_left && std::ssize(state_->parked) + static_cast<int64_t>(state_->queue->size()) >=
+                       state_->options.max_queued) {
     return TryAgain("the queue is full: " + number(state_->options.max_queued) +
                     " sequences wait already");
   }
@@ -196,6 +214,7 @@ Status Scheduler::Add(SequenceSpec spec) {
     sequence.num_prefilled = spec.num_cached > 0 ? spec.num_cached : prompt_tokens;
   }
   sequence.max_tokens = max_tokens;
+  if (has_left && state_->GoOn(sequence, prompt_tokens, spec.left)) return OkStatus();
   if (state_->pools.empty()) {
     state_->parked.emplace(sequence.arrival, &sequence);
   } else {
@@ -274,6 +293,7 @@ SchedulerStats Scheduler::stats() const {
   stats.num_preemptions = state_->num_preemptions;
   stats.num_started_tokens = state_->num_started_tokens;
   stats.num_shared_tokens = state_->num_shared_tokens;
+  stats.num_left_tokens = state_->num_left_tokens;
   for (const auto& [id, pool] : state_->pools) {
     stats.nodes.push_back({id, pool.capacity(), pool.capacity() - pool.num_free(), pool.num_idle(),
                            static_cast<int>(pool.running.size())});
@@ -307,6 +327,43 @@ int64_t Scheduler::State::capacity_at_hand() const {
   return capacity;
 }
 
+// As a sequence whose steps were abandoned: compute nodes know nothing of it, and its last token is
+// computed next. One whose prompt was not complete, or which lacks tokens, starts again.
+bool Scheduler::State::GoOn(Sequence& sequence, int64_t num_prompt_tokens, const KvHandle& handle) {
+  Extent extent = std::move(left.extract(handle).mapped());
+  const int64_t num_computed = sequence.num_tokens() - 1;
+  const int64_t num_kept =
+      num_computed >= num_prompt_tokens && extent.num_tokens() >= num_computed &&
+              std::ssize(running) < options.max_num_seqs && !extent.pool->suspended
+          ? num_computed
+          : 0;
+  extent.pool->Release(std::span(extent.slots).subspan(static_cast<size_t>(num_kept)));
+  if (num_kept == 0) return false;
+  extent.slots.resize(static_cast<size_t>(num_kept));
+  extent.pool->running.emplace(sequence.arrival, &sequence);
+  sequence.extents.push_back(std::move(extent));
+  sequence.newest = 0;
+  sequence.num_computed = num_kept;
+  sequence.untold_left = true;
+  num_left_tokens += num_kept;
+  running.emplace(sequence.arrival, &sequence);
+  const auto least = std::min_element(
+      batches.begin(), batches.begin() + pipeline.num_batches,
+      [](const Batch& a, const Batch& b) { return a.num_running < b.num_running; });
+  sequence.batch = static_cast<int>(least - batches.begin());
+  ++least->num_running;
+  return true;
+}
+
+void Scheduler::State::DropLeft(const KvPool* pool) {
+  std::erase_if(left, [&](const auto& one) {
+    const Extent& extent = one.second;
+    if (pool != nullptr && extent.pool != pool) return false;
+    extent.pool->Release(extent.slots);
+    return true;
+  });
+}
+
 void Scheduler::State::Requeue(Sequence& sequence) {
   if (sequence.max_tokens > capacity_for_one()) {
     parked.emplace(sequence.arrival, &sequence);
@@ -320,11 +377,18 @@ void Scheduler::State::Enqueue(const Sequence& sequence, bool preempted) {
 }
 
 void Scheduler::State::FreeSlots(SequenceId sequence, const std::vector<Extent>& extents) {
-  for (const Extent& extent : extents) extent.pool->Release(extent.slots);
+  Release(extents);
   released.push_back(sequence);
 }
 
+void Scheduler::State::Release(const std::vector<Extent>& extents) {
+  for (const Extent& extent : extents) extent.pool->Release(extent.slots);
+}
+
 void Scheduler::State::KeepProven(const Sequence& sequence) {
+  // What is left owns slots that the tree knows nothing of, and an edge of it must not be in use in
+  // part.
+  if (!left.empty()) return;
   // A prefix is shared only if all of it is on one node.
   if (!options.prefix_caching || sequence.extents.size() != 1 || sequence.num_proven == 0) return;
   const Extent& extent = sequence.extents.front();
@@ -351,7 +415,9 @@ void Scheduler::State::GiveUpSlots(Sequence& sequence) {
   // With a single batch no slot is given to another sequence before the step in flight is
   // completed, because no other step is planned before. With several, the next plan of another
   // batch could overwrite what this step still reads.
-  if (InFlight(sequence) && batches.size() > 1) {
+  if (sequence.untold_left) {
+    Release(sequence.extents);
+  } else if (InFlight(sequence) && batches.size() > 1) {
     batch.leaving.push_back({sequence.id, std::move(sequence.extents)});
   } else {
     FreeSlots(sequence.id, sequence.extents);
@@ -362,6 +428,7 @@ void Scheduler::State::GiveUpSlots(Sequence& sequence) {
   sequence.num_shared = 0;
   sequence.prefilling = false;
   sequence.known = false;
+  sequence.untold_left = false;
   sequence.num_in_flight = 0;
 }
 

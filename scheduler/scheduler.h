@@ -39,6 +39,10 @@
 // sequence of a group computes the prefix that the others will share, the others wait, and
 // sequences behind them in the queue may start; then all of the group that fit start at once.
 //
+// Another scheduler's sequences: one that is gone may have left K and V of its sequences on nodes.
+// Their slots are kept for a while, and a sequence that is added with the handle of one of them
+// runs at once, behind the tokens that are there.
+//
 // Progress: the oldest sequence of a node, by the order of Add, which a preemption does not change,
 // is preempted only when it is alone there and has outgrown the node; and the largest node has room
 // for every accepted sequence. So with the FIFO queue every sequence ends. Where placement spreads
@@ -53,6 +57,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/kv_handle.h"
 #include "base/scheduler_stats.h"
 #include "base/status.h"
 #include "scheduler/pipeline.h"
@@ -107,6 +112,9 @@ struct SequenceSpec {
   // With `generated`: how many of its first tokens it found in the cache when it started the first
   // time; 0 if none.
   int64_t num_cached = 0;
+  // With `generated`: it goes on with what is left under this handle, see AddLeft, if that is all
+  // of its tokens but the last. If not it starts again.
+  KvHandle left = {};
 };
 
 // The part of a sequence that one node holds, and the part of a Work that goes there.
@@ -114,8 +122,8 @@ struct KvPart {
   NodeId node;
   int64_t num_stored = 0;        // tokens of the sequence that are there before the step
   std::vector<TokenSlot> slots;  // where the K and V of this step's tokens go
-  // Only in the sequence's first work, if it shares a prefix: the slots that already hold K and V
-  // of its first num_stored tokens.
+  // Only in the sequence's first work, if it shares a prefix or goes on with what was left: the
+  // slots that already hold K and V of its first num_stored tokens.
   std::vector<TokenSlot> shared = {};
 };
 
@@ -191,6 +199,15 @@ class Scheduler {
   // Parked sequences that have room now wait in front. REQUIRES: no node has this id now (aborts
   // otherwise). A lost node may be added again, empty.
   void AddNode(const KvNode& node);
+
+  // A scheduler that is gone has left K and V of a sequence's first tokens in these slots of the
+  // node, in all layers. Nobody else gets them until a sequence goes on with them
+  // (SequenceSpec::left), or DropLeft, or a sequence that runs needs them. Ignored if the node is
+  // unknown or has no such slots, or if the handle is known. REQUIRES: no sequence was added yet.
+  void AddLeft(const KvHandle& handle, NodeId node, std::vector<TokenSlot> slots);
+  // Frees what no sequence has gone on with.
+  void DropLeft();
+  bool has_left() const;
 
   // Sets how fast the node's attention is relative to the other nodes; 1 at first. Placement takes
   // it into account from the next start or token on. Unknown nodes are ignored. REQUIRES: speed >

@@ -61,6 +61,9 @@ struct Sequence {
   int64_t num_shared = 0;
 
   bool known = false;  // to the compute nodes, with all its tokens
+  // To memory nodes it is new, and tokens before its first work are in its slots: another scheduler
+  // left them.
+  bool untold_left = false;
 
   int batch = 0;
 
@@ -108,7 +111,9 @@ struct Scheduler::State {
   std::unordered_map<SequenceId, Sequence> sequences;
   std::vector<Sequence*> prefilling;  // running and not prefilled yet, in the order of their start
   std::vector<SequenceId> released;   // for the next plan
-  int64_t num_preemptions = 0, num_started_tokens = 0, num_shared_tokens = 0;  // SchedulerStats
+  std::map<KvHandle, Extent> left;    // by schedulers that are gone
+  // SchedulerStats.
+  int64_t num_preemptions = 0, num_started_tokens = 0, num_shared_tokens = 0, num_left_tokens = 0;
   uint64_t next_arrival = 0;
   StepId next_step{1};
   int64_t start_bytes = 0;  // of the sequences that the present plan tells compute nodes so far
@@ -193,12 +198,19 @@ struct Scheduler::State {
   Sequence* VictimFor(Sequence& sequence) const;
   void Preempt(Sequence& sequence);
 
+  // The sequence runs with what is left under this handle. Returns false, and nobody can go on with
+  // that any more, if it is not what the sequence needs. REQUIRES: the sequence is new.
+  bool GoOn(Sequence& sequence, int64_t num_prompt_tokens, const KvHandle& handle);
+  // Frees what is left on this pool; null: on all.
+  void DropLeft(const KvPool* pool = nullptr);
+
   void Enqueue(const Sequence& sequence, bool preempted);
   // The sequence waits, or is parked, with the tokens it has. REQUIRES: it neither runs nor waits.
   void Requeue(Sequence& sequence);
   // The sequence leaves its nodes and its batch. Its slots are freed now, or when its step in
   // flight is completed. REQUIRES: it runs.
   void GiveUpSlots(Sequence& sequence);
+  static void Release(const std::vector<Extent>& extents);
   // Releases the slots and adds the sequence to `released`.
   void FreeSlots(SequenceId sequence, const std::vector<Extent>& extents);
   // Destroys the sequence, whatever its state.

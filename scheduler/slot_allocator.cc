@@ -32,6 +32,24 @@ bool SlotAllocator::Allocate(int64_t num_slots, std::vector<TokenSlot>& slots) {
   return true;
 }
 
+void SlotAllocator::Occupy(std::span<const TokenSlot> slots) {
+  // As in Release, a block at a time.
+  for (size_t i = 0; i < slots.size();) {
+    const int64_t block = slots[i] / kBlockSlots;
+    LAMINA_CHECK(slots[i] < capacity_, "SlotAllocator::Occupy: slot {} of {}", slots[i], capacity_);
+    Touch(block);
+    uint32_t taken = 0;
+    for (; i < slots.size() && slots[i] / kBlockSlots == block; ++i) {
+      const TokenSlot slot = slots[i];
+      LAMINA_CHECK(slot < capacity_, "SlotAllocator::Occupy: slot {} of {}", slot, capacity_);
+      if (refs_[slot]++ == 0) taken |= uint32_t{1} << slot % kBlockSlots;
+    }
+    if (taken == 0) continue;
+    num_used_ += std::popcount(taken);
+    SetFree(block, blocks_[static_cast<size_t>(block)].free & ~taken);
+  }
+}
+
 void SlotAllocator::AddRef(std::span<const TokenSlot> slots) {
   for (const TokenSlot slot : slots) {
     LAMINA_CHECK(num_refs(slot) > 0, "SlotAllocator::AddRef: slot {} is not in use", slot);

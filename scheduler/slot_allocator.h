@@ -44,6 +44,10 @@ class SlotAllocator {
   // slots so far. All or nothing: returns false and changes nothing if fewer are free.
   [[nodiscard]] bool Allocate(int64_t num_slots, std::vector<TokenSlot>& slots);
 
+  // Adds one reference to each of these slots, whether they are free or in use. REQUIRES: every
+  // slot is below capacity (aborts otherwise).
+  void Occupy(std::span<const TokenSlot> slots);
+
   // Adds one reference to each slot, for another sequence that reads the same tokens. REQUIRES:
   // every slot is in use (aborts otherwise).
   void AddRef(std::span<const TokenSlot> slots);

@@ -185,7 +185,9 @@ constexpr auto FieldsOf(const ConfigureMemory*) {
   using P = control::ConfigureMemory;
   return NodeList<P>(Field(&M::kv_id, &P::kv_id, &P::set_kv_id),
                      Field(&M::held, &P::held, &P::mutable_held),
-                     Field(&M::keep_for, &P::keep_for_ms, &P::set_keep_for_ms));
+                     Field(&M::keep_for, &P::keep_for_ms, &P::set_keep_for_ms),
+                     Field(&M::manager_id, &P::manager_id, &P::set_manager_id),
+                     Field(&M::takes_over, &P::takes_over, &P::set_takes_over));
 }
 constexpr auto FieldsOf(const MemoryNodeAddress*) {
   using M = MemoryNodeAddress;
@@ -252,6 +254,18 @@ constexpr auto FieldsOf(const DataPath*) {
                  Field(&M::refused, &P::refused, &P::mutable_refused),
                  Field(&M::through, &P::through, &P::mutable_through));
 }
+constexpr auto FieldsOf(const LeftSequence*) {
+  using M = LeftSequence;
+  using P = control::LeftSequence;
+  return List<P>(Field(&M::sequence, &P::sequence, &P::set_sequence),
+                 Field(&M::slots, &P::slots, &P::mutable_slots));
+}
+constexpr auto FieldsOf(const LeftKv*) {
+  using M = LeftKv;
+  using P = control::LeftKv;
+  return List<P>(Field(&M::manager, &P::manager, &P::set_manager),
+                 Field(&M::sequences, &P::sequences, &P::mutable_sequences));
+}
 constexpr auto FieldsOf(const Configured*) {
   using M = Configured;
   using P = control::Configured;
@@ -261,7 +275,8 @@ constexpr auto FieldsOf(const Configured*) {
       Field(&M::weight_bytes, &P::weight_bytes, &P::set_weight_bytes),
       Field(&M::paths, &P::paths, &P::mutable_paths),
       Field(&M::holds, &P::holds, &P::mutable_holds), Field(&M::kv_id, &P::kv_id, &P::set_kv_id),
-      Field(&M::missing, &P::missing, &P::mutable_missing));
+      Field(&M::missing, &P::missing, &P::mutable_missing),
+      Field(&M::left, &P::left, &P::mutable_left));
 }
 constexpr auto FieldsOf(const WeightsProgress*) {
   using M = WeightsProgress;
@@ -476,14 +491,21 @@ constexpr auto FieldsOf(const FrontOpened*) {
   using P = control::FrontOpened;
   return List<P>(Inner(&M::status),
                  Field(&M::max_model_len, &P::max_model_len, &P::set_max_model_len),
-                 Field(&M::eos_tokens, &P::eos_tokens, &P::mutable_eos_tokens));
+                 Field(&M::eos_tokens, &P::eos_tokens, &P::mutable_eos_tokens),
+                 Field(&M::manager_id, &P::manager_id, &P::set_manager_id));
+}
+constexpr auto FieldsOf(const KvHandle*) {
+  using M = KvHandle;
+  using P = control::KvHandle;
+  return List<P>(Field(&M::manager, &P::manager, &P::set_manager),
+                 Field(&M::sequence, &P::sequence, &P::set_sequence));
 }
 constexpr auto FieldsOf(const Told*) {
   using M = Told;
   using P = control::Told;
   return List<P>(Field(&M::tokens, &P::tokens, &P::mutable_tokens),
                  Field(&M::num_cached, &P::num_cached, &P::set_num_cached),
-                 Field(&M::over, &P::over, &P::set_over));
+                 Field(&M::over, &P::over, &P::set_over), Field(&M::kv, &P::kv, &P::mutable_kv));
 }
 constexpr auto FieldsOf(const GenerateRequest*) {
   using M = GenerateRequest;
@@ -529,7 +551,8 @@ constexpr auto FieldsOf(const TokenEvent*) {
       Optional(&P::has_finish, Field(&M::finish, &P::finish, &P::set_finish, "finish")),
       Optional(&P::has_stop_token, Field(&M::stop_token, &P::stop_token, &P::set_stop_token)),
       Inner(&M::error), Field(&M::first, &P::first, &P::set_first),
-      Field(&M::num_cached, &P::num_cached, &P::set_num_cached));
+      Field(&M::num_cached, &P::num_cached, &P::set_num_cached),
+      Field(&M::sequence, &P::sequence, &P::set_sequence));
 }
 constexpr auto FieldsOf(const RequestEvent*) {
   using M = RequestEvent;
@@ -591,6 +614,7 @@ constexpr auto FieldsOf(const SchedulerStats*) {
                  Field(&M::num_preemptions, &P::num_preemptions, &P::set_num_preemptions),
                  Field(&M::num_started_tokens, &P::num_started_tokens, &P::set_num_started_tokens),
                  Field(&M::num_shared_tokens, &P::num_shared_tokens, &P::set_num_shared_tokens),
+                 Field(&M::num_left_tokens, &P::num_left_tokens, &P::set_num_left_tokens),
                  Field(&M::nodes, &P::nodes, &P::mutable_nodes));
 }
 constexpr auto FieldsOf(const EngineStatus*) {

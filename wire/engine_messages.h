@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/kv_handle.h"
 #include "base/node_role.h"
 #include "base/node_state.h"
 #include "base/sampling_params.h"
@@ -29,6 +30,8 @@ struct Told {
   std::vector<TokenId> tokens = {};
   int64_t num_cached = 0;  // TokenEvent::num_cached, which came with the first one
   bool over = false;
+  // Of the engine that told the last token: memory nodes may have K and V of them under it.
+  KvHandle kv = {};
 };
 
 // One request: a prompt and n independent continuations of it.
@@ -66,6 +69,7 @@ struct TokenEvent {
   bool first = false;                 // the first token of this continuation
   // With the first one: prompt tokens whose KV was there from an earlier request.
   int64_t num_cached = 0;
+  SequenceId sequence = {};  // with a token: the engine's number for the continuation
 };
 
 // How a compute node reaches another node.
@@ -126,6 +130,7 @@ struct FrontOpened {
   Status status;
   int64_t max_model_len = 0;
   std::vector<TokenId> eos_tokens = {};
+  uint64_t manager_id = 0;  // of KvHandle; 0: memory nodes do not keep KV for the next manager
 };
 
 struct SubmitRequest {

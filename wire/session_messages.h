@@ -111,6 +111,18 @@ struct HeldSequence {
   int64_t num_tokens = 0;
 };
 
+// The slots that hold K and V of a sequence's first tokens, in all layers.
+struct LeftSequence {
+  SequenceId sequence;
+  std::vector<TokenSlot> slots;
+};
+
+// What a manager that is gone has left in a memory node's KV.
+struct LeftKv {
+  uint64_t manager = 0;  // ConfigureMemory::manager_id of its session; 0: there is nothing
+  std::vector<LeftSequence> sequences = {};  // as that manager numbered them, ascending
+};
+
 struct ConfigureMemory : ConfigureNode {
   // Configured::kv_id of an earlier session whose KV the manager goes on with; 0: of none.
   uint64_t kv_id = 0;
@@ -119,6 +131,13 @@ struct ConfigureMemory : ConfigureNode {
   // How long the node keeps the KV when the manager's connection has ended, unless another manager
   // wants the node.
   milliseconds keep_for{};
+  // Who numbers the sequences of the session, in all sessions of its life; 0: nobody is to find
+  // them when it is gone.
+  uint64_t manager_id = 0;
+  // With kv_id 0: the manager is to hear what another one has left in the KV (Configured::left),
+  // whose K and V then stay in their slots. Who needs them, and that nobody else gets the slots, is
+  // the manager's matter: the node forgets these sequences with the first message of the session.
+  bool takes_over = false;
 };
 
 // How a compute node reaches a memory node.
@@ -218,6 +237,7 @@ struct Configured {
   uint64_t kv_id = 0;
   // Of ConfigureMemory::held: those of which it does not have so many tokens. They are dropped.
   std::vector<SequenceId> missing = {};
+  LeftKv left = {};  // with ConfigureMemory::takes_over
 };
 
 struct WeightsProgress {

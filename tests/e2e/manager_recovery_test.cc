@@ -27,6 +27,12 @@ class Managers : public RecoveryRun, public ::testing::WithParamInterface<Recove
                      Deadline::After(seconds(30)));
   }
   void HarmTheManager();
+  // All streams had tokens, and their K and V lie where the next manager can find them.
+  bool LeavesItsKv() const {
+    const auto& [of, transport, harm, victim] = GetParam();
+    return harm != Harm::kPaused && of.moment == Moment::kDecode &&
+           of.deployment.spread_tokens == 0;
+  }
 };
 
 void Managers::HarmTheManager() {
@@ -57,6 +63,12 @@ TEST_P(Managers, EveryRequestGoesOnWithTheNextOne) {
     ASSERT_NO_FATAL_FAILURE(Send(victim, SIGCONT));
   }
   ASSERT_NO_FATAL_FAILURE(ExpectWhole());
+  if (LeavesItsKv()) {
+    const SchedulerStats stats = engine().status().scheduler;
+    EXPECT_GE(stats.num_left_tokens, 99 * stats.num_started_tokens)
+        << "of so many tokens the next manager computed K and V anew";
+    EXPECT_GT(stats.num_left_tokens, 0);
+  }
 }
 
 // The victim is the node that stops before a last chunk.

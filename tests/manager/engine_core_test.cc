@@ -336,6 +336,42 @@ TEST_F(EngineCoreTest, ARequestThatSharedAPrefixIsReplayedAsItWasComputed) {
   EXPECT_EQ(Result(collector).reason, FinishReason::kStop);
 }
 
+// Its tokens but the last are on the memory node, where the engine that is gone left them.
+TEST_F(EngineCoreTest, ARequestGoesOnWithTheKvThatIsLeft) {
+  nodes_->answer_at_once = false;
+  nodes_->left_kv[kNode] = {9, {{SequenceId{3}, {7, 8, 9, 10, 11, 12, 13}}}};
+  Create();
+  EXPECT_EQ(engine_->status().scheduler.nodes[0].used_tokens, 7);
+  const Collector collector;
+  GenerateRequest request = GreedyRequest({1, 2, 3, 4}, 5);
+  request.ignore_eos = true;
+  request.told = {{.tokens = {40, 50}, .kv = {SequenceId{3}, 9}}};
+  ASSERT_TRUE(engine_->Submit(request, collector.sink()).ok());
+  const StepPlan plan = NextSubmitted();
+  ASSERT_EQ(plan.work.size(), 1u);
+  EXPECT_FALSE(plan.work[0].prefill);
+  EXPECT_THAT(plan.work[0].tokens, ElementsAre(50));
+  EXPECT_THAT(plan.work[0].route[0].shared, ElementsAre(7, 8, 9, 10, 11));
+  ASSERT_EQ(nodes_->announced.size(), 1u) << "compute nodes hear of it";
+  EXPECT_THAT(nodes_->announced[0].tokens, ElementsAre(1, 2, 3, 4, 40, 50));
+  Answer(plan);
+  while (!nodes_->submitted.empty()) Answer(NextSubmitted());
+  EXPECT_THAT(Result(collector).tokens, ElementsAre(60, 70, 80));
+  EXPECT_EQ(engine_->status().scheduler.num_left_tokens, 5);
+  ExpectNothingHeld();
+}
+
+TEST_F(EngineCoreTest, KvThatIsLeftAndNobodyAsksForIsDropped) {
+  nodes_->left_kv[kNode] = {9, {{SequenceId{3}, {7, 8, 9}}}};
+  options_.keep_left_for = std::chrono::seconds(5);
+  Create();
+  EXPECT_LE(engine_->next_turn(), engine_->now() + std::chrono::seconds(5));
+  engine_->Advance(std::chrono::milliseconds(4999));
+  EXPECT_EQ(engine_->status().scheduler.nodes[0].used_tokens, 3);
+  engine_->Advance(std::chrono::milliseconds(1));
+  ExpectNothingHeld();
+}
+
 TEST_F(EngineCoreTest, ContinuationsThatAreOverStayOver) {
   Create();
   const Collector collector(3);

@@ -27,9 +27,10 @@ constexpr uint64_t kFront = 7;
 
 // A manager: an engine that the test plays, behind a service.
 struct Manager {
-  explicit Manager(const std::string& model = "tiny")
+  explicit Manager(const std::string& model = "tiny", uint64_t id = 1)
       : service(std::make_unique<EngineService>(
-            EngineServiceOptions{.model = model, .vocab_size = kVocab}, engine, port)) {}
+            EngineServiceOptions{.model = model, .vocab_size = kVocab, .manager_id = id}, engine,
+            port)) {}
   PlayedEngine engine;
   PlayedPort port;
   std::unique_ptr<EngineService> service;
@@ -198,6 +199,27 @@ TEST_F(RemoteRequestsTest, HowMuchWasCachedIsKeptForTheNextManager) {
   Lose();
   Connect(second);
   EXPECT_EQ(second.engine.asked[0].request.told[0].num_cached, 2);
+}
+
+TEST_F(RemoteRequestsTest, TheNextManagerHearsUnderWhatMemoryNodesHaveTheirKv) {
+  Manager first("tiny", 11), second("tiny", 12), third("tiny", 13);
+  Connect(first);
+  Submit(2);
+  first.engine.Tell(0, 40, 0);
+  first.engine.Tell(0, 41, 1);
+  Run();
+  Lose();
+  Connect(second);
+  const std::vector<Told> told = second.engine.asked[0].request.told;
+  EXPECT_EQ(told[0].kv, (KvHandle{SequenceId{100}, 11}));
+  EXPECT_EQ(told[1].kv, (KvHandle{SequenceId{101}, 11}));
+  second.engine.Tell(0, 50, 1);
+  Run();
+  Lose();
+  Connect(third);
+  const std::vector<Told> later = third.engine.asked[0].request.told;
+  EXPECT_EQ(later[0].kv, (KvHandle{SequenceId{100}, 11})) << "the second had got no token for it";
+  EXPECT_EQ(later[1].kv, (KvHandle{SequenceId{101}, 12}));
 }
 
 TEST_F(RemoteRequestsTest, RequestsWaitForTheFirstManager) {

@@ -160,5 +160,74 @@ TEST_F(KeptKvTest, ItIsDroppedWhenItsTimeIsOver) {
   EXPECT_NE(Configure(request).kv_id, request.kv_id);
 }
 
+// The next manager's request, which wants to hear what is left.
+ConfigureMemory Successor(ConfigureMemory request) {
+  request.manager_id = 12;
+  request.takes_over = true;
+  return request;
+}
+
+ConfigureMemory By(uint64_t manager, ConfigureMemory request) {
+  request.manager_id = manager;
+  return request;
+}
+
+TEST_F(KeptKvTest, TheNextManagerHearsWhatIsLeftAndTheNodeForgetsIt) {
+  const uint64_t id = FirstSession(By(11, Request(1)));
+  Connect();
+  const Configured next = Configure(Successor(Request(2)));
+  ASSERT_TRUE(next.status.ok()) << next.status;
+  EXPECT_NE(next.kv_id, id) << "no sequence of this manager's is in it";
+  EXPECT_EQ(next.left.manager, 11u);
+  ASSERT_EQ(next.left.sequences.size(), 2u);
+  EXPECT_EQ(next.left.sequences[0].sequence, kA);
+  EXPECT_EQ(next.left.sequences[0].slots, (std::vector<TokenSlot>{5, 7}));
+  EXPECT_EQ(next.left.sequences[1].sequence, kB);
+  EXPECT_EQ(next.left.sequences[1].slots, (std::vector<TokenSlot>{1, 2, 3}));
+  EXPECT_EQ(Stats(2).used_tokens, 0) << "who needs them is the manager's matter";
+  Connect();
+  EXPECT_EQ(Configure(Successor(Request(3))).left.sequences.size(), 0u);
+}
+
+TEST_F(KeptKvTest, AManagerThatIsGoneBeforeItSaidAnythingLeavesAllToTheNext) {
+  FirstSession(By(11, Request(1)));
+  Connect();
+  Configure(Successor(Request(2)));
+  Connect();
+  const Configured third = Configure(Successor(Request(3)));
+  EXPECT_EQ(third.left.manager, 11u);
+  EXPECT_EQ(third.left.sequences.size(), 2u);
+}
+
+TEST_F(KeptKvTest, NumbersOfAnotherManagerNameNothing) {
+  FirstSession(By(11, Request(1)));
+  Connect();
+  const Configured second = Configure(Successor(Request(2)));
+  Connect();
+  ConfigureMemory same = By(12, Request(3));
+  same.kv_id = second.kv_id;
+  same.held = {{kB, 2}};  // its own kB, of which the node did not hear before the connection ended
+  const Configured again = Configure(same);
+  EXPECT_EQ(again.kv_id, second.kv_id);
+  EXPECT_EQ(again.missing, std::vector<SequenceId>{kB});
+  EXPECT_EQ(Stats(3).used_tokens, 0);
+}
+
+TEST_F(KeptKvTest, WhatNobodyIsToFindIsNotLeft) {
+  FirstSession(Request(1));
+  Connect();
+  const Configured next = Configure(Successor(Request(2)));
+  EXPECT_EQ(next.left.manager, 0u);
+  EXPECT_EQ(Stats(2).used_tokens, 0);
+}
+
+TEST_F(KeptKvTest, KvOfAnotherModelIsNotTakenOver) {
+  FirstSession(By(11, Request(1)));
+  Connect();
+  ConfigureMemory other = Successor(Request(2));
+  other.attention.num_layers = 2;
+  EXPECT_EQ(Configure(other).left.manager, 0u);
+}
+
 }  // namespace
 }  // namespace lamina

@@ -90,6 +90,30 @@ TEST_F(SequenceSlotsTest, KeepsWhatItIsToldToAndForgetsTheRest) {
   EXPECT_EQ(Slots(attended->begin(), attended->end()), Slots{8});
 }
 
+TEST_F(SequenceSlotsTest, SaysWhatIsLeftOfSequencesFromTheirFirstTokenOn) {
+  constexpr SequenceId kC{3}, kD{4}, kE{5};
+  Prompt(kC, 0, {5, 3}, 0);
+  Prompt(kC, 2, {8}, 2);
+  Prompt(kA, 0, {0, 2}, 2);  // its first tokens are elsewhere
+  Prompt(kB, 0, {4, 6}, 0);
+  Prompt(kB, 2, {7}, 3);  // and one between
+  Prompt(kD, 0, {9, 10}, 0);
+  MemoryOrder order = Next();
+  order.dummy_prefill = false;
+  AddPrompt(order, kD, 2, {11}, 2);  // whose K and V never come
+  AddPrompt(order, kE, 0, {12}, 0);
+  slots_.Apply(order);
+  const std::vector<LeftSequence> left = slots_.Left();
+  ASSERT_EQ(left.size(), 2u);
+  EXPECT_EQ(left[0].sequence, kC);
+  EXPECT_EQ(left[0].slots, (Slots{5, 3, 8}));
+  EXPECT_EQ(left[1].sequence, kD);
+  EXPECT_EQ(left[1].slots, (Slots{9, 10}));
+
+  SequenceSlots later(*cache_, {0, 4}, slots_.TakePositions(), slots_.TakeScattered());
+  EXPECT_EQ(later.Left().size(), 2u) << "it is known still who is scattered";
+}
+
 // The token may be ordered in one layer only when its step is given up.
 TEST_F(SequenceSlotsTest, ATokenThatIsNotWrittenInEveryLayerIsNotKept) {
   MemoryOrder order = Next();

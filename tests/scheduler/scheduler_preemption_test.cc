@@ -334,5 +334,116 @@ TEST(Replay, ComputesThePromptByPrefillAndTheRestByDecodeRows) {
   EXPECT_EQ(cluster.results().at(SequenceId{1}), GenerateAlone(MakePrompt(SequenceId{1}, 10), 20));
 }
 
+// What another scheduler left: five prompt tokens and three generated ones on a node of 100 slots,
+// of which the last has no K and V.
+class Left : public testing::Test {
+ protected:
+  static constexpr KvHandle kHandle{SequenceId{40}, 9};
+
+  Left() : scheduler_(kOptions, MakeFifoQueue(), MakeLeastLoadedPlacement()) {
+    scheduler_.AddNode({NodeId{1}, 100});
+  }
+  static SequenceSpec Rest(uint64_t id) {
+    const std::vector<TokenId> tokens = GenerateAlone(MakePrompt(SequenceId{id}, 5), 3);
+    SequenceSpec spec{SequenceId{id}, {tokens.begin(), tokens.begin() + 5}, 10};
+    spec.generated.assign(tokens.begin() + 5, tokens.end());
+    spec.left = kHandle;
+    return spec;
+  }
+  int64_t num_used() const { return scheduler_.stats().nodes[0].used_tokens; }
+
+  Scheduler scheduler_;
+};
+
+TEST_F(Left, ASequenceGoesOnBehindTheTokensThatAreThere) {
+  scheduler_.AddLeft(kHandle, NodeId{1}, {3, 4, 5, 6, 7, 20, 21, 22, 23});
+  EXPECT_EQ(num_used(), 9);
+  ASSERT_TRUE(scheduler_.Add(Rest(1)).ok());
+  EXPECT_EQ(num_used(), 7) << "what is behind its tokens is free";
+  EXPECT_FALSE(scheduler_.has_left());
+  EXPECT_EQ(scheduler_.stats().num_running, 1);
+  EXPECT_EQ(scheduler_.stats().num_left_tokens, 7);
+  EXPECT_EQ(scheduler_.stats().num_started_tokens, 0);
+  EXPECT_TRUE(scheduler_.Held().empty()) << "no node knows yet whose they are";
+  const StepPlan plan = scheduler_.NextStep();
+  ASSERT_EQ(plan.work.size(), 1u);
+  const Work& work = plan.work[0];
+  EXPECT_TRUE(work.first && work.sample && !work.prefill && !work.again);
+  EXPECT_EQ(work.first_position, 7);
+  EXPECT_EQ(work.tokens.size(), 1u);
+  ASSERT_EQ(work.route.size(), 1u);
+  EXPECT_EQ(work.route[0].num_stored, 7);
+  EXPECT_THAT(work.route[0].shared, ElementsAre(3, 4, 5, 6, 7, 20, 21));
+  EXPECT_THAT(work.route[0].slots, ElementsAre(22));
+  scheduler_.CompleteStep(std::vector<Scheduler::Sampled>{{SequenceId{1}, 5}});
+  const StepPlan next = scheduler_.NextStep();
+  EXPECT_FALSE(next.work[0].first);
+  EXPECT_THAT(next.work[0].route[0].shared, IsEmpty());
+  EXPECT_THAT(next.work[0].route[0].slots, ElementsAre(23));
+}
+
+TEST_F(Left, OneWhoseTokensAreNotAllThereStartsAgain) {
+  scheduler_.AddLeft(kHandle, NodeId{1}, {3, 4, 5, 6, 7, 20});
+  ASSERT_TRUE(scheduler_.Add(Rest(1)).ok());
+  EXPECT_EQ(num_used(), 0) << "nobody can use them";
+  EXPECT_EQ(scheduler_.stats().num_waiting, 1);
+  EXPECT_TRUE(scheduler_.NextStep().work.at(0).prefill);
+}
+
+TEST_F(Left, OneWithoutAGeneratedTokenStartsAgain) {
+  scheduler_.AddLeft(kHandle, NodeId{1}, {3, 4, 5, 6, 7, 20, 21});
+  SequenceSpec spec = Rest(1);
+  spec.generated.clear();
+  ASSERT_TRUE(scheduler_.Add(spec).ok()) << "its first token was sampled behind prefill";
+  EXPECT_EQ(scheduler_.stats().num_waiting, 1);
+  EXPECT_TRUE(scheduler_.has_left());
+}
+
+TEST_F(Left, OnlyOneGoesOnAndTheOthersStartAgain) {
+  scheduler_.AddLeft(kHandle, NodeId{1}, {3, 4, 5, 6, 7, 20, 21});
+  ASSERT_TRUE(scheduler_.Add(Rest(1)).ok());
+  ASSERT_TRUE(scheduler_.Add(Rest(2)).ok());
+  EXPECT_EQ(scheduler_.stats().num_running, 1);
+  EXPECT_EQ(scheduler_.stats().num_waiting, 1);
+}
+
+TEST_F(Left, GoesWithItsNodeAndWhatIsInIt) {
+  scheduler_.AddNode({NodeId{2}, 100});
+  scheduler_.AddLeft(kHandle, NodeId{1}, {3, 4, 5, 6, 7, 20, 21});
+  const KvHandle other{SequenceId{41}, 9};
+  scheduler_.AddLeft(other, NodeId{2}, {1, 2});
+  scheduler_.LoseNode(NodeId{1});
+  EXPECT_TRUE(scheduler_.has_left());
+  scheduler_.DropKv(NodeId{2});
+  EXPECT_FALSE(scheduler_.has_left());
+  EXPECT_EQ(num_used(), 0);
+}
+
+TEST_F(Left, IsDroppedWhenItIsTimeOrWhenARunningSequenceNeedsTheRoom) {
+  std::vector<TokenSlot> most(90);
+  for (TokenSlot i = 0; i < 90; ++i) most[i] = i;
+  scheduler_.AddLeft(kHandle, NodeId{1}, most);
+  scheduler_.DropLeft();
+  EXPECT_EQ(num_used(), 0);
+  scheduler_.AddLeft(kHandle, NodeId{1}, {3, 4, 5, 6, 7, 20, 21});
+  scheduler_.AddLeft({SequenceId{41}, 9}, NodeId{1}, {most.begin() + 22, most.end()});
+  scheduler_.AddLeft({SequenceId{42}, 9}, NodeId{1}, {90, 91, 92, 93, 94, 95, 96, 97, 98, 99});
+  scheduler_.AddLeft({SequenceId{43}, 9}, NodeId{1},
+                     {0, 1, 2, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19});
+  ASSERT_TRUE(scheduler_.Add(Rest(1)).ok());
+  EXPECT_EQ(num_used(), 100);
+  EXPECT_EQ(scheduler_.NextStep().work.size(), 1u);
+  EXPECT_FALSE(scheduler_.has_left());
+  EXPECT_EQ(scheduler_.stats().num_preemptions, 0);
+}
+
+TEST_F(Left, WhatCannotBeIsIgnored) {
+  scheduler_.AddLeft(kHandle, NodeId{2}, {1, 2});
+  scheduler_.AddLeft(kHandle, NodeId{1}, {99, 100});
+  scheduler_.AddLeft(kHandle, NodeId{1}, {});
+  EXPECT_FALSE(scheduler_.has_left());
+  EXPECT_EQ(num_used(), 0);
+}
+
 }  // namespace
 }  // namespace lamina

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <random>
 #include <set>
 
@@ -20,8 +21,7 @@ class RandomLoad {
       : random_(seed),
         spread_(spread),
         cluster_(options_ = RandomOptions(num_batches, prefix_caching, replays_as_computed),
-                 RandomNodes(), MakeFifoQueue(),
-                 spread ? MakeSpreadPlacement(1 + Below(60)) : MakeLeastLoadedPlacement()) {}
+                 RandomNodes(), MakeFifoQueue(), RandomPlacement()) {}
 
   void Run(int num_steps) {
     for (int step = 0; step < num_steps && !testing::Test::HasFailure(); ++step) {
@@ -41,6 +41,8 @@ class RandomLoad {
         cluster_.Abandon();
         suspended_.clear();
       }
+      if (succeeds_ && Below(100) == 0) Succeed();
+      if (succeeds_ && Below(20) == 0) cluster_.scheduler().DropLeft();
       cluster_.Complete(options_.num_batches == 1
                             ? 0
                             : static_cast<int>(Below(static_cast<uint32_t>(options_.num_batches))));
@@ -52,6 +54,8 @@ class RandomLoad {
         cluster_.scheduler().SetSpeed(NodeId{Below(next_node_)}, 0.25 * (1 + Below(8)));
     }
     for (const NodeId node : std::exchange(suspended_, {})) cluster_.Resume(node.value);
+    num_left_ += cluster_.scheduler().stats().num_left_tokens;
+    cluster_.scheduler().DropLeft();
     // For what is parked.
     cluster_.AddNode({NodeId{next_node_++}, options_.max_model_len});
     cluster_.RunUntilIdle();
@@ -67,6 +71,10 @@ class RandomLoad {
   // And nodes are late now and then.
   void AlsoSuspend() { suspends_ = true; }
 
+  // Another scheduler takes over now and then.
+  void AlsoSucceed() { succeeds_ = true; }
+
+  int64_t num_left() const { return num_left_; }  // tokens that another scheduler went on with
   int64_t num_kept() { return cluster_.nodes().num_kept(); }
   int64_t num_again() { return cluster_.nodes().num_again(); }
   int64_t num_preemptions() { return cluster_.nodes().num_preemptions(); }
@@ -155,6 +163,18 @@ class RandomLoad {
     accepted_.erase(it);
   }
 
+  std::unique_ptr<PlacementPolicy> RandomPlacement() {
+    return spread_ ? MakeSpreadPlacement(1 + Below(60)) : MakeLeastLoadedPlacement();
+  }
+
+  // Who waited in front because it had to start again does so no more.
+  void Succeed() {
+    num_left_ += cluster_.scheduler().stats().num_left_tokens;
+    for (const uint64_t id : cluster_.Succeed(MakeFifoQueue(), RandomPlacement()))
+      accepted_.erase(SequenceId{id});
+    suspended_.clear();
+  }
+
   // A row of it failed, or was lost.
   void StartOneAgain() {
     if (const auto it = AnyOpen(); it != accepted_.end()) cluster_.Again(it->first.value);
@@ -207,7 +227,8 @@ class RandomLoad {
 
   std::mt19937 random_;
   const bool spread_;
-  bool restarts_ = false, abandons_ = false;
+  bool restarts_ = false, abandons_ = false, succeeds_ = false;
+  int64_t num_left_ = 0;
   uint32_t num_nodes_ = 0;
   uint32_t next_node_ = 0;
   SchedulerOptions options_;
@@ -261,6 +282,21 @@ TEST_P(SchedulerProperty, AlsoWhenTheComputeNodesForgetEverything) {
     load.Run(5000);
     EXPECT_GT(load.num_completed(), 20u);
     EXPECT_GT(load.num_kept(), 10);
+  }
+}
+
+TEST_P(SchedulerProperty, AlsoWhenAnotherSchedulerTakesOver) {
+  for (const int num_batches : {1, 3}) {
+    RandomLoad load(GetParam(), /*spread=*/GetParam() % 3 == 0, num_batches,
+                    /*prefix_caching=*/GetParam() % 2 == 0,
+                    /*replays_as_computed=*/GetParam() % 3 == 1);
+    load.AlsoSucceed();
+    if (GetParam() % 4 == 0) load.AlsoAbandon();
+    if (GetParam() % 5 == 0) load.AlsoRestart();
+    if (GetParam() % 7 < 3) load.AlsoSuspend();
+    load.Run(5000);
+    EXPECT_GT(load.num_completed(), 20u);
+    EXPECT_GT(load.num_left(), 100);
   }
 }
 

@@ -27,6 +27,29 @@ TEST(SlotAllocator, FreshSlotsAreOneAscendingRun) {
   EXPECT_EQ(allocator.capacity(), 10);
 }
 
+TEST(SlotAllocator, OccupiedSlotsAreNobodyElses) {
+  SlotAllocator allocator(40);
+  allocator.Occupy(std::vector<TokenSlot>{2, 3, 36});
+  allocator.Occupy(std::vector<TokenSlot>{3, 20});
+  EXPECT_EQ(allocator.num_used(), 4);
+  EXPECT_EQ(allocator.num_refs(3), 2);
+  std::vector<TokenSlot> rest = Take(allocator, 36);
+  EXPECT_EQ(allocator.num_free(), 0);
+  for (const TokenSlot slot : {2, 3, 20, 36})
+    EXPECT_EQ(std::ranges::count(rest, slot), 0) << "slot " << slot;
+  allocator.Release(std::vector<TokenSlot>{2, 3, 36});
+  EXPECT_EQ(allocator.num_free(), 2) << "slot 3 has another owner";
+  allocator.Release(rest);
+  allocator.Release(std::vector<TokenSlot>{3, 20});
+  EXPECT_EQ(allocator.num_used(), 0);
+  EXPECT_EQ(Take(allocator, 40).size(), 40u);
+}
+
+TEST(SlotAllocatorDeathTest, OccupiesNoSlotThatThereIsNot) {
+  SlotAllocator allocator(10);
+  EXPECT_DEATH(allocator.Occupy(std::vector<TokenSlot>{10}), "Occupy");
+}
+
 void Grow(SlotAllocator& allocator, int num_slots, std::vector<TokenSlot>& slots) {
   for (int i = 0; i < num_slots; ++i) ASSERT_TRUE(allocator.Allocate(1, slots));
 }

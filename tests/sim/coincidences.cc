@@ -51,6 +51,8 @@ std::string_view NameOf(Coincidence coincidence) {
     case Coincidence::kManagerKilledWhileReconnecting: return "manager killed while reconnecting";
     case Coincidence::kManagerNotConnected: return "manager killed before it served";
     case Coincidence::kWentOnWithNewManager: return "stream went on with a new manager";
+    case Coincidence::kWentOnWithLeftKv:
+      return "sequence went on with KV that the manager before left";
     case Coincidence::kFrontBroken: return "front lost its connection with requests under way";
     case Coincidence::kFrontCut: return "front cut off with requests under way";
     case Coincidence::kNumCoincidences: break;

@@ -57,6 +57,7 @@ enum class Coincidence : uint8_t {
   kManagerKilledWhileReconnecting,
   kManagerNotConnected,
   kWentOnWithNewManager,
+  kWentOnWithLeftKv,
   kFrontBroken,
   kFrontCut,
   kNumCoincidences,

@@ -29,6 +29,8 @@ using testing::VirtualCluster;
 constexpr auto kPatience = seconds(120);
 // Nodes tell their counters every second.
 constexpr auto kUntilCounted = milliseconds(2500);
+// Until a manager frees what the one before it left, and has counted.
+const auto kUntilLeftIsDropped = EngineOptions().keep_left_for + milliseconds(500);
 // What a fault has held up has arrived by then.
 constexpr auto kLongestDelay = seconds(1);
 // Longer than nodes wait for others.
@@ -158,7 +160,9 @@ class World {
   std::optional<TimePoint> needs_loss_by_;  // sequences have started again, which a loss explains
   // There is a new manager, or there will be one: the front sends what it has of requests.
   std::optional<TimePoint> goes_on_until_;
+  TimePoint front_asks_until_{};  // of the last fault of the front's connection
   std::optional<int64_t> shared_at_loss_;
+  bool is_new_manager_ = false;  // another one than at first
   Hash hash_;
   RunResult result_;
 };
@@ -309,7 +313,7 @@ void World::AwaitEnd() {
   // hang.
   AwaitTime(LosesMessages(scenario_) ? kUntilStepIsGivenUp : kUntilCounted);
   if (!Await([this] { return AllReady(); })) return Fail("not back", Unfinished());
-  AwaitTime(kUntilCounted);
+  AwaitTime(is_new_manager_ ? kUntilLeftIsDropped : kUntilCounted);
   if (failed()) return;
   if (const std::string leak = FindLeak(cluster_->status()); !leak.empty()) Fail("leak", leak);
   std::set<std::string> standing_by;
@@ -360,6 +364,7 @@ void World::Count() {
   for (const NodeStatus& node : status.nodes)
     Saw(Coincidence::kLateMessageDropped, static_cast<uint64_t>(node.stale_messages));
   Saw(Coincidence::kPreempted, static_cast<uint64_t>(status.scheduler.num_preemptions));
+  Saw(Coincidence::kWentOnWithLeftKv, status.scheduler.num_left_tokens > 0 ? 1 : 0);
   const int64_t shared = status.scheduler.num_shared_tokens;
   Saw(Coincidence::kPrefixShared, shared > 0 ? 1 : 0);
   Saw(Coincidence::kPrefixSharedAfterFault, shared > shared_at_loss_.value_or(shared) ? 1 : 0);
@@ -402,6 +407,7 @@ void World::LoseManager() {
     if (client.under_way() && !client.aborted && client.oracle.num_tokens() > 0)
       Saw(Coincidence::kWentOnWithNewManager);
   }
+  is_new_manager_ = true;
   lost_.clear();
   suspended_.clear();
   reconnecting_ = looking_ = false;
@@ -414,6 +420,7 @@ void World::LoseManager() {
 void World::CareForManager() {
   if (cluster_->failure().ok()) return;
   Note("the manager ends: " + cluster_->failure().message());
+  is_new_manager_ = true;
   cluster_->StartManager();
 }
 
@@ -506,7 +513,8 @@ void World::CheckLosses(const EngineStatus& status) {
   const auto is_lost = [](const NodeStatus& node) { return node.state == NodeState::kLost; };
   const bool all_there = !connects && std::ranges::none_of(status.nodes, is_lost);
   const int before = std::exchange(num_rebuilding_, status.num_rebuilding);
-  if (goes_on_until_ == TimePoint::max()) goes_on_until_ = cluster_->now() + kUntilGoneOn;
+  if (goes_on_until_ == TimePoint::max())
+    goes_on_until_ = std::max(cluster_->now() + kUntilGoneOn, front_asks_until_);
   if (!all_there || cluster_->now() < goes_on_until_)
     needs_loss_by_.reset();
   else if (status.num_rebuilding > before && !needs_loss_by_ && !LosesMessages(scenario_))
@@ -536,9 +544,11 @@ void World::Begin(const Fault& fault) {
   faults_->Begin(fault, {.prefill = AnyUnderWay(false), .decode = AnyUnderWay(true)});
   if (fault.kind == FaultKind::kKillManager) LoseManager();
   // The manager gets its requests once more.
-  if ((fault.kind == FaultKind::kBreakFront || fault.kind == FaultKind::kCutFront) &&
-      goes_on_until_ != TimePoint::max()) {
-    goes_on_until_ = cluster_->now() + fault.lasts + VirtualCluster::kFrontPatience + kUntilGoneOn;
+  if (fault.kind == FaultKind::kBreakFront || fault.kind == FaultKind::kCutFront) {
+    front_asks_until_ =
+        cluster_->now() + fault.lasts + VirtualCluster::kFrontPatience + kUntilGoneOn;
+    if (goes_on_until_ != TimePoint::max())
+      goes_on_until_ = std::max(goes_on_until_.value_or(front_asks_until_), front_asks_until_);
   }
 }
 

@@ -32,6 +32,7 @@ class FakeExecutor : public StepExecutor {
     bool answer_at_once = true;
     std::vector<KvNode> kv_nodes = {{kNode, 1000}};
     std::map<NodeId, NodeKv> kv;              // as kv() says
+    std::map<NodeId, LeftKv> left_kv;         // of a manager that is gone
     std::map<NodeId, NodeId> groups;          // of nodes that are part of another one of kv_nodes
     std::map<NodeId, std::string> lost;       // as nodes() says
     std::vector<ExecutorEvent> when_started;  // come with Start
@@ -44,6 +45,7 @@ class FakeExecutor : public StepExecutor {
 
   std::vector<KvNode> kv_nodes() const override { return shared_->kv_nodes; }
   std::map<NodeId, NodeKv> kv() const override { return shared_->kv; }
+  std::map<NodeId, LeftKv> TakeLeftKv() override { return std::exchange(shared_->left_kv, {}); }
   NodeId KvNodeOf(NodeId node) const override {
     const auto group = shared_->groups.find(node);
     return group == shared_->groups.end() ? node : group->second;

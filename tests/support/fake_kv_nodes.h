@@ -5,6 +5,8 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <vector>
@@ -57,6 +59,16 @@ class FakeKvNodes {
   // The node's content is gone; sequences on it must be released.
   void DropKv(NodeId node);
 
+  // What is there of a sequence, when its scheduler is gone.
+  struct Left {
+    SequenceSpec spec;  // to go on with it, but for `left`
+    NodeId node;        // 0: not all on one node
+    std::vector<TokenSlot> slots;
+  };
+  // The scheduler is gone, and these tokens. Tables are forgotten, and what they held stays. By
+  // arrival; Accept follows for those that another scheduler takes.
+  std::vector<Left> TakeLeft(std::span<const Scheduler::Sampled> never_told);
+
   // Checks the plan, carries it out and returns what it samples. Failures are gtest failures.
   std::vector<Scheduler::Sampled> Run(const StepPlan& plan);
 
@@ -78,6 +90,7 @@ class FakeKvNodes {
     uint64_t arrival = 0;
     std::vector<TokenId> tokens;
     size_t max_tokens = 0;
+    size_t num_prompt = 0;
     size_t num_prefilled = 0;  // of its first start: by prefill, or shared
     bool sampled = false;      // by its step in flight
   };
@@ -106,6 +119,7 @@ class FakeKvNodes {
   void Leave(SequenceId sequence) { (InFlight(sequence) ? leaving_ : due_).insert(sequence); }
   void Release(const StepPlan& plan);
   void Disown(const Table& table);
+  void DropSamples(std::span<const Scheduler::Sampled> never_told);
   void CheckVictims(const std::map<SequenceId, Table>& victims, const StepPlan& plan) const;
   void CheckShape(const StepPlan& plan) const;
   void TakeShared(const Work& work, Table& table);
@@ -156,6 +170,10 @@ class FakeCluster {
   void Abandon();
   // All nodes forget everything.
   void Restart();
+  // Another scheduler takes over what this one leaves, with new numbers; of every fourth sequence
+  // it cannot find anything. Returns those that it refuses.
+  std::vector<uint64_t> Succeed(std::unique_ptr<QueuePolicy> queue,
+                                std::unique_ptr<PlacementPolicy> placement);
   // From Suspend on, rows on the node of steps in flight come back without a sample.
   void Suspend(uint32_t node);
   void Resume(uint32_t node);
@@ -169,14 +187,14 @@ class FakeCluster {
 
   // The tokens of sequences that finished with all of them.
   const std::map<SequenceId, std::vector<TokenId>>& results() const { return results_; }
-  Scheduler& scheduler() { return scheduler_; }
+  Scheduler& scheduler() { return *scheduler_; }
   FakeKvNodes& nodes() { return nodes_; }
 
  private:
+  const SchedulerOptions options_;
   FakeKvNodes nodes_;
-  int num_batches_;
-  bool prefix_caching_;
-  Scheduler scheduler_;
+  std::optional<Scheduler> scheduler_;
+  bool succeeded_ = false;  // it is not the first one
   void Recall(SequenceId sequence);
 
   std::map<int, std::vector<Scheduler::Sampled>> sampled_;  // of the steps in flight

@@ -48,6 +48,7 @@ class PlayedEngine final : public Engine {
     event.index = index;
     event.token = token;
     event.finish = finish;
+    event.sequence = SequenceId{100 * (k + 1) + static_cast<uint64_t>(index)};
     asked.at(k).sink(event);
   }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/random_id.h"
 
 namespace lamina::testing {
 namespace {
@@ -96,10 +97,6 @@ Result<std::unique_ptr<VirtualCluster>> VirtualCluster::Create(
 VirtualCluster::VirtualCluster(const VirtualClusterOptions& options)
     : network_(options.control_latency),
       options_(options),
-      reconnect_means_{.reconnect = ReconnectTo(options_.config, options_.model, Means()),
-                       .look = LookAmong(options_.config, options_.model, Means()),
-                       .end = EndAtOnce,
-                       .on_change = Means().on_change},
       front_network_(options.control_latency) {
   if (options_.with_front) front_.emplace(options_, front_network_);
 }
@@ -168,6 +165,11 @@ void VirtualCluster::KillManager() {
 
 void VirtualCluster::StartManager() {
   failure_ = OkStatus();
+  if (front_) manager_id_ = RandomId();
+  reconnect_means_ = {.reconnect = ReconnectTo(options_.config, options_.model, Means()),
+                      .look = LookAmong(options_.config, options_.model, Means()),
+                      .end = EndAtOnce,
+                      .on_change = Means().on_change};
   connecting_.Start(now(), [this](Turns& turns) {
     return ClusterExecutor::ConnectByTurns(turns, config(), options_.model, Means());
   });
@@ -237,8 +239,10 @@ Result<VirtualCluster::Node> VirtualCluster::Open(const NodeConfig& node) {
 }
 
 ConnectMeans VirtualCluster::Means() {
-  return {
-      .connect = network_.connector(), .end = EndAtOnce, .on_change = [this] { changed_ = true; }};
+  return {.connect = network_.connector(),
+          .manager_id = manager_id_,
+          .end = EndAtOnce,
+          .on_change = [this] { changed_ = true; }};
 }
 
 bool VirtualCluster::RunUntil(const std::function<bool()>& done, Clock::duration patience) {
@@ -360,9 +364,11 @@ void VirtualCluster::ServeFront() {
   front_door_->engine =
       std::make_unique<CoreEngine>(*this, options.scheduler.max_model_len, options.eos_tokens);
   front_door_->port = front_network_.opener()(kFrontAddress, FrontControl()).value();
-  front_door_->service = std::make_unique<EngineService>(
-      EngineServiceOptions{.model = config().served_name, .vocab_size = options_.model.vocab_size},
-      *front_door_->engine, *front_door_->port);
+  front_door_->service =
+      std::make_unique<EngineService>(EngineServiceOptions{.model = config().served_name,
+                                                           .vocab_size = options_.model.vocab_size,
+                                                           .manager_id = manager_id_},
+                                      *front_door_->engine, *front_door_->port);
 }
 
 bool VirtualCluster::TurnEngine() {

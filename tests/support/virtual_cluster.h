@@ -170,7 +170,8 @@ class VirtualCluster {
   bool changed_ = false;                   // something has come for the tasks
   TimePoint manager_free_at_{};
   // What the manager does beside serving.
-  const ReconnectMeans reconnect_means_;
+  ReconnectMeans reconnect_means_;  // of the present manager
+  uint64_t manager_id_ = 0;         // of the present one; 0: nobody asks the next one for KV
   Task<Connected> connecting_;
   Task<Reconnected> reconnecting_;
   Task<FoundNodes> looking_;
