@@ -1,12 +1,9 @@
 #include "manager/local_cluster.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/file.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -22,6 +19,7 @@
 #include "base/log.h"
 #include "manager/api_key.h"
 #include "manager/cluster_commands.h"
+#include "transport/reserved_port.h"
 
 namespace lamina {
 namespace {
@@ -74,29 +72,6 @@ void RemoveOrphanedLogs() {
     fs::remove_all(path, ignored);
     close(owner);
   }
-}
-
-// A port of 127.0.0.1 that stays free for a daemon as long as the socket lives: the kernel gives it
-// to nobody who does not ask for it by number, and a daemon, whose socket reuses addresses too, can
-// listen on it meanwhile.
-struct ReservedPort {
-  UniqueFd socket;
-  int port = 0;
-};
-
-Result<ReservedPort> ReservePort() {
-  ReservedPort reserved{UniqueFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0))};
-  const int fd = reserved.socket.get(), reuse = 1;
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof(address);
-  auto* generic = reinterpret_cast<sockaddr*>(&address);
-  if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof(reuse)) != 0 ||
-      bind(fd, generic, length) != 0 || getsockname(fd, generic, &length) != 0)
-    return InternalError(std::string("no free port on 127.0.0.1: ") + std::strerror(errno));
-  reserved.port = ntohs(address.sin_port);
-  return reserved;
 }
 
 }  // namespace

@@ -83,7 +83,7 @@ Status NoSuchNode(const NodeFault& fault, const ClusterConfig& config) {
   std::string known;
   for (const NodeConfig& node : config.daemons()) known += (known.empty() ? "" : ", ") + node.name;
   return InvalidArgument(fault.Name() + ": the cluster file has no node '" + fault.node +
-                         "'; it has " + known);
+                         "'; it has " + known + ", and 'manager' is the manager");
 }
 
 }  // namespace
@@ -115,7 +115,11 @@ Status CheckFaults(const std::vector<NodeFault>& faults, const ClusterConfig& co
   }
   std::map<std::string, DaemonState> daemons;
   for (const NodeFault& fault : faults) {
-    if (std::ranges::find(nodes, fault.node, &NodeConfig::name) == nodes.end())
+    if (fault.OfManager() != faults.front().OfManager())
+      return InvalidArgument(fault.Name() + " and " + faults.front().Name() +
+                             ": what is done to the manager is measured by itself");
+    if (!fault.OfManager() &&
+        std::ranges::find(nodes, fault.node, &NodeConfig::name) == nodes.end())
       return NoSuchNode(fault, config);
     DaemonState& daemon = daemons[fault.node];
     if (const std::string objection = Objection(fault, daemon); !objection.empty())

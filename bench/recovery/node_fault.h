@@ -1,4 +1,5 @@
-// What is done to nodes while a cluster serves, as it is asked for on the command line.
+// What is done to nodes, or to the manager, while a cluster serves, as it is asked for on the
+// command line.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "manager/cluster_commands.h"
 #include "manager/cluster_config.h"
 
 namespace lamina {
@@ -21,8 +23,10 @@ enum class FaultKind : uint8_t {
 // Value type.
 struct NodeFault {
   FaultKind kind = FaultKind::kKill;
-  std::string node;
+  std::string node;      // or kManagerName of manager/cluster_commands.h
   Clock::duration at{};  // since streams are served
+
+  bool OfManager() const { return node == kManagerName; }
 
   // "kill m0@5s".
   std::string Name() const;
@@ -38,10 +42,10 @@ struct FaultTexts {
 // was expected.
 Result<std::vector<NodeFault>> ParseFaults(const FaultTexts& texts);
 
-// Whether these faults, in the order of their times, can be done to the nodes of `config` by the
-// process that started them. kInvalidArgument says which of them cannot, and why: the file has no
-// such node, the node runs on another machine, or it is not in a state for it, such as one that is
-// killed twice.
+// Whether these faults, in the order of their times, can be done to the nodes of `config` or to the
+// manager by the process that started them. kInvalidArgument says which of them cannot, and why:
+// the file has no such node, the node runs on another machine, it is not in a state for it, such as
+// one that is killed twice, or some are done to nodes and others to the manager.
 Status CheckFaults(const std::vector<NodeFault>& faults, const ClusterConfig& config);
 
 }  // namespace lamina

@@ -102,6 +102,7 @@ Status BenchRecovery(const RecoveryOptions& options) {
   LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<LocalCluster> daemons,
                           LocalCluster::CreateFor(cluster.config));
   cluster.daemons = daemons.get();
+  if (faults.front().OfManager()) cluster.manager_file = options.cluster;
   std::optional<RecoveryTimeline> undisturbed;
   if (!options.no_check) {
     std::cerr << "a run without faults\n" << std::flush;
@@ -124,10 +125,12 @@ void AddFaultOptions(CLI::App& command, RecoveryOptions& options) {
   const auto add = [&](const char* flag, std::vector<std::string>& texts, const char* help) {
     command.add_option(flag, texts, help)->allow_extra_args(false);
   };
-  add("--kill", options.faults.kill, "NAME@TIME: SIGKILL to the node's daemon, such as m0@5s");
+  add("--kill", options.faults.kill,
+      "NAME@TIME: SIGKILL to the node's daemon, such as m0@5s, or to the manager: manager@5s");
   add("--stop", options.faults.stop,
       "NAME@TIME[+DURATION]: SIGSTOP, so that it hangs; with a duration, SIGCONT after it");
-  add("--restart", options.faults.restart, "NAME@TIME: start the daemon of a killed node again");
+  add("--restart", options.faults.restart,
+      "NAME@TIME: start the daemon of a killed node, or the manager, again");
 }
 
 void AddStreamOptions(CLI::App& command, RecoveryOptions& options) {
@@ -161,12 +164,14 @@ void AddStreamOptions(CLI::App& command, RecoveryOptions& options) {
 void RegisterRecovery(CLI::App& app) {
   auto options = std::make_shared<RecoveryOptions>();
   CLI::App* command = app.add_subcommand(
-      "recovery", "What it costs streams when nodes of their cluster are killed or hang");
+      "recovery",
+      "What it costs streams when nodes of their cluster, or its manager, are killed or hang");
   command->footer(
       "Examples:\n"
       "  lamina bench recovery configs/local.yaml --kill m0@5s --chart recovery.svg\n"
       "  lamina bench recovery configs/local.yaml --stop m1@5s+3s --streams 16 --json\n"
       "  lamina bench recovery configs/local.yaml --kill m0@5s --restart m0@10s --duration 30s\n"
+      "  lamina bench recovery configs/local.yaml --kill manager@5s --restart manager@5.5s\n"
       "docs/bench-recovery.md says what the figures mean.");
   command
       ->add_option("cluster", options->cluster,

@@ -152,6 +152,39 @@ bool HadKvOn(const SequenceStart& start, NodeId node, TimePoint at) {
   });
 }
 
+// The manager is gone, or hangs.
+std::vector<Interruption> InterruptionsOfAll(const FaultRecord& fault, TimePoint next,
+                                             const RecoveryTimeline& run, double pause_ms) {
+  std::vector<Interruption> interruptions;
+  if (fault.fault.kind == FaultKind::kRestart) return interruptions;
+  for (size_t stream = 0; stream < run.streams.size(); ++stream) {
+    const std::vector<StreamRequest>& requests = run.streams[stream].requests;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      if (requests[i].submitted > fault.at || (requests[i].ended && *requests[i].ended <= fault.at))
+        continue;
+      interruptions.push_back({stream, i, EndOfPause(requests[i], fault.at, next, pause_ms)});
+    }
+  }
+  return interruptions;
+}
+
+// What of the interrupted requests' KV was lost with the manager.
+void AddLeftTokens(const FaultRecord& fault, const RecoveryTimeline& run, FaultFigures& figures) {
+  if (fault.fault.kind != FaultKind::kKill) return;
+  int64_t num_begun = 0, num_prompt = 0;
+  for (const Interruption& interruption : figures.interruptions) {
+    const StreamRequest& request = run.streams[interruption.stream].requests[interruption.request];
+    const int64_t num_told =
+        std::ranges::count_if(request.times, [&](TimePoint time) { return time <= fault.at; });
+    // The last token has no KV yet.
+    (num_told > 0 ? num_begun : num_prompt) +=
+        run.input_tokens + std::max<int64_t>(num_told - 1, 0);
+  }
+  figures.tokens_again = num_begun + num_prompt - fault.left_tokens;
+  if (num_begun > 0)
+    figures.kept = static_cast<double>(fault.left_tokens) / static_cast<double>(num_begun);
+}
+
 // By the fault, which was over when the next one came.
 std::vector<Interruption> InterruptionsBy(const FaultRecord& fault, TimePoint next,
                                           const RecoveryTimeline& run, double pause_ms) {
@@ -192,7 +225,9 @@ FaultFigures FiguresOfFault(size_t index, TimePoint next, const RecoveryTimeline
   figures.fault = index;
   figures.recovered = fault.known.value_or(fault.at);
   if (fault.known) figures.known_s = SecondsBetween(fault.at, *fault.known);
-  figures.interruptions = InterruptionsBy(fault, next, run, all.pause_ms);
+  figures.interruptions = fault.fault.OfManager()
+                              ? InterruptionsOfAll(fault, next, run, all.pause_ms)
+                              : InterruptionsBy(fault, next, run, all.pause_ms);
   for (const Interruption& interruption : figures.interruptions) {
     if (!interruption.resumed) continue;
     const double after_s = SecondsBetween(fault.at, *interruption.resumed);
@@ -205,6 +240,7 @@ FaultFigures FiguresOfFault(size_t index, TimePoint next, const RecoveryTimeline
     if (start.again && start.at >= fault.at && start.at < next)
       figures.tokens_again += start.num_tokens - start.num_shared;
   }
+  if (fault.fault.OfManager()) AddLeftTokens(fault, run, figures);
   if (figures.last_resumed_s && figures.tokens_again > 0 && all.prefill_tokens_per_s)
     figures.over_prefill = *figures.last_resumed_s * *all.prefill_tokens_per_s /
                            static_cast<double>(figures.tokens_again);

@@ -18,7 +18,8 @@ namespace lamina {
 enum class RunPhase : uint8_t { kBefore, kDuring, kAfter };
 inline constexpr size_t kNumRunPhases = 3;
 
-// A request that had KV on a faulty node, or that lost its KV because of the fault.
+// A request that had KV on a faulty node, or that lost its KV because of the fault; of the
+// manager's faults, each that was under way.
 struct Interruption {
   size_t stream = 0, request = 0;
   // Its first token after that. nullopt: it failed, or none came before the run ended.
@@ -35,6 +36,9 @@ struct FaultFigures {
   std::optional<double> first_resumed_s, last_resumed_s;
   // Tokens whose KV was computed again: those of sequences that started again.
   int64_t tokens_again = 0;
+  // Of the manager's loss: the part of the interrupted requests' tokens, those of prompts without
+  // an answer left out, whose KV the next one went on with. nullopt: they had none.
+  std::optional<double> kept;
   // last_resumed_s over the time that tokens_again take at the rate of prefill. nullopt: one of
   // them is unknown, or nothing was computed again.
   std::optional<double> over_prefill;

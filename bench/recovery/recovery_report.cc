@@ -60,6 +60,7 @@ void AddFaultFigures(const RecoveryReport& report, const FaultFigures& fault,
   }
   out.push_back(
       FigureLine(report, "tokens_again", static_cast<double>(fault.tokens_again), "tokens"));
+  if (fault.kept) out.push_back(FigureLine(report, "kv_kept", *fault.kept, "ratio"));
   out.push_back(FigureLine(report, "last_resumed_over_prefill",
                            fault.over_prefill.value_or(kUnknown), "ratio"));
   if (!fault.over_prefill)
@@ -116,6 +117,7 @@ std::string FaultText(const RecoveryReport& report, const FaultFigures& fault) {
   out += FigureRow("  the first resumed after (ms)", ValueText(Ms(fault.first_resumed_s)));
   out += FigureRow("  the last resumed after (ms)", ValueText(Ms(fault.last_resumed_s)));
   out += FigureRow("  tokens computed again", fmt::format("{}", fault.tokens_again));
+  if (fault.kept) out += FigureRow("  KV kept (%)", ValueText(100 * *fault.kept));
   out += FigureRow("  last resumed / (these tokens / rate of prefill)",
                    ValueText(fault.over_prefill.value_or(kUnknown)));
   return out;

@@ -7,11 +7,13 @@
 #include <iostream>
 #include <map>
 #include <memory>
+#include <ranges>
 #include <set>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "bench/recovery/manager_child.h"
 #include "bench/recovery/start_recorder.h"
 #include "bench/recovery/stream_log.h"
 #include "bench/synthetic_prompt.h"
@@ -58,9 +60,12 @@ class RecoveryRun {
     const Status served = ServeUntilEnd();
     if (served.ok()) CloseRequests();
     engine_.reset();
+    manager_.reset();
     // A daemon that hangs would not end when it is asked to.
     Status awake;
-    for (const std::string& node : stopped_) awake = cluster_.daemons->Kill(node, SIGCONT);
+    for (const std::string& node : stopped_) {
+      if (node != kManagerName) awake = cluster_.daemons->Kill(node, SIGCONT);
+    }
     LAMINA_RETURN_IF_ERROR(served);
     LAMINA_RETURN_IF_ERROR(awake);
     timeline_.input_tokens = load_.input_tokens;
@@ -72,6 +77,11 @@ class RecoveryRun {
  private:
   Status StartEngine() {
     const ClusterConfig& config = cluster_.config;
+    if (!cluster_.manager_file.empty()) {
+      LAMINA_ASSIGN_OR_RETURN(manager_, ManagerChild::Start(cluster_.manager_file, config));
+      LAMINA_ASSIGN_OR_RETURN(engine_, manager_->Connect(cluster_.model));
+      return OkStatus();
+    }
     LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<StepExecutor> executor,
                             ClusterExecutor::Connect(config, cluster_.model, {}));
     for (const NodeStatus& node : executor->nodes())
@@ -110,6 +120,7 @@ class RecoveryRun {
   // Ends the requests that are left, and waits until no node holds KV of them.
   void CloseRequests() {
     for (const StreamState& stream : streams_) engine_->Abort(stream.request);
+    CountLeftTokens();
     const Deadline deadline = Deadline::After(kReleaseWait);
     while (true) {
       const EngineStatus status = engine_->status();
@@ -180,7 +191,31 @@ class RecoveryRun {
     return OkStatus();
   }
 
+  Status DoToManager(const NodeFault& fault) {
+    if (fault.kind == FaultKind::kRestart) return manager_->Restart();
+    if (fault.kind == FaultKind::kKill) CountLeftTokens();
+    manager_->Kill(fault.kind == FaultKind::kKill   ? SIGKILL
+                   : fault.kind == FaultKind::kStop ? SIGSTOP
+                                                    : SIGCONT);
+    return OkStatus();
+  }
+
+  // Of the manager that is about to go, or of the last one: with how many tokens it went on.
+  void CountLeftTokens() {
+    const auto is_kill = [](const FaultRecord& record) {
+      return record.fault.OfManager() && record.fault.kind == FaultKind::kKill;
+    };
+    // The one that is being done is the last.
+    auto kills = timeline_.faults | std::views::filter(is_kill) | std::views::reverse;
+    for (FaultRecord& record : kills) {
+      if (!record.known) continue;
+      record.left_tokens = engine_->status().scheduler.num_left_tokens;
+      return;
+    }
+  }
+
   Status Do(const NodeFault& fault) {
+    if (fault.OfManager()) return DoToManager(fault);
     LocalCluster& daemons = *cluster_.daemons;
     switch (fault.kind) {
       case FaultKind::kKill: stopped_.erase(fault.node); return daemons.Kill(fault.node, SIGKILL);
@@ -216,6 +251,11 @@ class RecoveryRun {
     std::vector<NodeStatus> nodes = status.nodes;
     nodes.insert(nodes.end(), status.standbys.begin(), status.standbys.end());
     for (FaultRecord* record : unknown) {
+      if (record->fault.OfManager()) {
+        if (status.serving == (record->fault.kind == FaultKind::kRestart))
+          record->known = Clock::now();
+        continue;
+      }
       const NodeState state = NodeNamed(record->fault.node, nodes).state;
       // Nodes that serve are connected anew together with others.
       const bool is_known = record->fault.kind == FaultKind::kRestart
@@ -230,7 +270,9 @@ class RecoveryRun {
     if (now < next_health_look_) return OkStatus();
     next_health_look_ = now + kHealthLook;
     LAMINA_RETURN_IF_ERROR(cluster_.daemons->Check());
-    LAMINA_RETURN_IF_ERROR(engine_->given_up().WithContext("nothing is served any more"));
+    if (manager_ != nullptr) LAMINA_RETURN_IF_ERROR(manager_->Check());
+    if (const EngineStatus status = engine_->status(); status.given_up)
+      return PeerLost("nothing is served any more: " + status.detail);
     if (now - std::max(timeline_.start, log_.last_token()) <= kLongestSilence) return OkStatus();
     return TimedOut("no token came for two minutes");
   }
@@ -258,7 +300,8 @@ class RecoveryRun {
   std::set<size_t> refused_;       // streams
   TimePoint next_retry_{}, next_health_look_{};
   RecoveryTimeline timeline_;
-  std::unique_ptr<ServingEngine> engine_;  // last: it tells the members above
+  std::unique_ptr<ManagerChild> manager_;  // null: the engine is in this process
+  std::unique_ptr<Engine> engine_;         // last: it tells the members above
 };
 
 }  // namespace

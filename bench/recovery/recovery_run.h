@@ -1,7 +1,9 @@
-// Serves streams through an engine on a local cluster while faults are done to its nodes.
+// Serves streams through an engine on a local cluster while faults are done to its nodes or to its
+// manager.
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
@@ -33,12 +35,14 @@ struct ServedCluster {
   ClusterConfig config;  // resolved for `model`
   ModelConfig model;
   LocalCluster* daemons = nullptr;  // borrowed
+  // Not "": the cluster's file, and the manager is a process of its own, which reads it.
+  std::string manager_file = {};
 };
 
-// Connects to the nodes under an engine of its own, so that no KV of an earlier run is there, and
-// serves. kInvalidArgument if a request does not fit the cluster, or if all streams were answered
-// before the last fault; kPeerLost if a daemon ended by itself, or if the engine gave up; kTimeout
-// if no stream got a token for two minutes; otherwise as ClusterExecutor::Connect and
+// Connects to the nodes under an engine of its own, or a manager, so that no KV of an earlier run
+// is there, and serves. kInvalidArgument if a request does not fit the cluster, or if all streams
+// were answered before the last fault; kPeerLost if a daemon ended by itself, or if the engine gave
+// up; kTimeout if no stream got a token for two minutes; otherwise as ClusterExecutor::Connect and
 // LocalCluster::Restart.
 Result<RecoveryTimeline> ServeStreams(const ServedCluster& cluster, const StreamLoad& load,
                                       const std::vector<NodeFault>& faults);

@@ -57,6 +57,8 @@ struct FaultRecord {
   // When the manager's status told of it: that the node is lost, or ready again after kRestart.
   // nullopt: it never did.
   std::optional<TimePoint> known;
+  // kKill of the manager: tokens whose K and V the next one found on memory nodes.
+  int64_t left_tokens = 0;
 };
 
 struct RecoveryTimeline {

@@ -185,6 +185,17 @@ Finding CheckHttpPort(const ClusterConfig& config) {
           "stop it, or change cluster.http_port"};
 }
 
+// Where it will listen for fronts.
+Finding CheckFrontPort(const ClusterConfig& config) {
+  const std::string address = config.FrontAddress();
+  if (!CanConnect(config.controller_host, config.front_port, std::chrono::seconds(1)))
+    return {"front-port", address, Level::kOk, "free", ""};
+  if (AskManager(config).reachable)
+    return {"front-port", address, Level::kOk, "the manager that runs takes fronts there", ""};
+  return {"front-port", address, Level::kFail, "something else listens there",
+          "stop it, or change cluster.front_port"};
+}
+
 // What RDMA will lock on each host, if the model is here to tell; else as without a cluster.
 void PlanMemory(ClusterConfig config, const std::string& host, HostNeeds& needs) {
   const Result<ModelConfig> model = ModelConfig::Load(config.model_path);
@@ -367,7 +378,10 @@ std::vector<Finding> CheckCluster(const ClusterConfig& config, const ClusterChec
   }
   for (Finding& finding : JudgeSecrets(secrets)) all.push_back(std::move(finding));
   ExcuseOwnPorts(OwnAddresses(config), all);
-  if (IsLocalHost(config.controller_host)) all.push_back(CheckHttpPort(config));
+  if (IsLocalHost(config.controller_host)) {
+    all.push_back(CheckHttpPort(config));
+    if (config.front_port != 0) all.push_back(CheckFrontPort(config));
+  }
   for (const auto& [from, to] : PairsOf(config)) {
     if (unreachable.contains(from) || unreachable.contains(to)) continue;
     const Link &a = links[from], &b = links[to];

@@ -55,7 +55,8 @@ TEST(ParseFaults, QuotesWhatItCannotRead) {
 
 TEST(CheckFaults, NamesTheNodesThatThereAre) {
   EXPECT_EQ(ErrorOf({.kill = {"m7@5s"}}),
-            "kill m7@5s: the cluster file has no node 'm7'; it has c0, m0, m1");
+            "kill m7@5s: the cluster file has no node 'm7'; it has c0, m0, m1, and 'manager' is "
+            "the manager");
 }
 
 TEST(CheckFaults, ANodeIsKilledOnceUnlessItIsStartedAgain) {
@@ -78,6 +79,13 @@ TEST(CheckFaults, ANodeHasToBeInAStateForTheFault) {
               HasSubstr("continue m0@9s: it cannot go on, because of 'kill m0@6s'"));
   EXPECT_EQ(ErrorOf({.kill = {"m0@6s"}, .stop = {"m0@5s"}}), "") << "one that hangs can be killed";
   EXPECT_EQ(ErrorOf({.stop = {"m0@5s+1s", "m0@7s+1s"}}), "") << "one after the other";
+}
+
+TEST(CheckFaults, TheManagerIsMeasuredByItself) {
+  EXPECT_EQ(ErrorOf({.kill = {"manager@5s"}, .restart = {"manager@6s"}}), "");
+  EXPECT_THAT(ErrorOf({.kill = {"manager@5s", "manager@6s"}}), HasSubstr("it is dead since"));
+  EXPECT_EQ(ErrorOf({.kill = {"m0@5s", "manager@6s"}}),
+            "kill manager@6s and kill m0@5s: what is done to the manager is measured by itself");
 }
 
 TEST(CheckFaults, OnlyDaemonsOfThisMachineAreAtHand) {

@@ -102,6 +102,33 @@ TEST(RecoveryFigures, TellWhatAKillCost) {
   EXPECT_FALSE(figures.check.has_value());
 }
 
+// The manager is killed at 5.05 with both streams under way, each with a prompt of 10 and 41
+// tokens, and the next one finds K and V of one and a half of them. A third stream had no token
+// yet.
+TEST(RecoveryFigures, TellWhatTheManagersLossCost) {
+  RecoveryTimeline run = UntilFive();
+  run.starts.clear();  // they are in another process
+  run.faults = {FaultAt(FaultKind::kKill, 5.05, kM0, 5.06),
+                FaultAt(FaultKind::kRestart, 5.2, kM0, 5.3)};
+  for (FaultRecord& fault : run.faults) fault.fault.node = "manager";
+  run.faults[0].left_tokens = 75;
+  AddTokens(Request(run, 0), 5.5, 15, 0.1);
+  AddTokens(Request(run, 1), 5.7, 15, 0.1);
+  run.streams.emplace_back().requests.emplace_back().submitted = At(5.01);
+  AddTokens(Request(run, 2), 6.1, 15, 0.1);
+  const RecoveryFigures figures = EvaluateRecovery(run, nullptr);
+  ASSERT_EQ(figures.faults.size(), 2u);
+  const FaultFigures& kill = figures.faults[0];
+  EXPECT_EQ(kill.interruptions.size(), 3u);
+  EXPECT_EQ(kill.num_resumed, 3u);
+  EXPECT_NEAR(kill.first_resumed_s.value(), 0.45, kExact);
+  EXPECT_NEAR(kill.last_resumed_s.value(), 1.05, kExact);
+  EXPECT_EQ(kill.tokens_again, 2 * 50 + 10 - 75);
+  EXPECT_NEAR(kill.kept.value(), 0.75, kExact) << "a prompt without an answer is not counted";
+  EXPECT_TRUE(figures.faults[1].interruptions.empty());
+  EXPECT_FALSE(figures.faults[1].kept.has_value());
+}
+
 TEST(RecoveryFigures, TellGapsOfInterruptedStreamsAndOfOthers) {
   const RecoveryFigures figures = EvaluateRecovery(KilledAtFive(), nullptr);
   EXPECT_NEAR(figures.pause_ms, 300, 1e-3) << "three times what is usual";

@@ -83,6 +83,18 @@ TEST_F(BenchRecovery, StreamsOfAKilledMemoryNodeGoOnElsewhere) {
   EXPECT_THAT(svg.str(), HasSubstr("</svg>"));
 }
 
+TEST_F(BenchRecovery, StreamsGoOnWithTheNextManager) {
+  const std::string fault = "kill manager@1s";
+  ASSERT_NO_FATAL_FAILURE(
+      Run({"--duration", "4s", "--kill", "manager@1s", "--restart", "manager@1200ms"}));
+  ExpectNothingLost();
+  const json interrupted = Line("interrupted", fault);
+  EXPECT_EQ(interrupted["value"], 8);
+  EXPECT_EQ(interrupted["details"]["resumed"], 8);
+  EXPECT_GE(Line("kv_kept", fault)["value"], 0.99);
+  EXPECT_GE(Line("last_resumed", fault)["value"], 200);
+}
+
 TEST_F(BenchRecovery, ANodeThatHangsForAMomentCostsAPause) {
   const std::string fault = "stop m0@1s";
   ASSERT_NO_FATAL_FAILURE(Run({"--duration", "3s", "--stop", "m0@1s+500ms"}));

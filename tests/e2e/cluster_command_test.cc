@@ -8,6 +8,7 @@
 #include <fstream>
 #include <future>
 #include <regex>
+#include <sstream>
 
 #include "api/http_client.h"
 #include "tests/support/free_port.h"
@@ -185,6 +186,24 @@ TEST_F(ClusterCommand, AStandbyIsStartedTakesAPlaceAndIsStopped) {
   EXPECT_EQ(Run("status").exit_status, 0);
   EXPECT_EQ(Run("down").exit_status, 0);
   for (const auto& [name, pid] : pids) EXPECT_FALSE(Runs(pid)) << name << " stays behind";
+}
+
+TEST_F(ClusterCommand, TheDoctorLooksWhetherFrontsCanBeTaken) {
+  boost::asio::io_context context;
+  const int port = FreePort();
+  std::ostringstream yaml;
+  yaml << std::ifstream(config()).rdbuf();
+  std::string with_front = yaml.str();
+  const size_t at = with_front.find("http_port:");
+  ASSERT_NE(at, std::string::npos);
+  with_front.insert(at, "front_port: " + std::to_string(port) + ", ");
+  WriteFile(config(), with_front);
+  const std::string address = "127.0.0.1:" + std::to_string(port);
+  const std::vector<std::string> doctor = {"doctor", config(), "--probe-seconds", "0.1"};
+  EXPECT_THAT(RunLamina(doctor).out, HasSubstr("ok    front-port   " + address));
+  const Result<Tcp::acceptor> taken = ListenTcp(context, address);
+  ASSERT_TRUE(taken.ok()) << taken.status();
+  EXPECT_THAT(RunLamina(doctor).out, HasSubstr("fail  front-port   " + address));
 }
 
 TEST_F(ClusterCommand, TheDoctorSaysWhatUpWouldRefuse) {
