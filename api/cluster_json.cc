@@ -7,7 +7,7 @@ namespace {
 
 const char* StateOf(const EngineStatus& status) {
   if (status.given_up) return "given up";
-  if (!status.serving) return "suspended";
+  if (!status.serving) return "outage";
   return status.stands_still ? "reconnecting" : "serving";
 }
 

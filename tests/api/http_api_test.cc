@@ -394,7 +394,7 @@ TEST_F(HttpApi, ClusterStatusSaysWhetherRequestsAreAnsweredWaitOrFail) {
   };
   for (const Case& one : {Case{true, false, false, "serving"},
                           {true, true, false, "reconnecting"},
-                          {false, false, false, "suspended"},
+                          {false, false, false, "outage"},
                           {false, false, true, "given up"}}) {
     EngineStatus status;
     status.serving = one.serving;

@@ -227,7 +227,7 @@ TEST_P(SharedModel, IsAnOutageWhenTheWayIsNotMendedSoon) {
   std::future<Answer> during = std::async(std::launch::async, [this] { return Complete(); });
   EXPECT_TRUE(AwaitTrue(
       [this] {
-        return Get("/cluster/status").second.find(R"("state":"suspended")") != std::string::npos;
+        return Get("/cluster/status").second.find(R"("state":"outage")") != std::string::npos;
       },
       Deadline::After(seconds(40))))
       << Get("/cluster/status").second << TailOfFile(log(), 30);

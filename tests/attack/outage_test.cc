@@ -234,7 +234,7 @@ TEST_F(OutageOfACluster, WhatWaitsIsAnswered) {
     for (const std::string& node : nodes)
       daemons_.at(node).Stop(Deadline::After(Clock::duration::zero()));
     ASSERT_TRUE(AwaitTrue([&] { return server->Health() == 503; }, Deadline::After(seconds(20))));
-    EXPECT_EQ(server->Status()["state"], "suspended");
+    EXPECT_EQ(server->Status()["state"], "outage");
     std::future<std::string> answer =
         std::async(std::launch::async, [&] { return Complete(*server); });
     const char* const where = nodes[0] == "c0" ? "num_waiting" : "num_parked";

@@ -149,7 +149,7 @@ TEST_F(ClusterCommand, StatusTellsOfNodesThatDied) {
       AwaitTrue([&] { return Run("status").exit_status == 1; }, Deadline::After(seconds(10))));
   EXPECT_THAT(Run("status").out, HasSubstr("lost compute node c0"));
   EXPECT_TRUE(
-      AwaitTrue([&] { return Status()["state"] == "suspended"; }, Deadline::After(seconds(10))))
+      AwaitTrue([&] { return Status()["state"] == "outage"; }, Deadline::After(seconds(10))))
       << Status();
   std::future<std::string> waits = std::async(std::launch::async, [&] { return Complete(); });
   EXPECT_TRUE(AwaitTrue([&] { return Status()["scheduler"]["num_waiting"] == 1; },

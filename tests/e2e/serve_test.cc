@@ -158,7 +158,7 @@ TEST(Serve, NoStreamEndsWhenNodesDieAndHealthAndClusterStatusTellTheTruth) {
 
   const pid_t compute_node = *server.DaemonOf("c0");
   ASSERT_EQ(kill(compute_node, SIGSTOP), 0);
-  EXPECT_TRUE(AwaitTrue([&] { return server.Status()["state"] == "suspended"; },
+  EXPECT_TRUE(AwaitTrue([&] { return server.Status()["state"] == "outage"; },
                         Deadline::After(seconds(40))));
   EXPECT_EQ(server.Health(), 503);
   const json status = server.Status();
