@@ -36,7 +36,7 @@ bool IsOf(const DaemonRecord& daemon, const DaemonCommand& command) {
 // One run of ClusterUp behind the checks: what was started so far, and how it is taken back.
 class Starting {
  public:
-  // `running`: what needs no start.
+  // `running`: what needs no start. A manager among it takes nodes back that are started.
   Starting(const ClusterConfig& config, const ClusterOpsOptions& options,
            const ClusterStateFile& file, std::vector<DaemonRecord> running, std::ostream& out)
       : config_(config), options_(options), file_(file), out_(out), num_running_(running.size()) {
@@ -46,10 +46,15 @@ class Starting {
   }
 
   Status Run() {
+    const bool manager_starts = options_.with_manager && !Runs(kManagerName);
     Status status = StartAll();
-    if (status.ok()) status = options_.with_manager ? WaitForManager() : WaitForNodes();
+    if (status.ok()) status = manager_starts ? WaitForManager() : WaitForNodes();
     if (!status.ok()) TakeBack();
     return status;
+  }
+
+  bool Runs(std::string_view name) const {
+    return std::ranges::find(state_.daemons, name, &DaemonRecord::name) != state_.daemons.end();
   }
 
  private:
@@ -176,8 +181,8 @@ void PrintUpCommands(const ClusterConfig& config, const ClusterOpsOptions& optio
   }
 }
 
-// What an earlier `up` left and still runs. An error unless this one only has to add to it: nodes
-// that the YAML has, and no manager.
+// What an earlier `up` left and still runs. An error unless this one only has to add to it: all of
+// these are of the YAML, and others of it do not run.
 Result<std::vector<DaemonRecord>> WhatRuns(const ClusterConfig& config,
                                            const ClusterOpsOptions& options,
                                            const ClusterStateFile& file) {
@@ -191,14 +196,15 @@ Result<std::vector<DaemonRecord>> WhatRuns(const ClusterConfig& config,
   for (size_t i = 0; i < old.daemons.size(); ++i) {
     if ((*running)[i]) kept.push_back(old.daemons[i]);
   }
-  const std::vector<DaemonCommand> nodes = DaemonCommands(config, options.config_path, false);
-  const bool only_nodes = std::ranges::all_of(kept, [&](const DaemonRecord& daemon) {
+  const std::vector<DaemonCommand> wanted =
+      DaemonCommands(config, options.config_path, options.with_manager);
+  const bool are_wanted = std::ranges::all_of(kept, [&](const DaemonRecord& daemon) {
     // From a start that was not seen to its end: it may be half of it.
     if (daemon.log.empty()) return false;
-    return std::ranges::any_of(nodes,
+    return std::ranges::any_of(wanted,
                                [&](const DaemonCommand& command) { return IsOf(daemon, command); });
   });
-  if (kept.empty() || (options.with_manager && only_nodes)) return kept;
+  if (kept.empty() || (are_wanted && kept.size() < wanted.size())) return kept;
   const DaemonRecord& daemon = kept.front();
   return TryAgain("already up: " + daemon.name + " of cluster '" + config.name + "' runs on " +
                   daemon.host + " with pid " + std::to_string(daemon.process.pid) +
@@ -222,13 +228,14 @@ Status ClusterUp(const ClusterConfig& config, const ClusterOpsOptions& options, 
   }
   LAMINA_ASSIGN_OR_RETURN(const ClusterStateFile file, ClusterStateFile::Open(config.name));
   LAMINA_ASSIGN_OR_RETURN(std::vector<DaemonRecord> running, WhatRuns(config, options, file));
-  if (options.with_manager &&
+  Starting starting(config, options, file, std::move(running), out);
+  if (options.with_manager && !starting.Runs(kManagerName) &&
       CanConnect(config.controller_host, config.http_port, std::chrono::seconds(1))) {
     return InvalidArgument("something else listens on " + ManagerUrl(config) +
                            " already: stop it, or change cluster.http_port in " +
                            options.config_path);
   }
-  return Starting(config, options, file, std::move(running), out).Run();
+  return starting.Run();
 }
 
 Status ClusterDown(const ClusterConfig& config, const ClusterOpsOptions& options,

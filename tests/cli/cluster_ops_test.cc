@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -125,6 +127,31 @@ TEST_F(ClusterOpsTest, UpTwiceIsRefusedAndChangesNothing) {
   for (size_t i = 0; i < before.size(); ++i)
     EXPECT_TRUE(after[i].process == before[i].process && Runs(before[i]));
   EXPECT_TRUE(Down().ok());
+}
+
+TEST_F(ClusterOpsTest, UpStartsOnlyWhatDoesNotRun) {
+  ASSERT_TRUE(Up().ok()) << out_.str();
+  for (const std::string victim : {"m0", kManagerName}) {
+    const std::vector<DaemonRecord> before = Records();
+    const auto dead = std::ranges::find(before, victim, &DaemonRecord::name);
+    kill(dead->process.pid, SIGKILL);
+    ASSERT_TRUE(testing::AwaitTrue([&] { return !Runs(*dead); },
+                                   Deadline::After(std::chrono::seconds(10))));
+    out_.str("");
+    const Status again = Up();
+    ASSERT_TRUE(again.ok()) << again << out_.str();
+    EXPECT_THAT(out_.str(), HasSubstr("started " + victim + " on"));
+    EXPECT_THAT(out_.str(), HasSubstr("c0 runs on 127.0.0.1 already"));
+    const std::vector<DaemonRecord> after = Records();
+    ASSERT_EQ(after.size(), before.size());
+    for (const DaemonRecord& daemon : after) {
+      EXPECT_TRUE(Runs(daemon)) << daemon.name;
+      const auto same = std::ranges::find(before, daemon.name, &DaemonRecord::name);
+      EXPECT_EQ(same->process == daemon.process, daemon.name != victim) << daemon.name;
+    }
+  }
+  EXPECT_TRUE(Down().ok());
+  EXPECT_TRUE(Records().empty());
 }
 
 TEST_F(ClusterOpsTest, DownTwiceIsFine) {
