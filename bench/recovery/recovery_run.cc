@@ -7,7 +7,6 @@
 #include <iostream>
 #include <map>
 #include <memory>
-#include <ranges>
 #include <set>
 #include <string>
 #include <thread>
@@ -202,16 +201,12 @@ class RecoveryRun {
 
   // Of the manager that is about to go, or of the last one: with how many tokens it went on.
   void CountLeftTokens() {
-    const auto is_kill = [](const FaultRecord& record) {
-      return record.fault.OfManager() && record.fault.kind == FaultKind::kKill;
-    };
-    // The one that is being done is the last.
-    auto kills = timeline_.faults | std::views::filter(is_kill) | std::views::reverse;
-    for (FaultRecord& record : kills) {
-      if (!record.known) continue;
-      record.left_tokens = engine_->status().scheduler.num_left_tokens;
-      return;
+    FaultRecord* last = nullptr;  // but the one that is being done
+    for (FaultRecord& record : timeline_.faults) {
+      if (record.fault.OfManager() && record.fault.kind == FaultKind::kKill && record.known)
+        last = &record;
     }
+    if (last != nullptr) last->left_tokens = engine_->status().scheduler.num_left_tokens;
   }
 
   Status Do(const NodeFault& fault) {
