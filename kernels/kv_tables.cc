@@ -47,7 +47,10 @@ std::vector<SequenceId> KvTables::sequences() const {
 
 int64_t KvTables::NumWritten(SequenceId sequence) const {
   const auto found = tables_.find(sequence);
-  return found == tables_.end() ? 0 : std::ranges::min(found->second.written);
+  if (found == tables_.end()) return 0;
+  const Table& table = found->second;
+  // A device that is only modelled has no layers to write.
+  return table.written.empty() ? std::ssize(table.slots) : std::ranges::min(table.written);
 }
 
 void KvTables::Truncate(SequenceId sequence, int64_t num_tokens) {

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "manager/kv_content.h"
 #include "manager/node_connections.h"
 #include "manager/resolve_config.h"
 #include "transport/ladder.h"
@@ -60,6 +61,7 @@ Result<ConfigureMemory> NodeConnections::MemoryRequest(const Node& node) const {
   request.attention.num_kv_heads = node.num_kv_heads;
   request.keep_for = std::chrono::ceil<milliseconds>(config_.start_timeout);
   request.manager_id = means_.manager_id;
+  if (request.manager_id != 0) request.kv_content = KvContent(config_, node);
   request.takes_over = held_.takes_over;
   if (const auto id = held_.ids.find(node.id); id != held_.ids.end()) request.kv_id = id->second;
   if (const auto tokens = held_.tokens.find(node.group); tokens != held_.tokens.end()) {

@@ -37,7 +37,7 @@ struct EngineOptions {
   // How often a request whose KV is lost starts again before it fails: it may be what nodes die of.
   int max_rebuilds = 3;
   // What a manager that is gone left on memory nodes is kept for so long, for clients that ask for
-  // the rest.
+  // the rest: more than a front's try to connect takes.
   Clock::duration keep_left_for = std::chrono::seconds(5);
   // Of connecting nodes anew: the status says so then.
   Clock::duration stands_still_after = std::chrono::seconds(5);

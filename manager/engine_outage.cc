@@ -170,6 +170,7 @@ void EngineCore::NoticePause(TimePoint now) {
   for (TimePoint* since : {&outage_since_, &reconnecting_since_})
     *since = std::min(*since + missed, now);
   for (auto& [sequence, parked] : parked_) parked.until += missed;
+  if (left_until_) *left_until_ += missed;
 }
 
 Status EngineCore::WithPause(const Status& loss, TimePoint now) const {

@@ -9,7 +9,7 @@ namespace lamina {
 namespace {
 
 // A try to connect goes on for so long, and the next one begins after so long.
-constexpr auto kTry = std::chrono::seconds(5);
+constexpr auto kTry = std::chrono::seconds(2);
 constexpr auto kPause = std::chrono::milliseconds(100);
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <iterator>
 #include <limits>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -20,11 +21,24 @@ AttentionService::AttentionService(const WireShape& wire, const ScoreRules& rule
       device_(std::move(kv.device)),
       cache_(device_->cache()),
       slots_(cache_, rules.windows, std::move(kv.positions), std::move(kv.scattered)),
+      before_last_step_(std::move(kv.before_last_step)),
       steps_(epoch, times_) {}
 
 KvState AttentionService::TakeKv() {
   ahead_.reset();  // borrows the device
-  return {std::move(device_), slots_.TakePositions(), slots_.TakeScattered()};
+  return {std::move(device_), slots_.TakePositions(), slots_.TakeScattered(),
+          std::move(before_last_step_)};
+}
+
+std::vector<LeftSequence> AttentionService::Left() const {
+  std::vector<LeftSequence> left = slots_.Left();
+  for (LeftSequence& one : left) {
+    const auto found = before_last_step_.find(one.sequence);
+    if (found != before_last_step_.end() && found->second < std::ssize(one.slots))
+      one.slots.resize(static_cast<size_t>(found->second));
+  }
+  std::erase_if(left, [](const LeftSequence& one) { return one.slots.empty(); });
+  return left;
 }
 
 void AttentionService::Use(std::unique_ptr<AheadAttention> ahead) {
@@ -34,6 +48,7 @@ void AttentionService::Use(std::unique_ptr<AheadAttention> ahead) {
 
 void AttentionService::Apply(const MemoryOrder& order) {
   const StepId step = order.step;
+  for (const SequenceId released : order.released) before_last_step_.erase(released);
   if (order.batch >= static_cast<uint32_t>(wire_.num_batches) ||
       std::ssize(order.decode) > wire_.max_rows) {
     LAMINA_LOG_ERROR("step {}: an order of {} rows for batch {}, where there are {} of {}",
@@ -100,7 +115,10 @@ Result<AheadStep> AttentionService::CollectAhead(const OrderedSteps::Step& step,
     if (kind == kinds.end()) kinds.push_back(window);
   }
   ahead.tables.resize(kinds.size());
+  std::optional<SequenceId> last;
   for (const OrderedRow& row : step.decode) {
+    if (row.stores && last != row.sequence) before_last_step_[row.sequence] = row.num_stored;
+    last = row.sequence;
     LAMINA_ASSIGN_OR_RETURN(std::span<const TokenSlot> slots,
                             cache_.Readable(num_layers - 1, row.sequence, row.num_stored));
     if (row.stores) {

@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "base/status.h"
@@ -39,7 +40,11 @@ struct KvState {
   std::unique_ptr<KvDevice> device;  // with the tables and their K and V
   TokenPositions positions = {};     // of the tokens in them, if there are windows
   ScatteredSequences scattered = {};
+  // Where the device was asked ahead: of each sequence, how many tokens were here before its last
+  // step. Tokens of that one count as written, and may not have come.
+  std::unordered_map<SequenceId, int64_t> before_last_step = {};
   uint64_t manager = 0;  // ConfigureMemory::manager_id of who numbered the sequences; 0: nobody
+  uint64_t content = 0;  // ConfigureMemory::kv_content
 };
 
 // Owns the KV. Thread: one owner.
@@ -52,10 +57,13 @@ class AttentionService {
   KvState TakeKv();
 
   // See SequenceSlots::Keep. REQUIRES: no order was applied yet.
-  std::vector<SequenceId> Keep(std::span<const HeldSequence> held) { return slots_.Keep(held); }
+  std::vector<SequenceId> Keep(std::span<const HeldSequence> held) {
+    before_last_step_.clear();
+    return slots_.Keep(held);
+  }
 
-  // See SequenceSlots::Left.
-  std::vector<LeftSequence> Left() const { return slots_.Left(); }
+  // See SequenceSlots::Left; without tokens that may not have come.
+  std::vector<LeftSequence> Left() const;
 
   // Makes the object by which the device is asked for attention before there are queries. The
   // caller lets a compute node join it and then gives it to Use. kUnimplemented, saying why, if the
@@ -167,6 +175,7 @@ class AttentionService {
   std::unique_ptr<AheadAttention> ahead_;  // null: decode messages come to this host
   std::vector<StepId> to_ask_;             // steps that wait for K and V before ahead_ is asked
   SequenceSlots slots_;                    // borrows cache_
+  std::unordered_map<SequenceId, int64_t> before_last_step_;  // as KvState
   ServiceTimes times_;
   OrderedSteps steps_;                   // borrows times_
   std::vector<KvQuery> queries_, rest_;  // scratch

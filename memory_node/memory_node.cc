@@ -105,7 +105,8 @@ void MemoryNode::EndSession(const std::string& why) {
 KvState MemoryNode::TakeKept(const ConfigureMemory& request) {
   if (!kept_) return {};
   const bool named = kept_->id == request.kv_id;
-  const bool taken_over = request.takes_over && request.kv_id == 0 && kept_->kv.manager != 0;
+  const bool taken_over = request.takes_over && request.kv_id == 0 && kept_->kv.manager != 0 &&
+                          kept_->kv.content == request.kv_content;
   if (!(named || taken_over) || kept_->attention != request.attention) {
     DropKept("a manager came that does not go on with it");
     return {};

@@ -114,6 +114,7 @@ MemorySession::MemorySession(const ManagerConnection& manager, const ConfigureMe
       payload_checksum_(request.payload_checksum),
       spec_(request.attention),
       manager_id_(request.manager_id),
+      kv_content_(request.kv_content),
       keep_for_(std::clamp<Clock::duration>(request.keep_for, {}, kLongestKept)) {}
 
 // Endpoints go before what they write into.
@@ -121,6 +122,7 @@ KvState MemorySession::End(std::unique_ptr<MemorySession> session) {
   session->peers_.clear();
   session->offered_.reset();
   KvState kv = session->service_->TakeKv();
+  kv.content = session->kv_content_;
   kv.manager = session->left_.manager != 0 ? session->left_.manager : session->manager_id_;
   return kv;
 }

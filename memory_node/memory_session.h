@@ -101,7 +101,7 @@ class MemorySession {
   const std::string token_;        // what a peer of the data path must show
   const Switch payload_checksum_;  // the manager's setting
   const AttentionSpec spec_;
-  const uint64_t manager_id_;
+  const uint64_t manager_id_, kv_content_;
   const Clock::duration keep_for_;
   uint64_t kv_id_ = 0;
   std::vector<SequenceId> missing_;  // of what was to be kept

@@ -55,9 +55,19 @@ void KvPool::Keep(std::span<const TokenId> tokens, std::span<const TokenSlot> sl
   const auto withdrawn =
       std::ranges::find_if(slots, [&](TokenSlot slot) { return use(slot) == Use::kWithdrawn; });
   const auto num = static_cast<size_t>(withdrawn - slots.begin());
-  const std::span<const TokenSlot> learned = prefixes_.Insert(tokens.first(num), slots.first(num));
-  allocator_.AddRef(learned);
-  for (const TokenSlot slot : learned) use(slot) = Use::kKept;
+  // An edge of the tree has the same owners from its first slot to its last, or it could not be
+  // evicted as a whole. Who shares slots that the tree did not know yet has cut no edge.
+  std::vector<size_t> ends;
+  for (size_t i = 1; i < num; ++i) {
+    if (allocator_.num_refs(slots[i]) != allocator_.num_refs(slots[i - 1])) ends.push_back(i);
+  }
+  if (num > 0) ends.push_back(num);
+  for (const size_t end : ends) {
+    const std::span<const TokenSlot> learned =
+        prefixes_.Insert(tokens.first(end), slots.first(end));
+    allocator_.AddRef(learned);
+    for (const TokenSlot slot : learned) use(slot) = Use::kKept;
+  }
 }
 
 void KvPool::Withdraw(std::span<const TokenId> tokens, std::span<const TokenSlot> slots) {

@@ -198,7 +198,8 @@ Status Scheduler::Add(SequenceSpec spec) {
                            number(state_->capacity_for_one()) + " tokens");
   }
   const bool has_left = !spec.generated.empty() && state_->left.contains(spec.left);
-  if (!has_left && std::ssize(state_->parked) + static_cast<int64_t>(state_->queue->size()) >=
+  // Those that go on were accepted once.
+  if (spec.generated.empty() && std::ssize(state_->parked) + static_cast<int64_t>(state_->queue->size()) >=
                        state_->options.max_queued) {
     return TryAgain("the queue is full: " + number(state_->options.max_queued) +
                     " sequences wait already");
@@ -386,9 +387,6 @@ void Scheduler::State::Release(const std::vector<Extent>& extents) {
 }
 
 void Scheduler::State::KeepProven(const Sequence& sequence) {
-  // What is left owns slots that the tree knows nothing of, and an edge of it must not be in use in
-  // part.
-  if (!left.empty()) return;
   // A prefix is shared only if all of it is on one node.
   if (!options.prefix_caching || sequence.extents.size() != 1 || sequence.num_proven == 0) return;
   const Extent& extent = sequence.extents.front();

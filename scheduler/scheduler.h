@@ -259,7 +259,7 @@ class Scheduler {
   //     already, num_cached is not less than the prompt, the id is in use, or the sequence could
   //     become longer than max_model_len or than the largest node can ever hold (all nodes together
   //     if placement spreads); the message gives the numbers,
-  //   kTryAgain: the queue is full.
+  //   kTryAgain: the queue is full, and it has no generated tokens.
   // The API layer clips max_new_tokens to max_model_len before; here it is an error.
   Status Add(SequenceSpec spec);
 

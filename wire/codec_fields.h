@@ -187,6 +187,7 @@ constexpr auto FieldsOf(const ConfigureMemory*) {
                      Field(&M::held, &P::held, &P::mutable_held),
                      Field(&M::keep_for, &P::keep_for_ms, &P::set_keep_for_ms),
                      Field(&M::manager_id, &P::manager_id, &P::set_manager_id),
+                     Field(&M::kv_content, &P::kv_content, &P::set_kv_content),
                      Field(&M::takes_over, &P::takes_over, &P::set_takes_over));
 }
 constexpr auto FieldsOf(const MemoryNodeAddress*) {

@@ -134,6 +134,8 @@ struct ConfigureMemory : ConfigureNode {
   // Who numbers the sequences of the session, in all sessions of its life; 0: nobody is to find
   // them when it is gone.
   uint64_t manager_id = 0;
+  // Differs if K and V do: of another model, or of other heads of it.
+  uint64_t kv_content = 0;
   // With kv_id 0: the manager is to hear what another one has left in the KV (Configured::left),
   // whose K and V then stay in their slots. Who needs them, and that nobody else gets the slots, is
   // the manager's matter: the node forgets these sequences with the first message of the session.

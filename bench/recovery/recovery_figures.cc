@@ -174,8 +174,10 @@ void AddLeftTokens(const FaultRecord& fault, const RecoveryTimeline& run, FaultF
   int64_t num_begun = 0, num_prompt = 0;
   for (const Interruption& interruption : figures.interruptions) {
     const StreamRequest& request = run.streams[interruption.stream].requests[interruption.request];
-    const int64_t num_told =
-        std::ranges::count_if(request.times, [&](TimePoint time) { return time <= fault.at; });
+    // Also those that were under way when it was killed.
+    const int64_t num_told = std::ranges::count_if(request.times, [&](TimePoint time) {
+      return interruption.resumed ? time < *interruption.resumed : time <= fault.at;
+    });
     // The last token has no KV yet.
     (num_told > 0 ? num_begun : num_prompt) +=
         run.input_tokens + std::max<int64_t>(num_told - 1, 0);

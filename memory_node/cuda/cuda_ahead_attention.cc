@@ -65,6 +65,11 @@ CudaAheadAttention::~CudaAheadAttention() {
   for (const Lane& lane : lanes_) {
     if (lane.stream != nullptr) (void)lane.stream->Synchronize();
   }
+  // The next session may have no such object, and its attention waits for no other stream.
+  uploads_.Enter();
+  cache_.WriteCollected();
+  (void)uploads_.Synchronize();
+  cache_.WriteFromHostAgain();
 }
 
 DeviceWindow CudaAheadAttention::window() const {

@@ -16,6 +16,7 @@ TEST(ModelledKvCache, TablesAreKeptAndCounted) {
   ASSERT_TRUE(cache.Append(kSequence, 0, slots, kStep).ok());
   EXPECT_EQ(cache.used_tokens(), 3);
   EXPECT_EQ(cache.num_sequences(), 1);
+  EXPECT_EQ(cache.NumWritten(kSequence), 3) << "there is nothing to write";
   const Result<std::span<const TokenSlot>> readable = cache.Readable(0, kSequence, 2);
   ASSERT_TRUE(readable.ok());
   EXPECT_EQ(std::vector<TokenSlot>(readable->begin(), readable->end()),

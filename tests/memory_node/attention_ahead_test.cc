@@ -218,6 +218,28 @@ TEST_F(AttentionAheadTest, RowsOfOneSequenceAttendToThoseBefore) {
   EXPECT_EQ(asked_[0].by_layer[0], (std::vector<Slots>{{5, 2}, {5, 2, 4}}));
 }
 
+// Tokens count as written as soon as the device was asked; those of the last step may never come.
+TEST_F(AttentionAheadTest, TokensOfASequencesLastStepAreNotLeft) {
+  Prompt(1, 0, 7, {5});
+  PushAll(1, 1);
+  Prompt(2, 0, 8, {9, 10});
+  PushAll(2, 2);
+  Decode(3, 0, {7, 1, 2});
+  MemoryOrder order;
+  AddDecode(order, {7, 2, 4});
+  AddDecode(order, {7, 3, 6});
+  Apply(4, 0, order);
+  ASSERT_EQ(asked_.size(), 2u);
+  AttentionService next(kWire, {0.3f, 0, {0, kWindow}}, kEpoch + 1, service_.TakeKv());
+  std::vector<LeftSequence> left = next.Left();
+  ASSERT_EQ(left.size(), 2u);
+  EXPECT_EQ(left[0].slots, (Slots{5, 2}));
+  EXPECT_EQ(left[1].slots, (Slots{9, 10}));
+  const std::vector<HeldSequence> held = {{SequenceId{7}, 4}};
+  EXPECT_TRUE(next.Keep(held).empty()) << "who says so knows of a step that was complete";
+  EXPECT_EQ(next.Left()[0].slots, (Slots{5, 2, 4, 6}));
+}
+
 TEST_F(AttentionAheadTest, AStepWaitsUntilItsPromptHasComeInAllLayers) {
   Prompt(1, 0, 7, {5, 3});
   Decode(2, 0, {7, 2, 6});

@@ -221,6 +221,17 @@ TEST_F(KeptKvTest, WhatNobodyIsToFindIsNotLeft) {
   EXPECT_EQ(Stats(2).used_tokens, 0);
 }
 
+TEST_F(KeptKvTest, KvOfOtherWeightsIsNotTakenOver) {
+  ConfigureMemory request = By(11, Request(1));
+  request.kv_content = 5;
+  FirstSession(request);
+  Connect();
+  ConfigureMemory other = Successor(Request(2));
+  other.kv_content = 6;
+  EXPECT_EQ(Configure(other).left.manager, 0u);
+  EXPECT_EQ(Stats(2).used_tokens, 0);
+}
+
 TEST_F(KeptKvTest, KvOfAnotherModelIsNotTakenOver) {
   FirstSession(By(11, Request(1)));
   Connect();

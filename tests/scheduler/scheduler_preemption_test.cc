@@ -437,6 +437,40 @@ TEST_F(Left, IsDroppedWhenItIsTimeOrWhenARunningSequenceNeedsTheRoom) {
   EXPECT_EQ(scheduler_.stats().num_preemptions, 0);
 }
 
+// Two sequences share the slots of their prompt, as the tree of prefixes never heard. What one of
+// them leaves in the cache when it ends gives way to the other.
+TEST(LeftAndShared, WhatOneOfThemCachesIsEvictedForTheOther) {
+  SchedulerOptions options = kOptions;
+  options.prefix_caching = true;
+  Scheduler scheduler(options, MakeFifoQueue(), MakeLeastLoadedPlacement());
+  scheduler.AddNode({NodeId{1}, 16});
+  const auto rest = [](uint64_t id) {
+    SequenceSpec spec{SequenceId{id}, MakePrompt(SequenceId{9}, 5), 11};
+    for (const TokenId token : {1, 2, 3})
+      spec.generated.push_back(token + 10 * static_cast<TokenId>(id));
+    spec.left = {SequenceId{id}, 9};
+    return spec;
+  };
+  scheduler.AddLeft({SequenceId{1}, 9}, NodeId{1}, {0, 1, 2, 3, 4, 5, 6});
+  scheduler.AddLeft({SequenceId{2}, 9}, NodeId{1}, {0, 1, 2, 3, 4, 7, 8});
+  scheduler.AddLeft({SequenceId{3}, 9}, NodeId{1}, {9});
+  const auto step = [&] {
+    std::vector<Scheduler::Sampled> sampled;
+    for (const Work& work : scheduler.NextStep().work) sampled.push_back({work.sequence, 77});
+    scheduler.CompleteStep(sampled);
+    return sampled.size();
+  };
+  ASSERT_TRUE(scheduler.Add(rest(1)).ok());
+  ASSERT_TRUE(scheduler.Add(rest(2)).ok());
+  EXPECT_EQ(step(), 2u);
+  scheduler.DropLeft();
+  scheduler.Finish(SequenceId{1});
+  EXPECT_EQ(scheduler.stats().nodes[0].cached_tokens, 3);
+  while (scheduler.Tokens(SequenceId{2}).size() < 16)
+    ASSERT_EQ(step(), 1u) << "with " << scheduler.Tokens(SequenceId{2}).size() << " tokens";
+  EXPECT_EQ(scheduler.stats().num_preemptions, 0);
+}
+
 TEST_F(Left, WhatCannotBeIsIgnored) {
   scheduler_.AddLeft(kHandle, NodeId{2}, {1, 2});
   scheduler_.AddLeft(kHandle, NodeId{1}, {99, 100});

@@ -91,6 +91,8 @@ class KvCache final : public lamina::KvCache {
   // cache's. The caller calls WriteCollected, and orders the writes with attention on the cache's
   // stream. Borrows the stream. REQUIRES: nothing was written yet.
   void WriteFromHostBy(StagedStream& stream) { writes_ = &stream; }
+  // By the cache's again. REQUIRES: the other one has nothing more to do.
+  void WriteFromHostAgain() { writes_ = &stream_; }
   // Queues the writing of all rows that WriteRaw has collected.
   void WriteCollected();
 
