@@ -28,10 +28,10 @@ struct ClusterOpsOptions {
 
 // Starts every daemon, then waits until the manager serves; without the manager, until every node
 // listens. What an earlier call has started and still runs stays, and only what is missing is
-// started; if the manager is there, it takes nodes back by itself. One line of progress per event goes to `out`. Whatever goes
-// wrong, everything started here is stopped again and the error says which daemon, why, and how its
-// log ends. kTryAgain: the cluster is up already, or another `up` or `down` is at work. Thread:
-// any, REQUIRES: config.controller_host is this machine.
+// started; if the manager is there, it takes nodes back by itself. One line of progress per event
+// goes to `out`. Whatever goes wrong, everything started here is stopped again and the error says
+// which daemon, why, and how its log ends. kTryAgain: the cluster is up already, or another `up` or
+// `down` is at work. Thread: any, REQUIRES: config.controller_host is this machine.
 Status ClusterUp(const ClusterConfig& config, const ClusterOpsOptions& options, std::ostream& out);
 
 // Stops exactly the processes that ClusterUp recorded and that are still the same processes: the
