@@ -199,8 +199,9 @@ Status Scheduler::Add(SequenceSpec spec) {
   }
   const bool has_left = !spec.generated.empty() && state_->left.contains(spec.left);
   // Those that go on were accepted once.
-  if (spec.generated.empty() && std::ssize(state_->parked) + static_cast<int64_t>(state_->queue->size()) >=
-                       state_->options.max_queued) {
+  if (spec.generated.empty() &&
+      std::ssize(state_->parked) + static_cast<int64_t>(state_->queue->size()) >=
+          state_->options.max_queued) {
     return TryAgain("the queue is full: " + number(state_->options.max_queued) +
                     " sequences wait already");
   }
