@@ -116,8 +116,8 @@ TEST(Cli, EveryCommandHasHelpWithAnExample) {
 TEST(Cli, UsageErrorsExitWithTwo) {
   const CommandOutput unknown = Lamina({"fly"});
   EXPECT_EQ(unknown.exit_status, 2);
-  EXPECT_THAT(unknown.err, HasSubstr("unknown command 'fly'; commands: serve complete chat cluster "
-                                     "split tokenize doctor bench"));
+  EXPECT_THAT(unknown.err, HasSubstr("unknown command 'fly'; commands: serve front complete chat "
+                                     "cluster split tokenize doctor bench"));
   for (const std::vector<std::string>& arguments :
        std::vector<std::vector<std::string>>{{},
                                              {""},
