@@ -7,7 +7,6 @@
 #include "base/net_address.h"
 #include "cli/model_server.h"
 #include "manager/api_key.h"
-#include "manager/control_options.h"
 #include "manager/remote_engine.h"
 
 namespace lamina {
@@ -18,14 +17,11 @@ constexpr auto kStopLook = std::chrono::seconds(1);
 
 Result<RemoteEngineOptions> EngineOptionsOf(const FrontOptions& options,
                                             const ClusterConfig& config, const ModelFiles& files) {
-  RemoteEngineOptions engine;
-  engine.requests.model = config.served_name;
-  engine.requests.vocab_size = files.model.vocab_size;
-  engine.requests.give_up_after = config.start_timeout;
+  LAMINA_ASSIGN_OR_RETURN(
+      RemoteEngineOptions engine,
+      RemoteEngineOptions::Of(config, files.model.vocab_size, "front of cluster " + config.name));
   engine.requests.observer = files.metrics.get();
-  engine.link.manager = options.manager.empty() ? config.FrontAddress() : options.manager;
-  LAMINA_ASSIGN_OR_RETURN(engine.link.control,
-                          ControlOptionsOf(config, "front of cluster " + config.name));
+  if (!options.manager.empty()) engine.link.manager = options.manager;
   return engine;
 }
 

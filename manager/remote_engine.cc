@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "manager/control_options.h"
+
 namespace lamina {
 namespace {
 
@@ -17,6 +19,17 @@ constexpr auto kLookForManager = std::chrono::milliseconds(20);
 bool MayPass(const Status& status) { return status.code() != StatusCode::kInvalidArgument; }
 
 }  // namespace
+
+Result<RemoteEngineOptions> RemoteEngineOptions::Of(const ClusterConfig& config, int64_t vocab_size,
+                                                    const std::string& who) {
+  RemoteEngineOptions options;
+  options.requests.model = config.served_name;
+  options.requests.vocab_size = vocab_size;
+  options.requests.give_up_after = config.start_timeout;
+  options.link.manager = config.FrontAddress();
+  LAMINA_ASSIGN_OR_RETURN(options.link.control, ControlOptionsOf(config, who));
+  return options;
+}
 
 Result<std::unique_ptr<RemoteEngine>> RemoteEngine::Connect(
     const RemoteEngineOptions& options, const std::function<bool()>& interrupted) {

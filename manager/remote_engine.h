@@ -1,12 +1,15 @@
 // The engine of another process, the manager: RemoteRequests and their ManagerLink on a thread.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <thread>
 
 #include "base/inbox.h"
 #include "base/mutex.h"
+#include "manager/cluster_config.h"
 #include "manager/engine.h"
 #include "manager/manager_link.h"
 #include "manager/remote_requests.h"
@@ -16,6 +19,11 @@ namespace lamina {
 struct RemoteEngineOptions {
   RemoteRequestsOptions requests;
   ManagerLinkOptions link;
+
+  // For the manager of `config`, which has its served_name. `who`: as the manager's log calls this
+  // process. Errors are those of ControlOptionsOf.
+  static Result<RemoteEngineOptions> Of(const ClusterConfig& config, int64_t vocab_size,
+                                        const std::string& who);
 };
 
 class RemoteEngine final : public Engine {

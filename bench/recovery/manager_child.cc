@@ -8,7 +8,6 @@
 #include <fstream>
 #include <utility>
 
-#include "manager/control_options.h"
 #include "manager/remote_engine.h"
 #include "transport/reserved_port.h"
 
@@ -80,12 +79,8 @@ Status ManagerChild::Spawn() {
 }
 
 Result<std::unique_ptr<Engine>> ManagerChild::Connect(const ModelConfig& model) {
-  RemoteEngineOptions options;
-  options.requests.model = config_.served_name;
-  options.requests.vocab_size = model.vocab_size;
-  options.requests.give_up_after = config_.start_timeout;
-  options.link.manager = config_.FrontAddress();
-  LAMINA_ASSIGN_OR_RETURN(options.link.control, ControlOptionsOf(config_, "the benchmark"));
+  LAMINA_ASSIGN_OR_RETURN(const RemoteEngineOptions options,
+                          RemoteEngineOptions::Of(config_, model.vocab_size, "the benchmark"));
   Result<std::unique_ptr<RemoteEngine>> engine =
       RemoteEngine::Connect(options, [this] { return !Check().ok(); });
   LAMINA_RETURN_IF_ERROR(Check());

@@ -174,26 +174,16 @@ Link LinkOf(const std::vector<Finding>& findings) {
   return link;
 }
 
-// Where the manager will listen for users, on this machine.
-Finding CheckHttpPort(const ClusterConfig& config) {
-  const std::string url = ManagerUrl(config);
-  if (!CanConnect(config.controller_host, config.http_port, std::chrono::seconds(1)))
-    return {"http-port", url, Level::kOk, "free", ""};
+// Where the manager will listen on this machine, `where` for people. `key` in the YAML has the
+// port.
+Finding CheckManagerPort(const ClusterConfig& config, int port, const std::string& check,
+                         const std::string& where, const std::string& key) {
+  if (!CanConnect(config.controller_host, port, std::chrono::seconds(1)))
+    return {check, where, Level::kOk, "free", ""};
   if (AskManager(config).reachable)
-    return {"http-port", url, Level::kOk, "a manager of lamina answers there", ""};
-  return {"http-port", url, Level::kFail, "something else listens there",
-          "stop it, or change cluster.http_port"};
-}
-
-// Where it will listen for fronts.
-Finding CheckFrontPort(const ClusterConfig& config) {
-  const std::string address = config.FrontAddress();
-  if (!CanConnect(config.controller_host, config.front_port, std::chrono::seconds(1)))
-    return {"front-port", address, Level::kOk, "free", ""};
-  if (AskManager(config).reachable)
-    return {"front-port", address, Level::kOk, "the manager that runs takes fronts there", ""};
-  return {"front-port", address, Level::kFail, "something else listens there",
-          "stop it, or change cluster.front_port"};
+    return {check, where, Level::kOk, "a manager of lamina runs", ""};
+  return {check, where, Level::kFail, "something else listens there",
+          "stop it, or change cluster." + key};
 }
 
 // What RDMA will lock on each host, if the model is here to tell; else as without a cluster.
@@ -379,8 +369,12 @@ std::vector<Finding> CheckCluster(const ClusterConfig& config, const ClusterChec
   for (Finding& finding : JudgeSecrets(secrets)) all.push_back(std::move(finding));
   ExcuseOwnPorts(OwnAddresses(config), all);
   if (IsLocalHost(config.controller_host)) {
-    all.push_back(CheckHttpPort(config));
-    if (config.front_port != 0) all.push_back(CheckFrontPort(config));
+    all.push_back(
+        CheckManagerPort(config, config.http_port, "http-port", ManagerUrl(config), "http_port"));
+    if (config.front_port != 0) {
+      all.push_back(CheckManagerPort(config, config.front_port, "front-port", config.FrontAddress(),
+                                     "front_port"));
+    }
   }
   for (const auto& [from, to] : PairsOf(config)) {
     if (unreachable.contains(from) || unreachable.contains(to)) continue;

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "base/net_address.h"
-#include "manager/control_options.h"
 #include "model/model_config.h"
 #include "tests/support/free_port.h"
 #include "tests/support/paths.h"
@@ -81,12 +80,8 @@ void ManagerProcess::AwaitEnd(Deadline deadline) { process_->Wait(deadline); }
 
 Result<std::unique_ptr<RemoteEngine>> ManagerProcess::Connect() const {
   LAMINA_ASSIGN_OR_RETURN(const ModelConfig model, ModelConfig::Load(config_.model_path));
-  RemoteEngineOptions options;
-  options.requests.model = config_.served_name;
-  options.requests.vocab_size = model.vocab_size;
-  options.requests.give_up_after = config_.start_timeout;
-  options.link.manager = config_.FrontAddress();
-  LAMINA_ASSIGN_OR_RETURN(options.link.control, ControlOptionsOf(config_, "the test"));
+  LAMINA_ASSIGN_OR_RETURN(const RemoteEngineOptions options,
+                          RemoteEngineOptions::Of(config_, model.vocab_size, "the test"));
   return RemoteEngine::Connect(options, [] { return false; });
 }
 
