@@ -269,7 +269,8 @@ class Scheduler {
   void Finish(SequenceId sequence);
 
   // Finish, for a sequence whose KV may be wrong: from now on no other sequence is given K and V
-  // that this one computed or shared. Those that share them already go on.
+  // that this one has computed or shares where it runs. Those that share them already go on, and
+  // what it had when it lost its slots before stays.
   void Fail(SequenceId sequence);
 
   // Plans the next step of the batch. The plan is empty() if nothing of the batch can run; a plan

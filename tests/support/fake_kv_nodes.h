@@ -46,6 +46,8 @@ class FakeKvNodes {
   int64_t num_kept() const { return num_kept_; }    // sequences, by Abandon
   // The scheduler took it, in this order.
   void Accept(const SequenceSpec& sequence);
+  // It goes on with what is left on this node, which knows nothing of it before its first work.
+  void GoesOn(SequenceId sequence, NodeId node) { untold_[sequence] = node; }
   // The scheduler was told to finish it.
   void Forget(SequenceId sequence);
   // Nothing that it holds may be shared with others from now on.
@@ -121,6 +123,8 @@ class FakeKvNodes {
   void Disown(const Table& table);
   void DropSamples(std::span<const Scheduler::Sampled> never_told);
   void CheckVictims(const std::map<SequenceId, Table>& victims, const StepPlan& plan) const;
+  // Whether an older sequence may hold slots there that nodes know nothing of.
+  bool MayShareWithUntold(const Table& table) const;
   void CheckShape(const StepPlan& plan) const;
   void TakeShared(const Work& work, Table& table);
   void CheckPhase(const Work& work, const Table& table) const;
@@ -137,6 +141,8 @@ class FakeKvNodes {
   std::set<SequenceId> spread_;
   std::map<SequenceId, Accepted> sequences_;
   std::map<SequenceId, Table> tables_;
+  // Go on there, or were preempted before nodes knew of it and wait.
+  std::map<SequenceId, NodeId> untold_;
   std::map<Place, Content> content_;
   std::map<int, std::set<SequenceId>> in_flight_;  // by batch
   std::set<SequenceId> leaving_;                   // over, but in flight: will be due
