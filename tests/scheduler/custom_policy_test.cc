@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "scheduler/scheduler.h"
-#include "tests/support/fake_kv_nodes.h"
+#include "tests/support/fake_cluster.h"
 
 namespace lamina {
 namespace {

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "scheduler/scheduler.h"
-#include "tests/support/fake_kv_nodes.h"
+#include "tests/support/fake_cluster.h"
 
 namespace lamina {
 namespace {
