@@ -90,10 +90,13 @@ class StepTransfer {
 
   // Takes what has come, sends what StartFor found no room for, and returns whether all of it has
   // left and the memory nodes have stored the K and V that the step has pushed: before that no
-  // other compute node can go on with its sequences, and q, k and v of StartFor are borrowed. A
-  // memory node that has not done so when this was asked for the peer timeout is lost, and not
-  // waited for.
+  // other compute node can go on with its sequences, and q, k and v of StartFor are borrowed. For a
+  // memory node that is late with that the same holds as in AttentionStep::Finish.
   virtual bool Stored() = 0;
+
+  // The step has gone on without these memory nodes elsewhere, and goes on without them here: what
+  // they were asked for is not waited for, and nothing more is asked of them. Comes behind Expect.
+  virtual void GoOnWithout(std::span<const SuspendedNode> nodes) = 0;
 };
 
 // The attention of one step. For each layer Start, then Finish until it returns true; at the end
@@ -112,8 +115,8 @@ class AttentionStep {
 
   // Takes what has come and sends what Start found no room for. Returns true when everything has
   // left and `out` is complete for every row that has not failed and is not late. A memory node
-  // that has no room, or does not answer, for the peer timeout is lost, and its rows fail. With a
-  // single compute node it is suspended before that.
+  // that has no room, or does not answer, for RemoteAttentionOptions::suspect_after is suspended,
+  // and its rows are late; if it does not come round within the peer timeout it is lost.
   virtual bool Finish() = 0;
 
   // The step is over, or given up, whatever is under way. Failures and traffic can be read until
@@ -125,6 +128,9 @@ class AttentionStep {
   // Sequences with rows that get no attention in this step and have not failed, because a memory
   // node is suspended: see PeerState. Their output is undefined too. Borrowed until the next call.
   virtual std::span<const SequenceId> late() const = 0;
+  // The memory nodes that the step goes on without, here or since other compute nodes ran it.
+  // Borrowed until the next call.
+  virtual std::span<const SuspendedNode> suspended() const = 0;
   virtual AttentionTraffic traffic() const = 0;
 
   // Null if the step cannot leave this node, which has the KV.

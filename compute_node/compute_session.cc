@@ -94,7 +94,7 @@ Result<ConnectingAttention> StartRemoteAttention(const ConfigureCompute& request
                                                              request.limits.max_num_batched_tokens);
   options.peer_timeout = request.limits.peer_timeout;
   // Another compute node would have to know what is owed to this one.
-  if (!request.joins_others) options.suspect_after = request.limits.suspect_after;
+  options.suspect_after = request.limits.suspect_after;
   for (const MemoryNodeAddress& peer : request.memory_nodes) {
     if (peer.first_kv_head < 0 || peer.num_kv_heads < 1 ||
         peer.num_kv_heads > spec.num_kv_heads - peer.first_kv_head)

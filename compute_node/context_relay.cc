@@ -36,13 +36,16 @@ Status ContextRelay::Read(Step& step, int from) {
       ReadContext(format_, session_.device,
                   {slice, step.slices(), step.rows().size(), step.rows().first_prefill}, payload);
   if (!state.ok()) return others_.Lose(from, state.status().message());
-  step.outcome().GoOnFrom(std::move(state->so_far).value_or(StepResult{}));
+  StepResult so_far = std::move(state->so_far).value_or(StepResult{});
+  const std::vector<SuspendedNode> suspended = so_far.suspended;
+  step.outcome().GoOnFrom(std::move(so_far));
   std::vector<AskedNode> asked;
   for (const StepState::Asked& node : state->asked)
     asked.push_back({node.node, node.posted_ns, state->clock == ClockId()});
   const Op& attention = step.attention_before();
   step.attention().transfer()->Expect(attention.layer, step.slices().value(attention.output),
                                       asked);
+  step.attention().transfer()->GoOnWithout(suspended);
   session_.trace.Ran(StepWork::kTake, step.Traced(attention.layer), start_ns);
   return OkStatus();
 }

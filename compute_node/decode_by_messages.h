@@ -32,6 +32,7 @@ class DecodeByMessages final : public DecodePath {
   // Expects the reply to a message that another compute node has sent.
   void Expect(const AskedNode& asked);
 
+  bool expects() const { return expects_; }
   // Expects no reply any more. Returns whether one is still to come.
   bool StopExpecting() { return std::exchange(expects_, false); }
 

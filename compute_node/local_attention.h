@@ -70,6 +70,7 @@ class LocalAttention final : public AttentionStrategy {
     void End() override {}
     const Failures& failures() override { return failures_; }
     std::span<const SequenceId> late() const override { return {}; }
+    std::span<const SuspendedNode> suspended() const override { return {}; }
     AttentionTraffic traffic() const override { return {}; }
     StepTransfer* transfer() override { return nullptr; }
 

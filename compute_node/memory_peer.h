@@ -50,10 +50,15 @@ class MemoryPeer {
   void Lose(const std::string& why);
 
   // A node that is late is suspended until it has answered everything that was sent to it before:
-  // nobody waits for it, and nothing more is sent to it. `since` is when the wait for it began.
-  void Suspend(TimePoint since) { late_since_ = since; }
+  // nobody waits for it, and nothing more is sent to it. `since` is when the wait for it began;
+  // the number is PeerState::suspension.
+  void Suspend(TimePoint since, uint64_t suspension) {
+    late_since_ = since;
+    suspension_ = suspension;
+  }
   bool suspended() const { return late_since_ != TimePoint::max(); }
   TimePoint late_since() const { return late_since_; }
+  uint64_t suspension() const { return suspension_; }  // the last one; 0: none yet
   // Nobody will take the reply to the batch's last decode message. REQUIRES: suspended().
   void OweReply(uint32_t batch) { owed_ |= 1u << batch; }
   // Drops such replies that have come. Returns whether nothing is missing any more; then the node
@@ -120,7 +125,8 @@ class MemoryPeer {
   static constexpr int kWaitsAveraged = 16;
   Clock::duration mean_wait_{};
   TimePoint late_since_ = TimePoint::max();  // it is not suspended
-  uint32_t owed_ = 0;                        // a bit for each batch
+  uint64_t suspension_ = 0;
+  uint32_t owed_ = 0;  // a bit for each batch
   static_assert(kMaxBatches <= 32);
   bool lost_ = false;
   std::string why_;

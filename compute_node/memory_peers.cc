@@ -79,15 +79,27 @@ void MemoryPeers::BeLate(MemoryPeer& late, TimePoint since, const TracedWork& of
                          const char* what) {
   const Clock::duration patience = PatienceWith(late);
   if (patience == peer_timeout_) return LoseLate(late, of, what);
+  Suspend(late, since, LateText(late, of, what, patience));
+}
+
+void MemoryPeers::BeLateToo(MemoryPeer& late, TimePoint since, const TracedWork& of) {
+  Suspend(late, since,
+          "step " + std::to_string(of.step.value) + " batch " + std::to_string(of.batch) +
+              " layer " + std::to_string(of.layer) + ": another compute node has not waited for " +
+              late.peer_name());
+}
+
+void MemoryPeers::Suspend(MemoryPeer& late, TimePoint since, std::string why) {
   const auto peer =
       std::ranges::find_if(peers_, [&](const Peer& one) { return one.connection.get() == &late; });
-  late.Suspend(since);
+  late.Suspend(since, ++num_suspensions_);
   ++num_suspended_;
-  peer->late_why = LateText(late, of, what, patience);
+  peer->late_why = std::move(why);
   LAMINA_LOG_WARN("memory node {} is suspended: {}", late.name(), peer->late_why);
   states_.push_back({.node = late.address().node,
                      .state = PeerState::State::kSuspended,
-                     .message = late.name() + ": " + peer->late_why});
+                     .message = late.name() + ": " + peer->late_why,
+                     .suspension = late.suspension()});
 }
 
 TimePoint MemoryPeers::suspended_until() const {
@@ -114,14 +126,17 @@ void MemoryPeers::LookAfterSuspended(TimePoint now) {
     if (goes_on) {
       LAMINA_LOG_INFO("memory node {} has answered: it is not suspended any more",
                       connection.name());
-      states_.push_back(
-          {.node = connection.address().node, .state = PeerState::State::kResumed, .message = {}});
+      states_.push_back({.node = connection.address().node,
+                         .state = PeerState::State::kResumed,
+                         .message = {},
+                         .suspension = connection.suspension()});
     } else {
       connection.EndSuspension();
       if (!std::exchange(peer.told, true))
         states_.push_back({.node = connection.address().node,
                            .state = PeerState::State::kLost,
-                           .message = connection.name() + ": " + connection.why()});
+                           .message = connection.name() + ": " + connection.why(),
+                           .suspension = connection.suspension()});
     }
     --num_suspended_;
   }

@@ -50,6 +50,9 @@ class MemoryPeers {
   // `what` has not come from it for so long since `since`: it is suspended, or lost if
   // PatienceWith is the peer timeout. REQUIRES: it is neither.
   void BeLate(MemoryPeer& peer, TimePoint since, const TracedWork& of, const char* what);
+  // Another compute node has suspended it, so that what is waited for here since `since` is late
+  // too. REQUIRES: it is neither suspended nor lost.
+  void BeLateToo(MemoryPeer& peer, TimePoint since, const TracedWork& of);
   bool any_suspended() const { return num_suspended_ > 0; }
   // When the first suspended node is lost; the end of time without one.
   TimePoint suspended_until() const;
@@ -87,6 +90,7 @@ class MemoryPeers {
   };
   std::string LateText(const MemoryPeer& peer, const TracedWork& of, const char* what,
                        Clock::duration waited) const;
+  void Suspend(MemoryPeer& late, TimePoint since, std::string why);
   void LookAfterSuspended(TimePoint now);
   // Whether a device has written messages that this host has still to post.
   bool Carrying() const;
@@ -94,7 +98,8 @@ class MemoryPeers {
   const std::shared_ptr<Ladder> ladder_;
   const Clock::duration peer_timeout_, suspect_after_;
   std::vector<Peer> peers_;
-  int num_suspended_ = 0;
+  int num_suspended_ = 0;          // now
+  uint64_t num_suspensions_ = 0;   // so far
   std::vector<PeerState> states_;  // that TakeStates has not told
 };
 

@@ -30,7 +30,7 @@ struct RemoteAttentionOptions {
   // Token slots for KV of prompts while they are computed, of all batches.
   int64_t prefill_cache_tokens = 0;
   Clock::duration peer_timeout = std::chrono::seconds(10);
-  Clock::duration suspect_after{};  // see MemoryPeers; 0 where there are several compute nodes
+  Clock::duration suspect_after{};  // see MemoryPeers
 };
 
 // Borrows the device. Thread: one owner.

@@ -51,6 +51,7 @@ void RemoteStep::Begin(const AttentionRows& rows) {
     share.late = false;
   }
   late_.clear();
+  suspended_.clear();
   for (int i = 0; i < static_cast<int>(state_.rows.size()); ++i) {
     const AttentionWork& work = state_.rows[static_cast<size_t>(i)];
     if (!work.prefill && !work.also_on.empty()) state_.partials.Add(i);
@@ -102,14 +103,33 @@ void RemoteStep::FailRowsOfLost() {
 
 // What of its prompts has not arrived there is lost, and the compute node does not keep it.
 void RemoteStep::LeaveOut(Share& share) {
-  share.late = true;
   if (share.by_messages != nullptr && share.by_messages->StopExpecting())
     share.peer.OweReply(state_.batch);
+  if (std::exchange(share.late, true)) return;
   share.num_unpushed = 0;
   for (const int row : share.rows->decode())
     late_.push_back(state_.rows[static_cast<size_t>(row)].sequence);
   const Status status = TimedOut("memory node " + share.peer.name() + " is suspended");
   for (const int row : share.rows->prefill()) state_.Fail(row, status);
+  if (share.peer.suspended())
+    suspended_.push_back(
+        {share.peer.address().node, session_.options.self, share.peer.suspension()});
+}
+
+// What another compute node has asked a node for will come here some time.
+void RemoteStep::GoOnWithout(std::span<const SuspendedNode> nodes) {
+  for (const SuspendedNode& node : nodes) {
+    if (std::ranges::find(suspended_, node) != suspended_.end()) continue;
+    suspended_.push_back(node);
+    for (Share& share : shares_) {
+      if (share.peer.address().node != node.node || share.peer.lost() || share.late ||
+          share.rows->empty())
+        continue;
+      if (share.by_messages != nullptr && share.by_messages->expects() && !share.peer.suspended())
+        session_.peers.BeLateToo(share.peer, asked_since_, state_.Traced(state_.rows.size()));
+      LeaveOut(share);
+    }
+  }
 }
 
 void RemoteStep::LeaveOutSuspended() {
@@ -176,16 +196,14 @@ void RemoteStep::Expect(int layer, float* out, std::span<const AskedNode> asked)
 bool RemoteStep::Stored() {
   session_.peers.Poll();
   if (!SendRest(stores_since_)) return false;
-  const auto pushes = [](const Share& share) {
-    return !share.peer.lost() && !share.rows->prefill().empty() && share.peer.pushing();
-  };
-  if (std::ranges::any_of(shares_, pushes)) {
-    stores_since_ = std::min(stores_since_, Clock::now());
-    if (Clock::now() < stores_since_ + session_.options.peer_timeout) return false;
-    for (const Share& share : shares_) {
-      if (pushes(share))
-        session_.peers.LoseLate(share.peer, state_.Traced(state_.rows.size()), "the end of a push");
+  if (std::ranges::any_of(shares_, &Share::pushes)) {
+    const TimePoint now = Clock::now();
+    stores_since_ = std::min(stores_since_, now);
+    bool waits = false;
+    for (Share& share : shares_) {
+      if (share.pushes()) waits |= !GivesUpOn(share, now, stores_since_, "the end of a push");
     }
+    if (waits) return false;
   }
   stores_since_ = TimePoint::max();
   return true;
@@ -283,11 +301,12 @@ void RemoteStep::AttendPrefill() {
 TimePoint RemoteStep::patience_ends() const {
   TimePoint end = TimePoint::max();
   for (const Share& share : shares_) {
+    const Clock::duration patience = session_.peers.PatienceWith(share.peer);
     if (waits_since_ != TimePoint::max() && (share.path->missing() || Unsent(share)))
-      end = std::min(end, waits_since_ + session_.peers.PatienceWith(share.peer));
+      end = std::min(end, waits_since_ + patience);
+    if (stores_since_ != TimePoint::max() && (share.pushes() || Unsent(share)))
+      end = std::min(end, stores_since_ + patience);
   }
-  if (stores_since_ != TimePoint::max())
-    end = std::min(end, stores_since_ + session_.options.peer_timeout);
   return end;
 }
 

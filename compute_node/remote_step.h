@@ -28,6 +28,7 @@ class RemoteStep final : public AttentionStep, public StepTransfer {
   void End() override;
   const Failures& failures() override;
   std::span<const SequenceId> late() const override { return late_; }
+  std::span<const SuspendedNode> suspended() const override { return suspended_; }
   AttentionTraffic traffic() const override { return state_.traffic; }
   StepTransfer* transfer() override { return this; }
 
@@ -35,6 +36,7 @@ class RemoteStep final : public AttentionStep, public StepTransfer {
   std::span<const AskedNode> asked() const override { return asked_; }
   void Expect(int layer, float* out, std::span<const AskedNode> asked) override;
   bool Stored() override;
+  void GoOnWithout(std::span<const SuspendedNode> nodes) override;
 
   // When somebody is late that is waited for now: for replies, for the end of pushes, or for room
   // to send something. max() while nothing is waited for.
@@ -52,6 +54,10 @@ class RemoteStep final : public AttentionStep, public StepTransfer {
     size_t num_unpushed = 0;  // prefill rows with K and V of the layer still to push
     bool failed = false;      // the peer is lost, and its rows have failed
     bool late = false;        // the peer was suspended: the step goes on without its rows
+
+    bool pushes() const {
+      return !peer.lost() && !late && !rows->prefill().empty() && peer.pushing();
+    }
   };
 
   void AddRow(int row, NodeId node);
@@ -60,7 +66,7 @@ class RemoteStep final : public AttentionStep, public StepTransfer {
   // Whether something for the share's node has not left. Other steps' messages to it count too, if
   // the step has rows there.
   static bool Unsent(const Share& share);
-  // The step goes on without the rows of the share, whose peer is suspended.
+  // The step goes on without the rows of the share, whose peer is suspended here or elsewhere.
   void LeaveOut(Share& share);
   // The same for all such shares; before a layer's first message is sent.
   void LeaveOutSuspended();
@@ -87,6 +93,7 @@ class RemoteStep final : public AttentionStep, public StepTransfer {
   std::vector<Share> shares_;     // same indices as the session's peers
   std::vector<AskedNode> asked_;  // in the last StartFor
   std::vector<SequenceId> late_;
+  std::vector<SuspendedNode> suspended_;
   TimePoint waits_since_ = TimePoint::max(), stores_since_ = TimePoint::max();
   // When the first memory node was asked, which is before waits_since_ if another compute node
   // asked.

@@ -26,6 +26,10 @@ void StepOutcome::Account(AttentionStep& attention, const AttentionStrategy& all
   for (const auto& [sequence, why] : attention.failures())
     Fail(sequence, FailureCause::kKvLost, why);
   late_.insert(attention.late().begin(), attention.late().end());
+  for (const SuspendedNode& node : attention.suspended()) {
+    if (std::ranges::find(result_.suspended, node) == result_.suspended.end())
+      result_.suspended.push_back(node);
+  }
   for (LostNode& lost : all.LostNodes()) {
     if (std::ranges::find(result_.lost_nodes, lost.node, &LostNode::node) ==
         result_.lost_nodes.end())
@@ -50,6 +54,7 @@ void StepOutcome::TellTimes(StepTrace& trace, const TracedWork& of, NodeId self)
 StepResult StepOutcome::SoFar() const {
   StepResult so_far = result_;
   for (const auto& [sequence, failed] : failed_) so_far.failed.push_back(failed);
+  so_far.late.assign(late_.begin(), late_.end());
   return so_far;
 }
 
@@ -57,10 +62,14 @@ void StepOutcome::GoOnFrom(StepResult so_far) {
   result_ = std::move(so_far);
   for (FailedSequence& failed : std::exchange(result_.failed, {}))
     Fail(failed.sequence, failed.cause, std::move(failed.why));
+  const std::vector<SequenceId> late = std::exchange(result_.late, {});
+  late_.insert(late.begin(), late.end());
 }
 
 void StepOutcome::AddRank(const StepResult& rank) {
   for (const FailedSequence& failed : rank.failed) Fail(failed.sequence, failed.cause, failed.why);
+  late_.insert(rank.late.begin(), rank.late.end());
+  result_.suspended.insert(result_.suspended.end(), rank.suspended.begin(), rank.suspended.end());
   result_.lost_nodes.insert(result_.lost_nodes.end(), rank.lost_nodes.begin(),
                             rank.lost_nodes.end());
   result_.times.insert(result_.times.end(), rank.times.begin(), rank.times.end());

@@ -32,8 +32,9 @@ class StepOutcome {
   }
   void AddToken(NewToken token) { result_.sampled.push_back(std::move(token)); }
 
-  // Adds what has failed or is late in the step's attention, the nodes that are lost in `all`, and
-  // the traffic since the last call; and `stale_messages` from other compute nodes.
+  // Adds what has failed or is late in the step's attention, the nodes that it goes on without,
+  // those that are lost in `all`, and the traffic since the last call; and `stale_messages` from
+  // other compute nodes.
   void Account(AttentionStep& attention, const AttentionStrategy& all, int64_t stale_messages);
   // Ends the timing of the step here, and adds this node's times: `self` is its name in the result,
   // 0 if no other node adds times.

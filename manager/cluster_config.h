@@ -168,8 +168,8 @@ struct ClusterConfig {
   // How long a node waits for a peer inside a step. Also the silence after which the manager takes
   // a node for lost, but that is never less than four heartbeats.
   Clock::duration peer_timeout = std::chrono::seconds(10);
-  // How long a memory node may keep others waiting before it is suspended; with several compute
-  // nodes none is. At least peer_timeout: it never is.
+  // How long a memory node may keep a compute node waiting before it is suspended. At least
+  // peer_timeout: it never is.
   Clock::duration suspect_after = std::chrono::seconds(1);
   // How long requests under way may go on when the manager is asked to stop.
   Clock::duration drain_timeout = std::chrono::seconds(10);

@@ -101,6 +101,17 @@ void ClusterExecutor::OnFrame(Node& node, ControlFrame frame) {
     AddLeftOut(event.result);
   }
   if (!on_event) return;
+  // Its compute node says so too, but over another connection, and may say it later.
+  for (const SuspendedNode& told : event.result.suspended) {
+    const Node *const peer = connections_->Find(told.node), *const by = connections_->Find(told.by);
+    if (peer == nullptr || peer->role != NodeRole::kMemory || by == nullptr) continue;
+    on_event({.kind = ExecutorEvent::Kind::kNodeSuspended,
+              .result = {},
+              .node = peer->id,
+              .status = TimedOut(by->name() + " waits for memory node " + peer->name()),
+              .by = by->id,
+              .suspension = told.suspension});
+  }
   // Memory nodes first: they are to be left out when the others are connected anew.
   std::optional<ExecutorEvent> without_compute;
   for (const LostNode& peer : event.result.lost_nodes) {
@@ -141,6 +152,8 @@ void ClusterExecutor::OnPeerState(const Node& node, const ControlFrame& frame) {
   }
   ExecutorEvent event;
   event.node = peer->id;
+  event.by = node.id;
+  event.suspension = state->suspension;
   switch (state->state) {
     case PeerState::State::kSuspended:
       event.kind = ExecutorEvent::Kind::kNodeSuspended;

@@ -140,9 +140,9 @@ EngineStatus EngineCore::status(TimePoint now) const {
     if (const auto lost = outages_.lost().find(node.id); lost != outages_.lost().end()) {
       node.state = NodeState::kLost;
       node.detail = lost->second;
-    } else if (const auto late = suspended_.find(node.id); late != suspended_.end()) {
+    } else if (const std::string* const why = suspensions_.WhyOf(node.id)) {
       node.state = NodeState::kSuspended;
-      node.detail = late->second;
+      node.detail = *why;
     }
     for (const NodeUse& use : status.scheduler.nodes) {
       if (use.id != (executor_ != nullptr ? executor_->KvNodeOf(node.id) : node.id)) continue;
@@ -216,8 +216,8 @@ void EngineCore::Handle(const Event& event, TimePoint now) {
       return LoseNode(told.node, WithPause(told.status, now), now);
     case ExecutorEvent::Kind::kComputeLost:
       return LoseCompute(told.node, WithPause(told.status, now), now);
-    case ExecutorEvent::Kind::kNodeSuspended: return SuspendNode(told.node, told.status);
-    case ExecutorEvent::Kind::kNodeResumed: return ResumeNode(told.node);
+    case ExecutorEvent::Kind::kNodeSuspended: return SuspendNode(told);
+    case ExecutorEvent::Kind::kNodeResumed: return ResumeNode(told);
     case ExecutorEvent::Kind::kSpeeds:
       for (const NodeSpeed& measured : told.speeds)
         scheduler().SetSpeed(measured.node, measured.speed);

@@ -38,6 +38,7 @@
 #include "manager/open_requests.h"
 #include "manager/reconnect.h"
 #include "manager/step_executor.h"
+#include "manager/suspensions.h"
 #include "scheduler/batch_steps.h"
 
 namespace lamina {
@@ -112,8 +113,8 @@ class EngineCore {
   // Losses and returns: engine_outage.cc.
   void LoseNode(NodeId node, const Status& status, TimePoint now);
   // The memory node is late; it answers again.
-  void SuspendNode(NodeId node, const Status& status);
-  void ResumeNode(NodeId node);
+  void SuspendNode(const ExecutorEvent& told);
+  void ResumeNode(const ExecutorEvent& told);
   // The node holds no KV any more: sequences with KV on it start again, or are parked.
   void LoseKv(NodeId kv_node, const Status& status, TimePoint now);
   // Whether the sequence has had its KV lost for so many times that it must end.
@@ -149,7 +150,7 @@ class EngineCore {
   OpenRequests requests_;
   EngineDecisions decisions_;  // since the last turn
   NodeOutages outages_;
-  std::map<NodeId, std::string> suspended_;  // with the reasons
+  Suspensions suspensions_;
   // Sequences that wait for a node that could hold them; also some that do so no more.
   struct Parked {
     TimePoint until;

@@ -35,29 +35,30 @@ void EngineCore::LoseNode(NodeId node, const Status& status, TimePoint now) {
   if (outages_.Lose(node, status.message(), now, executor_->KvNodeOf(node)))
     LAMINA_LOG_ERROR("{}", status.message());
   executor_->Leave(node);
-  suspended_.erase(node);
+  suspensions_.Forget(node);
   LoseKv(executor_->KvNodeOf(node), status, now);
   if (scheduler().stats().nodes.empty())
     BeginOutage(PeerLost("no memory node is left; the last one: " + status.message()), now);
 }
 
 // Nodes of a group hold parts of the same tokens, so each of them suspends all.
-void EngineCore::SuspendNode(NodeId node, const Status& status) {
-  if (outages_.lost().contains(node) || !suspended_.emplace(node, status.message()).second) return;
-  const std::vector<SequenceId> again = scheduler().Suspend(executor_->KvNodeOf(node));
-  LAMINA_LOG_WARN("{}; {} sequences sit out, {} start again elsewhere", status.message(),
+void EngineCore::SuspendNode(const ExecutorEvent& told) {
+  const std::string& why = told.status.message();
+  if (outages_.lost().contains(told.node) ||
+      !suspensions_.Begin(told.node, told.by, told.suspension, why))
+    return;
+  const std::vector<SequenceId> again = scheduler().Suspend(executor_->KvNodeOf(told.node));
+  LAMINA_LOG_WARN("{}; {} sequences sit out, {} start again elsewhere", why,
                   scheduler().stats().num_suspended, again.size());
 }
 
-void EngineCore::ResumeNode(NodeId node) {
-  if (suspended_.erase(node) == 0) return;
-  const NodeId kv_node = executor_->KvNodeOf(node);
-  const auto of_group = [&](const auto& other) {
-    return executor_->KvNodeOf(other.first) == kv_node;
-  };
-  if (std::ranges::any_of(suspended_, of_group)) return;
+void EngineCore::ResumeNode(const ExecutorEvent& told) {
+  if (!suspensions_.End(told.node, told.by, told.suspension)) return;
+  const NodeId kv_node = executor_->KvNodeOf(told.node);
+  const auto of_group = [&](NodeId other) { return executor_->KvNodeOf(other) == kv_node; };
+  if (std::ranges::any_of(suspensions_.nodes(), of_group)) return;
   scheduler().Resume(kv_node);
-  LAMINA_LOG_INFO("memory node {} answers again", node.value);
+  LAMINA_LOG_INFO("memory node {} answers again", told.node.value);
 }
 
 void EngineCore::LoseKv(NodeId kv_node, const Status& status, TimePoint now) {
@@ -128,7 +129,7 @@ void EngineCore::LoseStep(const Status& status, TimePoint now) {
 void EngineCore::BeginReconnecting(std::map<NodeId, std::string> left_out,
                                    std::map<NodeId, std::string> doubtful, TimePoint now) {
   steps_.Abandon();
-  suspended_.clear();
+  suspensions_.Clear();
   reconnecting_ = true;
   reconnecting_since_ = now;
   if (executor_ != nullptr) {

@@ -42,10 +42,11 @@ struct ExecutorEvent {
     // A compute node: no step in flight will be done, nothing more can run here; `node`, `status`.
     // Node 0: none is lost for good, all are to be connected anew.
     kComputeLost,
-    // A memory node: `node`, is late, with `status`, and has no part in steps until it is resumed
-    // or lost. Comes before the results of steps that have gone on without it.
+    // A memory node: `node`, is late, with `status`: the compute node `by` waits for it no longer.
+    // It has no part in steps until all of them have it resumed, or it is lost. Comes before the
+    // results of steps that have gone on without it, and may come more than once.
     kNodeSuspended,
-    kNodeResumed,  // that one answers again: `node`
+    kNodeResumed,  // that one answers `by` again: `node`
     kSpeeds,       // of attention on kv_nodes(), measured anew: `speeds`
   };
   Kind kind = Kind::kStepDone;
@@ -53,6 +54,8 @@ struct ExecutorEvent {
   NodeId node;
   Status status;
   std::vector<NodeSpeed> speeds = {};
+  NodeId by = {};
+  uint64_t suspension = 0;  // by that compute node: PeerState::suspension
 };
 
 class StepExecutor {

@@ -245,7 +245,8 @@ constexpr auto FieldsOf(const PeerState*) {
   return List<P>(Field(&M::epoch, &P::epoch, &P::set_epoch),
                  Field(&M::node, &P::node_id, &P::set_node_id),
                  Field(&M::state, &P::condition, &P::set_condition, "condition"),
-                 Field(&M::message, &P::message, &P::mutable_message));
+                 Field(&M::message, &P::message, &P::mutable_message),
+                 Field(&M::suspension, &P::suspension, &P::set_suspension));
 }
 constexpr auto FieldsOf(const DataPath*) {
   using M = DataPath;
@@ -453,6 +454,12 @@ constexpr auto FieldsOf(const LostNode*) {
   return List<P>(Field(&M::node, &P::node_id, &P::set_node_id),
                  Field(&M::message, &P::message, &P::mutable_message));
 }
+constexpr auto FieldsOf(const SuspendedNode*) {
+  using M = SuspendedNode;
+  using P = control::SuspendedPeer;
+  return List<P>(Field(&M::node, &P::node_id, &P::set_node_id), Field(&M::by, &P::by, &P::set_by),
+                 Field(&M::suspension, &P::suspension, &P::set_suspension));
+}
 constexpr auto FieldsOf(const NodeTimes*) {
   using M = NodeTimes;
   using P = control::NodeTimes;
@@ -468,6 +475,8 @@ constexpr auto FieldsOf(const StepResult*) {
                  Field(&M::sampled, &P::sampled, &P::mutable_sampled),
                  Field(&M::failed, &P::failed, &P::mutable_failed),
                  Field(&M::lost_nodes, &P::lost_peers, &P::mutable_lost_peers),
+                 Field(&M::suspended, &P::suspended_peers, &P::mutable_suspended_peers),
+                 Field(&M::late, &P::late, &P::mutable_late),
                  Field(&M::total_us, &P::total_us, &P::set_total_us),
                  Field(&M::attention_wait_us, &P::attention_wait_us, &P::set_attention_wait_us),
                  Field(&M::bytes_to_memory, &P::bytes_to_memory, &P::set_bytes_to_memory),

@@ -199,7 +199,7 @@ struct LosePeer {
 };
 
 // What a compute node finds out about a memory node apart from the results of steps, and tells
-// before the next result. Rows of a suspended node get no token and do not fail.
+// before its next result. Rows of a suspended node get no token and do not fail.
 struct PeerState {
   enum class State {
     kSuspended,  // it is late, and may still answer
@@ -211,6 +211,8 @@ struct PeerState {
   NodeId node;
   State state = State::kSuspended;
   std::string message;  // why; empty with kResumed
+  // Counts this compute node's suspensions, from 1; all states of one have its number.
+  uint64_t suspension = 0;
 };
 
 // The fabric that was chosen for one pair of nodes.

@@ -138,6 +138,15 @@ struct LostNode {
   std::string message;
 };
 
+// A memory node that a compute node has suspended, and without which a step has gone on.
+struct SuspendedNode {
+  NodeId node;
+  NodeId by;                // the compute node
+  uint64_t suspension = 0;  // PeerState::suspension
+
+  friend bool operator==(const SuspendedNode&, const SuspendedNode&) = default;
+};
+
 // Sums of timed work since the last result of any batch.
 struct NodeTimes {
   // A memory node, or one of several compute nodes; 0: the compute node that sends this.
@@ -153,6 +162,9 @@ struct StepResult {
   std::vector<NewToken> sampled = {};
   std::vector<FailedSequence> failed = {};
   std::vector<LostNode> lost_nodes = {};
+  std::vector<SuspendedNode> suspended = {};
+  // Between compute nodes: sequences that get no token and do not fail, because of these.
+  std::vector<SequenceId> late = {};
   int64_t total_us = 0;
   int64_t attention_wait_us = 0;  // waiting for memory nodes
   int64_t bytes_to_memory = 0;
@@ -169,7 +181,7 @@ struct StepState {
     int64_t posted_ns = 0;  // when it was asked, by the clock of the node that asked
   };
 
-  std::optional<StepResult> so_far;  // failures, lost nodes and counts
+  std::optional<StepResult> so_far;  // failures, nodes that are lost or suspended, counts
   std::vector<Asked> asked;
   uint64_t clock = 0;  // ClockId of base/clock_offset.h, of the node that asked
 };

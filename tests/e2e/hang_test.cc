@@ -32,13 +32,39 @@ NodeState StateOf(Engine& engine, const std::string& name) {
   return NodeState::kLost;
 }
 
-class HangTest : public ::testing::TestWithParam<TransportKind> {};
+struct HangCase {
+  std::string name;
+  Deployment deployment;
+};
+
+std::vector<HangCase> HangCases() {
+  std::vector<HangCase> all;
+  for (const TransportKind transport : {TransportKind::kShm, TransportKind::kTcp}) {
+    const auto add = [&](const char* shape, auto change) {
+      HangCase& one = all.emplace_back();
+      one.name = std::string(shape) + "_" + std::string(TransportKindName(transport));
+      one.deployment.transport = transport;
+      change(one.deployment);
+    };
+    add("alone", [](Deployment&) {});
+    add("rotational", [](Deployment& of) {
+      of.num_compute_nodes = 2;
+      of.pipeline = PipelineMode::kRotational;
+    });
+    add("stages", [](Deployment& of) { of.pipeline_parallel_size = 2; });
+    add("ranks", [](Deployment& of) {
+      of.tensor_parallel_size = of.kv_head_parallel = 2;
+      of.num_memory_nodes = 4;
+    });
+  }
+  return all;
+}
+
+class HangTest : public ::testing::TestWithParam<HangCase> {};
 
 // By half a second before the end the others must be far ahead: they wait for suspect_after.
 TEST_P(HangTest, AMemoryNodeThatIsStoppedForThreeSecondsCostsItsStreamsThatTime) {
-  Deployment deployment;
-  deployment.transport = GetParam();
-  const Result<std::unique_ptr<Serving>> serving = Serving::Create(deployment);
+  const Result<std::unique_ptr<Serving>> serving = Serving::Create(GetParam().deployment);
   ASSERT_TRUE(serving.ok()) << serving.status();
   Engine& engine = *(*serving)->engine;
   LocalCluster& cluster = *(*serving)->cluster;
@@ -86,9 +112,8 @@ TEST_P(HangTest, AMemoryNodeThatIsStoppedForThreeSecondsCostsItsStreamsThatTime)
   EXPECT_EQ(AwaitNoTokens(engine, Deadline::After(seconds(10))), "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, HangTest,
-                         ::testing::Values(TransportKind::kShm, TransportKind::kTcp),
-                         [](const auto& of) { return std::string(TransportKindName(of.param)); });
+INSTANTIATE_TEST_SUITE_P(Shapes, HangTest, ::testing::ValuesIn(HangCases()),
+                         [](const auto& of) { return of.param.name; });
 
 }  // namespace
 }  // namespace lamina::testing

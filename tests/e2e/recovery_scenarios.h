@@ -33,7 +33,6 @@ struct Scenario {
   // so that other parts round to other bits.
   double logprob_tolerance = 0;
 
-  // Whether a single compute node serves: it suspends memory nodes that are late.
   bool has_one_compute_node() const { return deployment.num_compute_nodes == 1 && !shares_model(); }
   // Whether every compute node has another part of the model.
   bool shares_model() const {

@@ -18,9 +18,7 @@ TEST_P(MemoryNodes, EveryRequestGoesOnAsIfNothingHadHappened) {
   ASSERT_NO_FATAL_FAILURE(Send(victim, harm == Harm::kKilled ? SIGKILL : SIGSTOP));
   if (harm == Harm::kPaused) {
     const Deadline end = Deadline::After(seconds(3));
-    if (of.has_one_compute_node()) {
-      EXPECT_TRUE(AwaitState(victim, NodeState::kSuspended, end));
-    }
+    EXPECT_TRUE(AwaitState(victim, NodeState::kSuspended, end));
     Leave(end.at() - Clock::now());
     ASSERT_NO_FATAL_FAILURE(Send(victim, SIGCONT));
   }

@@ -175,6 +175,44 @@ TEST_F(EngineOutageTest, AGroupIsSuspendedAsLongAsOneOfItsNodesIs) {
   EXPECT_THAT(Result(collector).tokens, ElementsAre(20, 30, 40));
 }
 
+TEST_F(EngineOutageTest, ANodeIsSuspendedAsLongAsOneComputeNodeWaitsForItNoLonger) {
+  Create();
+  const Collector collector = Submit({1, 2}, 3);
+  Tell(FakeExecutor::Answer(NextSubmitted()));
+  const StepPlan plan = NextSubmitted();
+  const auto suspend = [&](NodeId by, uint64_t suspension) {
+    Tell({.kind = ExecutorEvent::Kind::kNodeSuspended,
+          .result = {},
+          .node = kNode,
+          .status = TimedOut("late"),
+          .by = by,
+          .suspension = suspension});
+  };
+  const auto resume = [&](NodeId by, uint64_t suspension) {
+    Tell({.kind = ExecutorEvent::Kind::kNodeResumed,
+          .result = {},
+          .node = kNode,
+          .status = OkStatus(),
+          .by = by,
+          .suspension = suspension});
+  };
+  constexpr NodeId kFirst{8}, kSecond{9};
+  suspend(kFirst, 1);
+  suspend(kSecond, 1);
+  ExecutorEvent answer = FakeExecutor::Answer(plan);
+  answer.result.sampled.clear();
+  Tell(answer);
+  resume(kFirst, 1);
+  suspend(kFirst, 1);  // a result that has gone on without it comes late
+  EXPECT_EQ(engine_->status().nodes[0].state, NodeState::kSuspended);
+  EXPECT_TRUE(nodes_->submitted.empty());
+  resume(kSecond, 1);
+  EXPECT_EQ(engine_->status().nodes[0].state, NodeState::kReady);
+  for (; !nodes_->submitted.empty(); Tell(FakeExecutor::Answer(NextSubmitted()))) {
+  }
+  EXPECT_THAT(Result(collector).tokens, ElementsAre(20, 30, 40));
+}
+
 TEST_F(EngineOutageTest, ASuspendedNodeThatIsLostIsNotSuspendedAnyMore) {
   CreateWithTwoMemoryNodes();
   const Collector collector = Submit({1, 2}, 3);

@@ -36,6 +36,7 @@ class PlayedAttention final : public AttentionStrategy, public AttentionStep, pu
   void End() override {}
   const Failures& failures() override { return failures_; }
   std::span<const SequenceId> late() const override { return {}; }
+  std::span<const SuspendedNode> suspended() const override { return {}; }
   AttentionTraffic traffic() const override { return {}; }
   StepTransfer* transfer() override { return this; }
 
@@ -43,6 +44,7 @@ class PlayedAttention final : public AttentionStrategy, public AttentionStep, pu
   std::span<const AskedNode> asked() const override { return {}; }
   void Expect(int /*layer*/, float* /*out*/, std::span<const AskedNode> /*asked*/) override {}
   bool Stored() override { return true; }
+  void GoOnWithout(std::span<const SuspendedNode> /*nodes*/) override {}
 
  private:
   const Failures failures_;
