@@ -23,6 +23,10 @@ std::string_view NameOf(Coincidence coincidence) {
     case Coincidence::kSuspended: return "memory node suspended";
     case Coincidence::kResumed: return "suspended node in time again";
     case Coincidence::kSuspendedAndLost: return "suspended node lost";
+    case Coincidence::kSuspendedAmongSeveral:
+      return "memory node suspended by one of several compute nodes";
+    case Coincidence::kResumedAmongSeveral:
+      return "node in time again for all of several compute nodes";
     case Coincidence::kWentOnMeanwhile: return "token told while a node was suspended";
     case Coincidence::kNodeTakenBack: return "lost node taken back";
     case Coincidence::kOneWayCut: return "one direction cut, with steps under way";

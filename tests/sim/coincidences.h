@@ -30,6 +30,8 @@ enum class Coincidence : uint8_t {
   kSuspended,
   kResumed,
   kSuspendedAndLost,
+  kSuspendedAmongSeveral,
+  kResumedAmongSeveral,
   kWentOnMeanwhile,
   kNodeTakenBack,
   kOneWayCut,

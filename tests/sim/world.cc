@@ -526,15 +526,18 @@ void World::CheckLosses(const EngineStatus& status) {
 }
 
 void World::NoteSuspended(const EngineStatus& status) {
+  const bool among_several = scenario_.shape.num_compute_nodes > 1;
   for (const NodeStatus& node : status.nodes) {
     if (node.state == NodeState::kSuspended) {
       if (!suspended_.insert(node.name).second) continue;
       Note(node.name + " is suspended: " + node.detail);
       Saw(Coincidence::kSuspended);
+      if (among_several) Saw(Coincidence::kSuspendedAmongSeveral);
     } else if (suspended_.erase(node.name) > 0) {
       const bool resumed = node.state == NodeState::kReady;
       Note(node.name + (resumed ? " is in time again" : " is suspended no more"));
       Saw(resumed ? Coincidence::kResumed : Coincidence::kSuspendedAndLost);
+      if (resumed && among_several) Saw(Coincidence::kResumedAmongSeveral);
     }
   }
 }
