@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "tests/support/played_attention.h"
 
@@ -75,6 +76,28 @@ TEST_F(StepOutcomeTest, WhatOtherNodesTellKeepsItsCause) {
   Expect(result, kA, FailureCause::kKvLost, "before");
   Expect(result, kB, FailureCause::kKvLost, "rank");
   Expect(result, kC, FailureCause::kRequest, "rank");
+}
+
+TEST_F(StepOutcomeTest, WhatIsLateElsewhereGetsNoTokenHere) {
+  constexpr SuspendedNode kHere{NodeId{1}, NodeId{2}, 1}, kThere{NodeId{1}, NodeId{3}, 4};
+  StepResult before, rank;
+  before.late = {kA};
+  before.suspended = {kHere};
+  rank.late = {kB};
+  rank.suspended = {kThere};
+  outcome_.GoOnFrom(before);
+  EXPECT_FALSE(outcome_.goes_on(kA));
+  EXPECT_EQ(outcome_.SoFar().late, std::vector{kA}) << "it is told to the next one";
+  outcome_.AddRank(rank);
+  EXPECT_FALSE(outcome_.goes_on(kB));
+  EXPECT_TRUE(outcome_.goes_on(kC));
+  outcome_.Complete();
+  const StepResult result = outcome_.Take();
+  EXPECT_TRUE(result.failed.empty());
+  EXPECT_TRUE(result.late.empty()) << "between compute nodes only";
+  EXPECT_EQ(result.suspended, (std::vector{kHere, kThere}));
+  outcome_.Begin({}, trace_);
+  EXPECT_TRUE(outcome_.goes_on(kA));
 }
 
 TEST_F(StepOutcomeTest, TheNextStepBeginsWithoutFailures) {
