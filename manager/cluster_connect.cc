@@ -1,4 +1,4 @@
-// How a cluster executor gets its connections (node_connections.h), for callers that wait and for
+// How a cluster executor gets its connections (open_nodes.h), for callers that wait and for
 // those that do not.
 #include <poll.h>
 
@@ -6,6 +6,8 @@
 
 #include "base/inbox.h"
 #include "manager/cluster_executor.h"
+#include "manager/find_nodes.h"
+#include "manager/open_nodes.h"
 
 namespace lamina {
 namespace {
@@ -65,8 +67,7 @@ Procedure<ClusterExecutor::Connected> ClusterExecutor::ConnectByTurns(Turns& tur
                                                                       const ClusterConfig& config,
                                                                       const ModelConfig& model,
                                                                       ConnectMeans means) {
-  NodeConnections::Opened opened =
-      co_await NodeConnections::OpenByTurns(turns, config, model, means);
+  OpenedNodes opened = co_await OpenNodes(turns, config, model, means);
   LAMINA_CO_RETURN_IF_ERROR(opened.status());
   co_return std::unique_ptr<ClusterExecutor>(new ClusterExecutor(*std::move(opened), model, means));
 }
@@ -74,8 +75,8 @@ Procedure<ClusterExecutor::Connected> ClusterExecutor::ConnectByTurns(Turns& tur
 Procedure<ClusterExecutor::Connected> ClusterExecutor::ConnectWithoutByTurns(
     Turns& turns, const ClusterConfig& config, const ModelConfig& model, KnownNodes known,
     TimePoint until, ConnectMeans means) {
-  NodeConnections::Opened opened = co_await NodeConnections::OpenWithoutByTurns(
-      turns, config, model, std::move(known), until, means);
+  OpenedNodes opened =
+      co_await OpenNodesWithout(turns, config, model, std::move(known), until, means);
   LAMINA_CO_RETURN_IF_ERROR(opened.status());
   co_return std::unique_ptr<ClusterExecutor>(new ClusterExecutor(*std::move(opened), model, means));
 }
@@ -113,8 +114,8 @@ LookForNodes LookAmong(const ClusterConfig& config, const ModelConfig& model,
                        const ConnectMeans& means) {
   return
       [=](Turns& turns, std::map<NodeId, std::string> lost, TimePoint until, OnChange on_change) {
-        return NodeConnections::LookByTurns(turns, config, model, std::move(lost), until,
-                                            WithOnChange(means, std::move(on_change)));
+        return FindNodes(turns, config, model, std::move(lost), until,
+                         WithOnChange(means, std::move(on_change)));
       };
 }
 

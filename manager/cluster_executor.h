@@ -15,6 +15,7 @@
 #include "base/turns.h"
 #include "manager/attention_speed.h"
 #include "manager/cluster_config.h"
+#include "manager/connecting_nodes.h"
 #include "manager/node_connections.h"
 #include "manager/reconnect.h"
 #include "manager/resolve_config.h"

@@ -1,21 +1,17 @@
-// How nodes without a session are asked whether they could serve: those that are lost, and
-// standbys.
-#include <fmt/format.h>
+#include "manager/find_nodes.h"
 
+#include <algorithm>
 #include <list>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "base/log.h"
-#include "manager/node_connections.h"
+#include "manager/compute_places.h"
 #include "manager/resolve_config.h"
-#include "wire/codec.h"
-#include "wire/wire_format.h"
 
 namespace lamina {
 namespace {
-
-// For a daemon that may not be there; it is asked again later.
-constexpr auto kLookWait = std::chrono::seconds(1);
 
 // Between two looks whether a standby is there still; its connection says so earlier where it wakes
 // whoever gives turns.
@@ -35,10 +31,9 @@ std::vector<std::string> DaemonsFor(const ClusterConfig& config, size_t place) {
 }  // namespace
 
 // All at the same time: one that hangs must not hold up the others.
-Procedure<FoundNodes> NodeConnections::LookByTurns(Turns& turns, const ClusterConfig& config,
-                                                   const ModelConfig& model,
-                                                   std::map<NodeId, std::string> lost,
-                                                   TimePoint until, ConnectMeans means) {
+Procedure<FoundNodes> FindNodes(Turns& turns, const ClusterConfig& config, const ModelConfig& model,
+                                std::map<NodeId, std::string> lost, TimePoint until,
+                                ConnectMeans means) {
   FoundNodes found;
   const Result<View> view = ViewOf(config, model);
   if (!view.ok()) {
@@ -46,13 +41,13 @@ Procedure<FoundNodes> NodeConnections::LookByTurns(Turns& turns, const ClusterCo
     co_return found;
   }
   struct Asked {
-    Asked(std::unique_ptr<NodeConnections> nodes, NodeId id, TimePoint now)
+    Asked(std::unique_ptr<ConnectingNodes> nodes, NodeId id, TimePoint now)
         : asking(std::move(nodes)),
-          node(*asking->Find(id)),
+          node(*asking->nodes().Find(id)),
           turns(now),
           answer(asking->AskIfFree(turns, node)) {}
-    std::unique_ptr<NodeConnections> asking;
-    Node& node;
+    std::unique_ptr<ConnectingNodes> asking;
+    NodeConnections::Node& node;
     Turns turns;
     Procedure<Status> answer;
   };
@@ -62,8 +57,8 @@ Procedure<FoundNodes> NodeConnections::LookByTurns(Turns& turns, const ClusterCo
     if (!lost.contains(id)) continue;
     for (const std::string& daemon : DaemonsFor(config, i)) {
       const FilledPlaces filled = FillPlaces(config, {{id, daemon}}, {});
-      asked.emplace_back(std::unique_ptr<NodeConnections>(
-                             new NodeConnections(filled.config, model, *view, {}, until, means)),
+      asked.emplace_back(std::make_unique<ConnectingNodes>(filled.config, model, *view,
+                                                           KnownNodes{}, until, means),
                          id, turns.now());
       asked.back().answer.Start();
     }
@@ -99,53 +94,26 @@ Procedure<FoundNodes> NodeConnections::LookByTurns(Turns& turns, const ClusterCo
         found, [&](const auto& other) { return view->Find(other.first)->group == member.group; });
   }
   for (Asked& one : answered) {
-    const Status ended = co_await means.end(turns, std::move(one.asking), means.on_change);
+    const Status ended = co_await means.end(turns, one.asking->Take(), means.on_change);
     if (!ended.ok()) LAMINA_LOG_ERROR("{}", ended.message());
   }
   co_return found;
 }
 
-// Compute nodes load their weights, which takes no more time then when they are connected in
-// earnest.
-Procedure<Status> NodeConnections::AskIfFree(Turns& turns, Node& node) {
-  LAMINA_CO_ASSIGN_OR_RETURN(const ControlOptions options, control_options());
-  const Status connected =
-      co_await ConnectNode(turns, node, options, Within(turns.now(), kLookWait));
-  LAMINA_CO_RETURN_IF_ERROR(connected);
-  const Clock::duration patience = std::max<Clock::duration>(config_.peer_timeout, kLookWait);
-  if (node.role == NodeRole::kMemory) {
-    ConfigureMemory request;
-    request.prepare_only = true;
-    LAMINA_CO_RETURN_IF_ERROR(
-        node.connection->Send(FrameType(MessageType::kConfigureMemory), Encode(request)));
-  } else {
-    LAMINA_CO_ASSIGN_OR_RETURN(ConfigureCompute request, ComputeRequest(node));
-    request.prepare_only = true;
-    LAMINA_CO_RETURN_IF_ERROR(
-        node.connection->Send(FrameType(MessageType::kConfigureCompute), Encode(request)));
-  }
-  const Status configured = co_await AwaitConfigured(turns, node, patience);
-  co_return configured;
-}
-
-Procedure<Status> NodeConnections::KeepReadyByTurns(Turns& turns, const ClusterConfig& config,
-                                                    const ModelConfig& model, NodeId place,
-                                                    ConnectMeans means,
-                                                    std::function<void()> on_ready) {
+Procedure<Status> KeepReady(Turns& turns, const ClusterConfig& config, const ModelConfig& model,
+                            NodeId place, ConnectMeans means, std::function<void()> on_ready) {
   LAMINA_CO_ASSIGN_OR_RETURN(const View view, ViewOf(config, model));
+  ConnectingNodes asking(config, model, view, {}, TimePoint::max(), std::move(means));
+  NodeConnections& nodes = asking.nodes();
+  NodeConnections::Node& node = *nodes.Find(place);
   // Nobody waits for the standby when the procedure ends: it has nothing to lose.
-  const auto leave = [place](NodeConnections* nodes) {
-    nodes->Leave(*nodes->Find(place));
-    delete nodes;
-  };
-  const std::unique_ptr<NodeConnections, decltype(leave)> nodes(
-      new NodeConnections(config, model, view, {}, TimePoint::max(), std::move(means)), leave);
-  Node& node = *nodes->Find(place);
-  const Status ready = co_await nodes->AskIfFree(turns, node);
+  const auto leave = [&nodes](NodeConnections::Node* standby) { nodes.Leave(*standby); };
+  const std::unique_ptr<NodeConnections::Node, decltype(leave)> leaves(&node, leave);
+  const Status ready = co_await asking.AskIfFree(turns, node);
   LAMINA_CO_RETURN_IF_ERROR(ready);
   on_ready();
   while (true) {
-    const Status lost = nodes->LossOf(node);
+    const Status lost = nodes.LossOf(node);
     LAMINA_CO_RETURN_IF_ERROR(lost);
     co_await turns.Next(turns.now() + kKeepInterval);
   }

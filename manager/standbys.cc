@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "manager/compute_places.h"
+#include "manager/find_nodes.h"
 
 namespace lamina {
 namespace {
@@ -45,11 +46,10 @@ TimePoint Standbys::Turn(TimePoint now) {
     }
     if (standby.ready.next() == TimePoint::max() && now >= standby.retries.next()) {
       standby.ready.Start(now, [&](Turns& turns) {
-        return NodeConnections::KeepReadyByTurns(turns, standby.config, model_, standby.place,
-                                                 means_, [this, &standby] {
-                                                   standby.retries.Begin({});
-                                                   Set(standby, NodeState::kStandby, "");
-                                                 });
+        return KeepReady(turns, standby.config, model_, standby.place, means_, [this, &standby] {
+          standby.retries.Begin({});
+          Set(standby, NodeState::kStandby, "");
+        });
       });
     }
     const bool is_ready = standby.status.state == NodeState::kStandby;

@@ -10,8 +10,8 @@
 #include "base/mutex.h"
 #include "base/turns.h"
 #include "manager/cluster_config.h"
+#include "manager/connecting_nodes.h"
 #include "manager/engine.h"
-#include "manager/node_connections.h"
 #include "manager/node_outages.h"
 #include "model/model_config.h"
 

@@ -7,6 +7,7 @@
 #include <deque>
 
 #include "manager/cluster_executor.h"
+#include "manager/find_nodes.h"
 #include "wire/codec.h"
 
 namespace lamina {
@@ -344,8 +345,7 @@ TEST_F(ClusterConnect, OneThatIsGivenUpLeavesNothingBehind) {
 TEST_F(ClusterConnect, LostNodesAreLookedForAllAtTheSameTime) {
   std::optional<Procedure<FoundNodes>> look;
   const std::map<NodeId, std::string> lost = {{NodeId{1}, "test"}, {NodeId{3}, "test"}};
-  look.emplace(
-      NodeConnections::LookByTurns(turns_, config_, model_, lost, TimePoint::max(), Means()));
+  look.emplace(FindNodes(turns_, config_, model_, lost, TimePoint::max(), Means()));
   look->Start();
   EXPECT_THAT(c0().told, ElementsAre(MessageType::kConfigureCompute));
   EXPECT_THAT(c1().told, IsEmpty());
