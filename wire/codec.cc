@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "wire/codec_fields.h"
+#include "wire/engine_fields.h"
 
 namespace lamina {
 namespace codec {

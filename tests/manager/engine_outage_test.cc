@@ -2,16 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "manager/engine_core.h"
-#include "tests/support/serving.h"
-#include "tests/support/virtual_engine.h"
+#include "tests/manager/engine_outage_fixture.h"
 
 namespace lamina::testing {
 namespace {
 
 using std::chrono::nanoseconds;
 using std::chrono::seconds;
-using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -19,83 +16,6 @@ using ::testing::Key;
 using ::testing::UnorderedElementsAre;
 
 constexpr nanoseconds kMoment{1};
-
-class EngineOutageTest : public ::testing::Test {
- protected:
-  EngineOutageTest() {
-    options_.scheduler.max_model_len = 100;
-    options_.vocab_size = 2000;
-    options_.eos_tokens = {70};
-    options_.reconnects = options_.looks_for_nodes = true;
-    nodes_->answer_at_once = false;
-  }
-
-  void Create() {
-    engine_ = std::make_unique<VirtualEngine>(options_, nodes_);
-    start_ = engine_->now();
-  }
-  void CreateWithTwoMemoryNodes() {
-    nodes_->kv_nodes = {{kNode, 500}, {kOther, 500}};
-    Create();
-  }
-  Clock::duration SinceStart() const { return engine_->now() - start_; }
-
-  StepPlan NextSubmitted() {
-    StepPlan plan = nodes_->submitted.front();
-    nodes_->submitted.pop_front();
-    return plan;
-  }
-  void Tell(const ExecutorEvent& event) {
-    nodes_->on_event(event);
-    engine_->Settle();
-  }
-  void Lose(NodeId node) {
-    Tell(FakeExecutor::Lost(
-        node == kCompute ? ExecutorEvent::Kind::kComputeLost : ExecutorEvent::Kind::kNodeLost,
-        node));
-  }
-  Collector Submit(std::vector<TokenId> prompt, int64_t max_new_tokens) {
-    Collector collector;
-    EXPECT_TRUE(
-        engine_->Submit(GreedyRequest(std::move(prompt), max_new_tokens), collector.sink()).ok());
-    return collector;
-  }
-  static Generated Result(const Collector& collector) {
-    EXPECT_TRUE(collector.results()[0].finished);
-    return collector.results()[0];
-  }
-
-  ReconnectTask NextTask() {
-    EXPECT_EQ(engine_->reconnects.size(), 1u) << "there is one at a time";
-    ReconnectTask task = std::move(engine_->reconnects.front());
-    engine_->reconnects.pop_front();
-    return task;
-  }
-  // The next executor has the nodes of the first one that are not `lost`, and answers at once.
-  void Reconnect(const std::map<NodeId, std::string>& lost = {}) {
-    auto next = std::make_shared<FakeExecutor::Shared>();
-    next->kv_nodes.clear();
-    for (const KvNode& node : nodes_->kv_nodes) {
-      if (!lost.contains(node.id)) next->kv_nodes.push_back(node);
-    }
-    next->lost = lost;
-    ReconnectAs(next);
-  }
-  void ReconnectAs(std::shared_ptr<FakeExecutor::Shared> next) {
-    nodes_ = std::move(next);
-    engine_->Reconnected(std::unique_ptr<StepExecutor>(std::make_unique<FakeExecutor>(nodes_)));
-  }
-  void ExpectServes() {
-    EXPECT_EQ(Result(Submit({1, 2}, 2)).reason, FinishReason::kLength);
-    EXPECT_TRUE(engine_->status().serving);
-    EXPECT_TRUE(engine_->core().given_up().ok());
-  }
-
-  std::shared_ptr<FakeExecutor::Shared> nodes_ = std::make_shared<FakeExecutor::Shared>();
-  EngineOptions options_;
-  std::unique_ptr<VirtualEngine> engine_;
-  TimePoint start_;
-};
 
 // The step in flight has a token for it too, which is sampled again, and told once.
 TEST_F(EngineOutageTest, SequencesOfALostNodeStartAgainWithTheTokensThatWereTold) {
@@ -120,117 +40,6 @@ TEST_F(EngineOutageTest, SequencesOfALostNodeStartAgainWithTheTokensThatWereTold
   EXPECT_EQ(engine_->status().num_rebuilding, 0);
   EXPECT_TRUE(engine_->status().serving);
   EXPECT_EQ(engine_->status().nodes[0].state, NodeState::kLost);
-}
-
-// Its step is answered without it, and its node is late but not lost.
-TEST_F(EngineOutageTest, SequencesOfASuspendedNodeSitOutAndGoOnWhereTheyWere) {
-  options_.max_rebuilds = 0;
-  CreateWithTwoMemoryNodes();
-  const Collector first = Submit({1, 2}, 4), second = Submit({1, 2}, 4);
-  Tell(FakeExecutor::Answer(NextSubmitted()));
-  const StepPlan plan = NextSubmitted();
-  ASSERT_EQ(plan.work.size(), 2u);
-  const NodeId late = plan.work[0].route[0].node;
-  Tell({ExecutorEvent::Kind::kNodeSuspended, {}, late, TimedOut("m1: no attention output")});
-  ExecutorEvent answer = FakeExecutor::Answer(plan);
-  std::erase_if(answer.result.sampled,
-                [&](const NewToken& token) { return token.sequence == plan.work[0].sequence; });
-  Tell(answer);
-  const EngineStatus status = engine_->status();
-  EXPECT_TRUE(status.serving);
-  EXPECT_EQ(status.scheduler.num_suspended, 1);
-  EXPECT_EQ(status.num_rebuilding, 0);
-  EXPECT_EQ(status.nodes[0].state, NodeState::kSuspended);
-  EXPECT_THAT(status.nodes[0].detail, HasSubstr("no attention output"));
-  for (; !nodes_->submitted.empty(); Tell(FakeExecutor::Answer(NextSubmitted()))) {
-  }
-  EXPECT_THAT(Result(second).tokens, ElementsAre(20, 30, 40, 50)) << "it does not wait";
-  EXPECT_THAT(first.results()[0].tokens, ElementsAre(20));
-  Tell({ExecutorEvent::Kind::kNodeResumed, {}, late, OkStatus()});
-  EXPECT_EQ(engine_->status().nodes[0].state, NodeState::kReady);
-  EXPECT_TRUE(nodes_->submitted.front().work[0].again);
-  for (; !nodes_->submitted.empty(); Tell(FakeExecutor::Answer(NextSubmitted()))) {
-  }
-  EXPECT_THAT(Result(first).tokens, ElementsAre(20, 30, 40, 50));
-  EXPECT_EQ(engine_->status().scheduler.num_started_tokens, 4) << "both prompts, once";
-}
-
-TEST_F(EngineOutageTest, AGroupIsSuspendedAsLongAsOneOfItsNodesIs) {
-  constexpr NodeId kPart{5};
-  nodes_->groups = {{kPart, kNode}};
-  Create();
-  const Collector collector = Submit({1, 2}, 3);
-  Tell(FakeExecutor::Answer(NextSubmitted()));
-  const StepPlan plan = NextSubmitted();
-  for (const NodeId node : {kNode, kPart})
-    Tell({ExecutorEvent::Kind::kNodeSuspended, {}, node, TimedOut("late")});
-  ExecutorEvent answer = FakeExecutor::Answer(plan);
-  answer.result.sampled.clear();
-  Tell(answer);
-  Tell({ExecutorEvent::Kind::kNodeResumed, {}, kNode, OkStatus()});
-  EXPECT_TRUE(nodes_->submitted.empty());
-  Tell({ExecutorEvent::Kind::kNodeResumed, {}, kPart, OkStatus()});
-  for (; !nodes_->submitted.empty(); Tell(FakeExecutor::Answer(NextSubmitted()))) {
-  }
-  EXPECT_THAT(Result(collector).tokens, ElementsAre(20, 30, 40));
-}
-
-TEST_F(EngineOutageTest, ANodeIsSuspendedAsLongAsOneComputeNodeWaitsForItNoLonger) {
-  Create();
-  const Collector collector = Submit({1, 2}, 3);
-  Tell(FakeExecutor::Answer(NextSubmitted()));
-  const StepPlan plan = NextSubmitted();
-  const auto suspend = [&](NodeId by, uint64_t suspension) {
-    Tell({.kind = ExecutorEvent::Kind::kNodeSuspended,
-          .result = {},
-          .node = kNode,
-          .status = TimedOut("late"),
-          .by = by,
-          .suspension = suspension});
-  };
-  const auto resume = [&](NodeId by, uint64_t suspension) {
-    Tell({.kind = ExecutorEvent::Kind::kNodeResumed,
-          .result = {},
-          .node = kNode,
-          .status = OkStatus(),
-          .by = by,
-          .suspension = suspension});
-  };
-  constexpr NodeId kFirst{8}, kSecond{9};
-  suspend(kFirst, 1);
-  suspend(kSecond, 1);
-  ExecutorEvent answer = FakeExecutor::Answer(plan);
-  answer.result.sampled.clear();
-  Tell(answer);
-  resume(kFirst, 1);
-  suspend(kFirst, 1);  // a result that has gone on without it comes late
-  EXPECT_EQ(engine_->status().nodes[0].state, NodeState::kSuspended);
-  EXPECT_TRUE(nodes_->submitted.empty());
-  resume(kSecond, 1);
-  EXPECT_EQ(engine_->status().nodes[0].state, NodeState::kReady);
-  for (; !nodes_->submitted.empty(); Tell(FakeExecutor::Answer(NextSubmitted()))) {
-  }
-  EXPECT_THAT(Result(collector).tokens, ElementsAre(20, 30, 40));
-}
-
-TEST_F(EngineOutageTest, ASuspendedNodeThatIsLostIsNotSuspendedAnyMore) {
-  CreateWithTwoMemoryNodes();
-  const Collector collector = Submit({1, 2}, 3);
-  Tell(FakeExecutor::Answer(NextSubmitted()));
-  const StepPlan plan = NextSubmitted();
-  const NodeId node = plan.work[0].route[0].node;
-  Tell({ExecutorEvent::Kind::kNodeSuspended, {}, node, TimedOut("late")});
-  ExecutorEvent answer = FakeExecutor::Answer(plan);
-  answer.result.sampled.clear();
-  Tell(answer);
-  EXPECT_TRUE(nodes_->submitted.empty());
-  Lose(node);
-  EXPECT_EQ(engine_->status().nodes[0].state, NodeState::kLost);
-  Tell({ExecutorEvent::Kind::kNodeSuspended, {}, node, TimedOut("late")});
-  EXPECT_EQ(engine_->status().nodes[0].state, NodeState::kLost) << "that came too late";
-  for (; !nodes_->submitted.empty(); Tell(FakeExecutor::Answer(NextSubmitted()))) {
-  }
-  EXPECT_THAT(Result(collector).tokens, ElementsAre(20, 30, 40));
 }
 
 // Whether its failure or the node's loss is known first.
@@ -314,95 +123,6 @@ TEST_F(EngineOutageTest, WhatRanStartsAgainWithItsTokens) {
   ASSERT_FALSE(nodes_->announced.empty());
   EXPECT_THAT(nodes_->announced[0].tokens, ElementsAre(1, 2, 20));
   EXPECT_EQ(nodes_->announced[0].num_prompt_tokens, 2);
-}
-
-class KeptKvTest : public EngineOutageTest {
- protected:
-  // Two requests that decode, on a node each, with a step in flight.
-  void LoseComputeInTheMiddle() {
-    nodes_->kv = {{kNode, {7, {}}}, {kOther, {8, {}}}};
-    CreateWithTwoMemoryNodes();
-    first_ = Submit({1, 2}, 4), second_ = Submit({1, 2}, 3);
-    for (int i = 0; i < 2; ++i) Tell(FakeExecutor::Answer(NextSubmitted()));
-    in_flight_ = NextSubmitted();
-    Lose(kCompute);
-    task_ = NextTask();
-    started_ = engine_->status().scheduler.num_started_tokens;
-  }
-  int64_t num_started_again() const {
-    return engine_->status().scheduler.num_started_tokens - started_;
-  }
-  void ReconnectWith(std::map<NodeId, NodeKv> kv) {
-    auto next = std::make_shared<FakeExecutor::Shared>();
-    next->kv_nodes = nodes_->kv_nodes;
-    next->kv = std::move(kv);
-    next->answer_at_once = false;
-    ReconnectAs(next);
-  }
-  void RunAll() {
-    for (; !nodes_->submitted.empty(); Tell(FakeExecutor::Answer(NextSubmitted()))) {
-    }
-    EXPECT_THAT(Result(first_).tokens, ElementsAre(20, 30, 40, 50));
-    EXPECT_THAT(Result(second_).tokens, ElementsAre(20, 30, 40));
-  }
-
-  Collector first_, second_;
-  StepPlan in_flight_;
-  ReconnectTask task_;
-  int64_t started_ = 0;
-};
-
-TEST_F(KeptKvTest, WhatMemoryNodesKeepIsNotComputedAgain) {
-  LoseComputeInTheMiddle();
-  EXPECT_EQ(task_.known.held.ids, (std::map<NodeId, uint64_t>{{kNode, 7}, {kOther, 8}}));
-  ASSERT_EQ(task_.known.held.tokens.size(), 2u);
-  for (const Work& work : in_flight_.work) {
-    const std::vector<HeldTokens>& held = task_.known.held.tokens[work.route[0].node];
-    ASSERT_EQ(held.size(), 1u);
-    EXPECT_EQ(held[0].sequence, work.sequence);
-    EXPECT_EQ(held[0].num_tokens, work.first_position) << "the one in flight does not count";
-  }
-  ReconnectWith({{kNode, {7, {}}}, {kOther, {8, {}}}});
-  ASSERT_EQ(nodes_->submitted.size(), 1u);
-  ASSERT_EQ(nodes_->submitted[0].work.size(), 2u);
-  for (size_t i = 0; i < 2; ++i) {
-    const Work& work = nodes_->submitted[0].work[i];
-    EXPECT_EQ(work.tokens, in_flight_.work[i].tokens);
-    EXPECT_TRUE(work.again);
-    EXPECT_EQ(work.route[0].slots, in_flight_.work[i].route[0].slots) << "the slot that it has";
-    EXPECT_EQ(nodes_->announced[i].tokens.back(), work.tokens[0]);
-  }
-  RunAll();
-  EXPECT_EQ(num_started_again(), 0);
-}
-
-TEST_F(KeptKvTest, ANodeWithOtherKvHasItsSequencesStartAgain) {
-  LoseComputeInTheMiddle();
-  ReconnectWith({{kNode, {7, {}}}, {kOther, {9, {}}}});
-  RunAll();
-  EXPECT_THAT(num_started_again(), AnyOf(3, 4));
-}
-
-TEST_F(KeptKvTest, SoHasASequenceThatIsMissing) {
-  LoseComputeInTheMiddle();
-  std::map<NodeId, NodeKv> kv = {{kNode, {7, {}}}, {kOther, {8, {}}}};
-  kv[in_flight_.work[0].route[0].node].missing = {in_flight_.work[0].sequence};
-  ReconnectWith(std::move(kv));
-  RunAll();
-  EXPECT_EQ(num_started_again(), 4);
-}
-
-// The node was configured in a try that was in vain, and tells of that KV now.
-TEST_F(KeptKvTest, KvThatWasMadeInATryInVainIsNotTakenForTheOneOfBefore) {
-  LoseComputeInTheMiddle();
-  engine_->Reconnected(PeerLost("no compute node is left: test"));
-  engine_->Advance(seconds(2));
-  const ReconnectTask task = NextTask();
-  EXPECT_EQ(task.known.held.ids, (std::map<NodeId, uint64_t>{{kNode, 7}, {kOther, 8}}));
-  EXPECT_EQ(task.known.held.tokens.size(), 2u);
-  ReconnectWith({{kNode, {7, {}}}, {kOther, {17, {}}}});
-  RunAll();
-  EXPECT_THAT(num_started_again(), AnyOf(3, 4));
 }
 
 // Compute nodes that live do not hear each other.
