@@ -108,7 +108,7 @@ void ClusterExecutor::OnFrame(Node& node, ControlFrame frame) {
     on_event({.kind = ExecutorEvent::Kind::kNodeSuspended,
               .result = {},
               .node = peer->id,
-              .status = TimedOut(by->name() + " waits for memory node " + peer->name()),
+              .status = TimedOut(by->name() + " waits for " + peer->name()),
               .by = by->id,
               .suspension = told.suspension});
   }
