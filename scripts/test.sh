@@ -44,6 +44,7 @@ quietly() {
 check_style() {
   python3 scripts/check_includes.py --self-test
   python3 scripts/check_includes.py
+  quietly python3 scripts/planted_bugs.py --list
   find base kernels transport text model splitter cost wire scheduler node memory_node compute_node manager api plan cli bench tests examples \
     \( -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' \) -print0 | xargs -0 clang-format --dry-run -Werror
 }
