@@ -150,7 +150,11 @@ void EngineCore::BeginReconnecting(std::map<NodeId, std::string> left_out,
   }
   // If this try is in vain, the outage began with it.
   const TimePoint until = (outage_.ok() ? now : outage_since_) + options_.give_up_after;
-  KnownNodes known{std::move(left_out), {kv_ids_, scheduler().Held()}, places_};
+  KnownNodes known;
+  known.lost = std::move(left_out);
+  known.held.ids = kv_ids_;
+  known.held.tokens = scheduler().Held();
+  known.places = places_;
   for (const NodeStatus& one : standbys_meanwhile_) {
     if (one.state == NodeState::kLost) known.lost_standbys.insert(one.name);
   }
