@@ -93,7 +93,6 @@ Result<ConnectingAttention> StartRemoteAttention(const ConfigureCompute& request
   options.prefill_cache_tokens = options.wire.num_batches * (request.limits.max_model_len +
                                                              request.limits.max_num_batched_tokens);
   options.peer_timeout = request.limits.peer_timeout;
-  // Another compute node would have to know what is owed to this one.
   options.suspect_after = request.limits.suspect_after;
   for (const MemoryNodeAddress& peer : request.memory_nodes) {
     if (peer.first_kv_head < 0 || peer.num_kv_heads < 1 ||

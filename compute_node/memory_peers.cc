@@ -11,6 +11,11 @@ namespace {
 // How often to look at what a device has done: it wakes nobody.
 constexpr auto kDeviceInterval = microseconds(100);
 
+std::string WhereIn(const TracedWork& of) {
+  return "step " + std::to_string(of.step.value) + " batch " + std::to_string(of.batch) +
+         " layer " + std::to_string(of.layer) + ": ";
+}
+
 }  // namespace
 
 Status MemoryPeers::StartConnect(const MemoryNodeAddress& address, const WireShape& wire,
@@ -58,9 +63,8 @@ void MemoryPeers::Poll() {
 
 std::string MemoryPeers::LateText(const MemoryPeer& peer, const TracedWork& of, const char* what,
                                   Clock::duration waited) const {
-  return "step " + std::to_string(of.step.value) + " batch " + std::to_string(of.batch) +
-         " layer " + std::to_string(of.layer) + ": " + what + " did not come from " +
-         peer.peer_name() + " over " + peer.path().fabric + " within " +
+  return WhereIn(of) + what + " did not come from " + peer.peer_name() + " over " +
+         peer.path().fabric + " within " +
          std::to_string(std::chrono::duration_cast<milliseconds>(waited).count()) + " ms";
 }
 
@@ -83,10 +87,7 @@ void MemoryPeers::BeLate(MemoryPeer& late, TimePoint since, const TracedWork& of
 }
 
 void MemoryPeers::BeLateToo(MemoryPeer& late, TimePoint since, const TracedWork& of) {
-  Suspend(late, since,
-          "step " + std::to_string(of.step.value) + " batch " + std::to_string(of.batch) +
-              " layer " + std::to_string(of.layer) + ": another compute node has not waited for " +
-              late.peer_name());
+  Suspend(late, since, WhereIn(of) + "another compute node has not waited for " + late.peer_name());
 }
 
 void MemoryPeers::Suspend(MemoryPeer& late, TimePoint since, std::string why) {

@@ -17,8 +17,6 @@ constexpr auto kLoadPatience = std::chrono::seconds(120);
 
 constexpr auto kLossWait = std::chrono::seconds(5);  // for the connection to tell of it
 
-constexpr auto kQuietWait = std::chrono::seconds(2);  // for a daemon that is just starting
-
 // For a daemon that may not be there; it is asked again later.
 constexpr auto kLookWait = std::chrono::seconds(1);
 

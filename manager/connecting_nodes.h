@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -22,6 +23,8 @@
 #include "wire/session_messages.h"
 
 namespace lamina {
+
+inline constexpr auto kQuietWait = std::chrono::seconds(2);  // for a daemon that is just starting
 
 // Lines for a person who waits: "compute node c0: 1.2 of 4.4 GB of weights".
 using StartProgress = std::function<void(const std::string& line)>;
@@ -56,7 +59,7 @@ class ConnectingNodes {
   // `patience`, then compute nodes, and joins those. Errors name the node.
   Procedure<Status> Open(Turns& turns, Clock::duration reach_patience, Clock::duration patience);
   // Ok if the node answers and could serve; a compute node has loaded its weights then. REQUIRES:
-  // instead of Open.
+  // Open is not called.
   Procedure<Status> AskIfFree(Turns& turns, Node& node);
 
   // Why the nodes that are not left out cannot be enough; ok: they may be.

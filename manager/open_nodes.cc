@@ -15,8 +15,6 @@ namespace {
 
 constexpr auto kReachWait = std::chrono::seconds(5);  // for daemons that served just now
 
-constexpr auto kQuietWait = std::chrono::seconds(2);  // for a daemon that is just starting
-
 // Its socket, and what wakes the connection's thread and who waits for answers.
 constexpr size_t kDescriptorsPerNode = 3;
 

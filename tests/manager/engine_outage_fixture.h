@@ -44,6 +44,9 @@ class EngineOutageTest : public ::testing::Test {
     nodes_->on_event(event);
     engine_->Settle();
   }
+  void AnswerAll() {
+    while (!nodes_->submitted.empty()) Tell(FakeExecutor::Answer(NextSubmitted()));
+  }
   void Lose(NodeId node) {
     Tell(FakeExecutor::Lost(
         node == kCompute ? ExecutorEvent::Kind::kComputeLost : ExecutorEvent::Kind::kNodeLost,

@@ -31,8 +31,7 @@ TEST_F(EngineOutageTest, SequencesOfALostNodeStartAgainWithTheTokensThatWereTold
   Tell(FakeExecutor::Answer(plan));
   EXPECT_THAT(first.results()[0].tokens, ElementsAre(20)) << "that one does not count";
   EXPECT_THAT(second.results()[0].tokens, ElementsAre(20));
-  for (; !nodes_->submitted.empty(); Tell(FakeExecutor::Answer(NextSubmitted()))) {
-  }
+  AnswerAll();
   EXPECT_THAT(Result(first).tokens, ElementsAre(20, 30, 40));
   EXPECT_THAT(Result(second).tokens, ElementsAre(20, 30, 40));
   EXPECT_EQ(nodes_->announced.back().tokens, (std::vector<TokenId>{1, 2, 20}));
@@ -57,8 +56,7 @@ TEST_F(EngineOutageTest, AFailureOfAStepBeforeTheLossDoesNotConcernTheNewStart) 
       {plan.work[0].sequence, PeerLost("its row was lost"), FailureCause::kKvLost});
   Tell(late);
   EXPECT_FALSE(collector.results()[0].finished) << "one loss, however often it is told";
-  for (; !nodes_->submitted.empty(); Tell(FakeExecutor::Answer(NextSubmitted()))) {
-  }
+  AnswerAll();
   EXPECT_THAT(Result(collector).tokens, ElementsAre(20, 30, 40));
 }
 

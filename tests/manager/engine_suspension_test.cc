@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+
 #include "tests/manager/engine_outage_fixture.h"
 
 namespace lamina::testing {
@@ -10,7 +12,34 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-class EngineSuspensionTest : public EngineOutageTest {};
+class EngineSuspensionTest : public EngineOutageTest {
+ protected:
+  // A compute node waits for the memory node no longer.
+  void Suspend(NodeId node, const std::string& why = "late", NodeId by = kCompute,
+               uint64_t suspension = 1) {
+    Tell({.kind = ExecutorEvent::Kind::kNodeSuspended,
+          .result = {},
+          .node = node,
+          .status = TimedOut(why),
+          .by = by,
+          .suspension = suspension});
+  }
+  // It has answered that compute node.
+  void Resume(NodeId node, NodeId by = kCompute, uint64_t suspension = 1) {
+    Tell({.kind = ExecutorEvent::Kind::kNodeResumed,
+          .result = {},
+          .node = node,
+          .status = OkStatus(),
+          .by = by,
+          .suspension = suspension});
+  }
+  // The step comes back without a token.
+  void AnswerWithNothing(const StepPlan& plan) {
+    ExecutorEvent answer = FakeExecutor::Answer(plan);
+    answer.result.sampled.clear();
+    Tell(answer);
+  }
+};
 
 // Its step is answered without it, and its node is late but not lost.
 TEST_F(EngineSuspensionTest, SequencesOfASuspendedNodeSitOutAndGoOnWhereTheyWere) {
@@ -21,7 +50,7 @@ TEST_F(EngineSuspensionTest, SequencesOfASuspendedNodeSitOutAndGoOnWhereTheyWere
   const StepPlan plan = NextSubmitted();
   ASSERT_EQ(plan.work.size(), 2u);
   const NodeId late = plan.work[0].route[0].node;
-  Tell({ExecutorEvent::Kind::kNodeSuspended, {}, late, TimedOut("m1: no attention output")});
+  Suspend(late, "m1: no attention output");
   ExecutorEvent answer = FakeExecutor::Answer(plan);
   std::erase_if(answer.result.sampled,
                 [&](const NewToken& token) { return token.sequence == plan.work[0].sequence; });
@@ -32,15 +61,13 @@ TEST_F(EngineSuspensionTest, SequencesOfASuspendedNodeSitOutAndGoOnWhereTheyWere
   EXPECT_EQ(status.num_rebuilding, 0);
   EXPECT_EQ(status.nodes[0].state, NodeState::kSuspended);
   EXPECT_THAT(status.nodes[0].detail, HasSubstr("no attention output"));
-  for (; !nodes_->submitted.empty(); Tell(FakeExecutor::Answer(NextSubmitted()))) {
-  }
+  AnswerAll();
   EXPECT_THAT(Result(second).tokens, ElementsAre(20, 30, 40, 50)) << "it does not wait";
   EXPECT_THAT(first.results()[0].tokens, ElementsAre(20));
-  Tell({ExecutorEvent::Kind::kNodeResumed, {}, late, OkStatus()});
+  Resume(late);
   EXPECT_EQ(engine_->status().nodes[0].state, NodeState::kReady);
   EXPECT_TRUE(nodes_->submitted.front().work[0].again);
-  for (; !nodes_->submitted.empty(); Tell(FakeExecutor::Answer(NextSubmitted()))) {
-  }
+  AnswerAll();
   EXPECT_THAT(Result(first).tokens, ElementsAre(20, 30, 40, 50));
   EXPECT_EQ(engine_->status().scheduler.num_started_tokens, 4) << "both prompts, once";
 }
@@ -52,16 +79,12 @@ TEST_F(EngineSuspensionTest, AGroupIsSuspendedAsLongAsOneOfItsNodesIs) {
   const Collector collector = Submit({1, 2}, 3);
   Tell(FakeExecutor::Answer(NextSubmitted()));
   const StepPlan plan = NextSubmitted();
-  for (const NodeId node : {kNode, kPart})
-    Tell({ExecutorEvent::Kind::kNodeSuspended, {}, node, TimedOut("late")});
-  ExecutorEvent answer = FakeExecutor::Answer(plan);
-  answer.result.sampled.clear();
-  Tell(answer);
-  Tell({ExecutorEvent::Kind::kNodeResumed, {}, kNode, OkStatus()});
+  for (const NodeId node : {kNode, kPart}) Suspend(node);
+  AnswerWithNothing(plan);
+  Resume(kNode);
   EXPECT_TRUE(nodes_->submitted.empty());
-  Tell({ExecutorEvent::Kind::kNodeResumed, {}, kPart, OkStatus()});
-  for (; !nodes_->submitted.empty(); Tell(FakeExecutor::Answer(NextSubmitted()))) {
-  }
+  Resume(kPart);
+  AnswerAll();
   EXPECT_THAT(Result(collector).tokens, ElementsAre(20, 30, 40));
 }
 
@@ -70,36 +93,17 @@ TEST_F(EngineSuspensionTest, ANodeIsSuspendedAsLongAsOneComputeNodeWaitsForItNoL
   const Collector collector = Submit({1, 2}, 3);
   Tell(FakeExecutor::Answer(NextSubmitted()));
   const StepPlan plan = NextSubmitted();
-  const auto suspend = [&](NodeId by, uint64_t suspension) {
-    Tell({.kind = ExecutorEvent::Kind::kNodeSuspended,
-          .result = {},
-          .node = kNode,
-          .status = TimedOut("late"),
-          .by = by,
-          .suspension = suspension});
-  };
-  const auto resume = [&](NodeId by, uint64_t suspension) {
-    Tell({.kind = ExecutorEvent::Kind::kNodeResumed,
-          .result = {},
-          .node = kNode,
-          .status = OkStatus(),
-          .by = by,
-          .suspension = suspension});
-  };
   constexpr NodeId kFirst{8}, kSecond{9};
-  suspend(kFirst, 1);
-  suspend(kSecond, 1);
-  ExecutorEvent answer = FakeExecutor::Answer(plan);
-  answer.result.sampled.clear();
-  Tell(answer);
-  resume(kFirst, 1);
-  suspend(kFirst, 1);  // a result that has gone on without it comes late
+  Suspend(kNode, "late", kFirst);
+  Suspend(kNode, "late", kSecond);
+  AnswerWithNothing(plan);
+  Resume(kNode, kFirst);
+  Suspend(kNode, "late", kFirst);  // a result that has gone on without it comes late
   EXPECT_EQ(engine_->status().nodes[0].state, NodeState::kSuspended);
   EXPECT_TRUE(nodes_->submitted.empty());
-  resume(kSecond, 1);
+  Resume(kNode, kSecond);
   EXPECT_EQ(engine_->status().nodes[0].state, NodeState::kReady);
-  for (; !nodes_->submitted.empty(); Tell(FakeExecutor::Answer(NextSubmitted()))) {
-  }
+  AnswerAll();
   EXPECT_THAT(Result(collector).tokens, ElementsAre(20, 30, 40));
 }
 
@@ -109,17 +113,14 @@ TEST_F(EngineSuspensionTest, ASuspendedNodeThatIsLostIsNotSuspendedAnyMore) {
   Tell(FakeExecutor::Answer(NextSubmitted()));
   const StepPlan plan = NextSubmitted();
   const NodeId node = plan.work[0].route[0].node;
-  Tell({ExecutorEvent::Kind::kNodeSuspended, {}, node, TimedOut("late")});
-  ExecutorEvent answer = FakeExecutor::Answer(plan);
-  answer.result.sampled.clear();
-  Tell(answer);
+  Suspend(node);
+  AnswerWithNothing(plan);
   EXPECT_TRUE(nodes_->submitted.empty());
   Lose(node);
   EXPECT_EQ(engine_->status().nodes[0].state, NodeState::kLost);
-  Tell({ExecutorEvent::Kind::kNodeSuspended, {}, node, TimedOut("late")});
+  Suspend(node);
   EXPECT_EQ(engine_->status().nodes[0].state, NodeState::kLost) << "that came too late";
-  for (; !nodes_->submitted.empty(); Tell(FakeExecutor::Answer(NextSubmitted()))) {
-  }
+  AnswerAll();
   EXPECT_THAT(Result(collector).tokens, ElementsAre(20, 30, 40));
 }
 

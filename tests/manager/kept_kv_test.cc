@@ -35,8 +35,7 @@ class KeptKvTest : public EngineOutageTest {
     ReconnectAs(next);
   }
   void RunAll() {
-    for (; !nodes_->submitted.empty(); Tell(FakeExecutor::Answer(NextSubmitted()))) {
-    }
+    AnswerAll();
     EXPECT_THAT(Result(first_).tokens, ElementsAre(20, 30, 40, 50));
     EXPECT_THAT(Result(second_).tokens, ElementsAre(20, 30, 40));
   }

@@ -21,7 +21,7 @@ using ::testing::IsEmpty;
 
 constexpr NodeId kMemory{1}, kSelf{5}, kOther{7};
 
-class SuspendedNode : public RemoteAttentionTest {
+class LateNodeTest : public RemoteAttentionTest {
  protected:
   void ConnectTo(const std::string& address) {
     RemoteAttentionOptions options = Options();
@@ -48,7 +48,7 @@ class SuspendedNode : public RemoteAttentionTest {
   }
 };
 
-TEST_F(SuspendedNode, OneThatIsLateToStoreAPromptIsSuspendedAndThePromptFails) {
+TEST_F(LateNodeTest, OneThatIsLateToStoreAPromptIsSuspendedAndThePromptFails) {
   PlayedMemoryNode m1("memory-1", TwiceQ);
   ASSERT_NO_FATAL_FAILURE(ConnectTo("loopback=memory-1"));
   m1.pauses = true;
@@ -58,7 +58,7 @@ TEST_F(SuspendedNode, OneThatIsLateToStoreAPromptIsSuspendedAndThePromptFails) {
   while (!step_->Stored()) std::this_thread::yield();
   EXPECT_GE(Clock::now() - since, milliseconds(50));
   EXPECT_EQ(step_->failures().at(SequenceId{9}).code(), StatusCode::kTimeout);
-  EXPECT_THAT(step_->suspended(), ElementsAre(lamina::SuspendedNode{kMemory, kSelf, 1}));
+  EXPECT_THAT(step_->suspended(), ElementsAre(SuspendedNode{kMemory, kSelf, 1}));
   EXPECT_THAT(attention_->LostNodes(), IsEmpty());
   step_->End();
   EXPECT_EQ(step_->patience_ends(), TimePoint::max());
@@ -77,7 +77,7 @@ TEST_F(SuspendedNode, OneThatIsLateToStoreAPromptIsSuspendedAndThePromptFails) {
 
 // The compute node that ran the slice before has suspended it. Its answer is still to come here,
 // and is not taken for that of a later step.
-TEST_F(SuspendedNode, WhatItWasAskedForElsewhereIsNotWaitedForAndIsOwed) {
+TEST_F(LateNodeTest, WhatItWasAskedForElsewhereIsNotWaitedForAndIsOwed) {
   PlayedMemoryNode m1("memory-1", TwiceQ);
   ASSERT_NO_FATAL_FAILURE(ConnectTo("loopback=memory-1"));
   Decode(1, {{100, 1}});
@@ -87,13 +87,13 @@ TEST_F(SuspendedNode, WhatItWasAskedForElsewhereIsNotWaitedForAndIsOwed) {
   step_ = &attention_->Begin({0, StepId{2}, work_});
   step_->Start({0, q_.data(), k_.data(), v_.data(), out_.data()});
   EXPECT_FALSE(step_->Finish());
-  const lamina::SuspendedNode elsewhere{kMemory, kOther, 3};
+  const SuspendedNode elsewhere{kMemory, kOther, 3};
   step_->GoOnWithout({&elsewhere, 1});
   step_->GoOnWithout({&elsewhere, 1});  // that is known
   EXPECT_TRUE(step_->Finish());
   EXPECT_THAT(step_->late(), ElementsAre(SequenceId{100}));
   EXPECT_TRUE(step_->failures().empty());
-  EXPECT_THAT(step_->suspended(), ElementsAre(elsewhere, lamina::SuspendedNode{kMemory, kSelf, 1}));
+  EXPECT_THAT(step_->suspended(), ElementsAre(elsewhere, SuspendedNode{kMemory, kSelf, 1}));
   step_->End();
   EXPECT_EQ(AwaitState().state, PeerState::State::kSuspended);
 
@@ -106,7 +106,7 @@ TEST_F(SuspendedNode, WhatItWasAskedForElsewhereIsNotWaitedForAndIsOwed) {
   attention_.reset();
 }
 
-TEST_F(SuspendedNode, AStepThatHasGoneOnWithoutItElsewhereAsksItForNothing) {
+TEST_F(LateNodeTest, AStepThatHasGoneOnWithoutItElsewhereAsksItForNothing) {
   std::atomic<int> num_asked{0};
   PlayedMemoryNode m1("memory-1", [&](const ReceivedMessage& message) {
     ++num_asked;
@@ -118,7 +118,7 @@ TEST_F(SuspendedNode, AStepThatHasGoneOnWithoutItElsewhereAsksItForNothing) {
   work_ = {{.sequence = SequenceId{100}, .node = kMemory, .position = 6}};
   step_ = &attention_->Begin({0, StepId{2}, work_});
   step_->Expect(0, out_.data(), {});
-  const lamina::SuspendedNode elsewhere{kMemory, kOther, 1};
+  const SuspendedNode elsewhere{kMemory, kOther, 1};
   step_->GoOnWithout({&elsewhere, 1});
   EXPECT_TRUE(step_->Finish());
   step_->StartFor(kOther, {1, q_.data(), k_.data(), v_.data(), out_.data()});
