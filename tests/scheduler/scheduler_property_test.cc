@@ -291,7 +291,6 @@ TEST_P(SchedulerProperty, AlsoWhenTheComputeNodesForgetEverything) {
 }
 
 TEST_P(SchedulerProperty, AlsoWhenAnotherSchedulerTakesOver) {
-  int64_t num_left = 0;
   for (const int num_batches : {1, 3}) {
     RandomLoad load(GetParam(), /*spread=*/GetParam() % 3 == 0, num_batches,
                     /*prefix_caching=*/GetParam() % 2 == 0,
@@ -302,9 +301,8 @@ TEST_P(SchedulerProperty, AlsoWhenAnotherSchedulerTakesOver) {
     if (GetParam() % 7 < 3) load.AlsoSuspend();
     load.Run(5000);
     EXPECT_GT(load.num_completed(), 20u);
-    num_left += load.num_left();
+    EXPECT_GT(load.num_left(), 100);
   }
-  EXPECT_GT(num_left, 200);
 }
 
 TEST_P(SchedulerProperty, AlsoWhereSequencesShareTheirBeginnings) {
