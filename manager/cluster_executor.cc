@@ -159,7 +159,10 @@ void ClusterExecutor::OnPeerState(const Node& node, const ControlFrame& frame) {
       event.kind = ExecutorEvent::Kind::kNodeSuspended;
       event.status = TimedOut(node.name() + " waits for memory node " + state->message);
       break;
-    case PeerState::State::kResumed: event.kind = ExecutorEvent::Kind::kNodeResumed; break;
+    case PeerState::State::kResumed:
+      event.kind = ExecutorEvent::Kind::kNodeResumed;
+      LAMINA_LOG_INFO("{} answers {} again", peer->name(), node.name());
+      break;
     case PeerState::State::kLost:
       event.kind = ExecutorEvent::Kind::kNodeLost;
       event.status = PeerLost(node.name() + " lost memory node " + state->message);

@@ -58,7 +58,6 @@ void EngineCore::ResumeNode(const ExecutorEvent& told) {
   const auto of_group = [&](NodeId other) { return executor_->KvNodeOf(other) == kv_node; };
   if (std::ranges::any_of(suspensions_.nodes(), of_group)) return;
   scheduler().Resume(kv_node);
-  LAMINA_LOG_INFO("memory node {} answers again", told.node.value);
 }
 
 void EngineCore::LoseKv(NodeId kv_node, const Status& status, TimePoint now) {

@@ -82,6 +82,8 @@ class Simulation {
   void End(size_t request, Outcome outcome);
   void Change(const NodeChange& change, TimePoint now);
   void Fail(const Place& place, const std::string& name, TimePoint now);
+  void Interrupt(size_t request, bool again);  // by the last loss
+  void Resume(size_t request, TimePoint now);
   void FailAll(const std::string& why);
   void Observe(TimePoint now);
 
@@ -110,6 +112,9 @@ class Simulation {
   bool speeds_known_ = false;
   bool reconnecting_ = false;
   size_t num_standbys_ = 0;  // that have no place yet
+  // By request: it was interrupted by this loss, and has had no token since. Empty: nothing is
+  // lost.
+  std::vector<std::optional<size_t>> interrupted_;
   // The state that was seen last and when, for the sums over time.
   TimePoint observed_;
   double running_ = 0, waiting_ = 0, used_share_ = 0;
@@ -312,6 +317,7 @@ void Simulation::TakeResult(int batch, TimePoint now) {
 void Simulation::TakeToken(SequenceId sequence, TimePoint now) {
   const size_t request = RequestOf(sequence);
   RequestTimes& record = result_.requests[request];
+  if (!interrupted_.empty()) Resume(request, now);
   if (record.output_tokens++ == 0) {
     record.first_token = now;
   } else {
@@ -333,12 +339,40 @@ void Simulation::Change(const NodeChange& change, TimePoint now) {
   }
 }
 
+void Simulation::Interrupt(size_t request, bool again) {
+  const RequestTimes& record = result_.requests[request];
+  NodeLoss& loss = result_.losses.back();
+  ++loss.num_interrupted;
+  if (again) loss.tokens_again += record.input_tokens + record.output_tokens;
+  interrupted_[request] = result_.losses.size() - 1;
+}
+
+// The request has a token, its first one or the next.
+void Simulation::Resume(size_t request, TimePoint now) {
+  const RequestTimes& record = result_.requests[request];
+  const std::optional<size_t> by = std::exchange(interrupted_[request], std::nullopt);
+  NodeLoss& last = result_.losses.back();
+  if (record.output_tokens > 0) {
+    double& largest = by ? last.largest_gap_s : last.largest_gap_others_s;
+    largest = std::max(largest, SecondsOf(now - record.last_token));
+  }
+  if (!by) return;
+  NodeLoss& loss = result_.losses[*by];
+  const double after_s = SecondsOf(now) - loss.at_s;
+  if (loss.num_resumed++ == 0) loss.first_resumed_s = after_s;
+  loss.last_resumed_s = after_s;
+}
+
 void Simulation::Fail(const Place& place, const std::string& name, TimePoint now) {
+  result_.losses.push_back({name, SecondsOf(now)});
+  interrupted_.resize(result_.requests.size());
   if (place.memory) {
     const size_t group = cluster_.memory[place.index].group;
     nodes_.LoseGroup(group);
     // What had KV there starts again elsewhere. No node comes that could hold what is parked.
-    for (const SequenceId sequence : scheduler().LoseNode(cluster_.kv_nodes[group].id).parked) {
+    const LostSequences lost = scheduler().LoseNode(cluster_.kv_nodes[group].id);
+    for (const SequenceId sequence : lost.again) Interrupt(RequestOf(sequence), true);
+    for (const SequenceId sequence : lost.parked) {
       scheduler().Finish(sequence);
       End(RequestOf(sequence), Outcome::kFailed);
     }
@@ -348,6 +382,11 @@ void Simulation::Fail(const Place& place, const std::string& name, TimePoint now
     const bool replaced = num_standbys_ > 0;
     num_standbys_ -= replaced ? 1 : 0;
     nodes_.LoseCompute(place.index, replaced);
+    for (size_t request = 0; request < next_request_; ++request) {
+      const RequestTimes& record = result_.requests[request];
+      if (record.outcome == Outcome::kUnfinished && record.output_tokens > 0)
+        Interrupt(request, cluster_.memory.empty());
+    }
     manager_free_ = now;
     steps_.DropSteps();
     if (nodes_.num_compute_left() == 0 || (cluster_.config.shares_model() && !replaced))

@@ -70,6 +70,22 @@ struct RequestTimes {
   }
 };
 
+// What the loss of a node cost the requests that it interrupted: those that had tokens on a memory
+// node; those that had a token already when a compute node was lost. Names and meanings are those
+// of `lamina bench recovery`.
+struct NodeLoss {
+  std::string node;
+  double at_s = 0;
+  int64_t num_interrupted = 0, num_resumed = 0;
+  // From the loss until the first and the last of them had its next token. 0: none has.
+  double first_resumed_s = 0, last_resumed_s = 0;
+  // Of the interrupted requests, prompts and what had been generated; K and V are computed anew.
+  int64_t tokens_again = 0;
+  // The longest time between two tokens of a request, by the end of which this was the last loss.
+  double largest_gap_s = 0;         // of interrupted requests
+  double largest_gap_others_s = 0;  // of the others
+};
+
 // A histogram of durations whose buckets are a quarter percent wide. Value type.
 class DurationCounts {
  public:
@@ -105,6 +121,7 @@ struct SimulationResult {
   int64_t num_kv_tokens = 0;  // token slots of all nodes
   // Sequences, and share of all token slots, over the time of the run.
   double mean_running = 0, mean_waiting = 0, mean_used_share = 0, peak_used_share = 0;
+  std::vector<NodeLoss> losses;  // in the order of their times
   // Why nothing could be served any more; "" if all went on.
   std::string failure;
   // Number of refused requests by the reason: "longer than max_model_len, 2048 tokens".

@@ -82,6 +82,27 @@ const char* OutcomeName(Outcome outcome) {
   return "unfinished";
 }
 
+Json LossJson(const NodeLoss& loss) {
+  return {{"node", loss.node},
+          {"at_s", loss.at_s},
+          {"interrupted", loss.num_interrupted},
+          {"resumed", loss.num_resumed},
+          {"first_resumed_s", loss.first_resumed_s},
+          {"last_resumed_s", loss.last_resumed_s},
+          {"tokens_again", loss.tokens_again},
+          {"largest_gap_ms", 1e3 * loss.largest_gap_s},
+          {"largest_gap_others_ms", 1e3 * loss.largest_gap_others_s}};
+}
+
+std::string LossText(const NodeLoss& loss) {
+  return fmt::format(
+      "{:<18} lost at {:.2f} s: {} of {} interrupted requests resumed after {:.2f} to {:.2f} s, {} "
+      "tokens again; largest gap {:.0f} ms, of others {:.0f} ms\n",
+      loss.node, loss.at_s, loss.num_resumed, loss.num_interrupted, loss.first_resumed_s,
+      loss.last_resumed_s, loss.tokens_again, 1e3 * loss.largest_gap_s,
+      1e3 * loss.largest_gap_others_s);
+}
+
 // "3 refused: longer than max_model_len, 2048 tokens; 2 refused: ..."; "" if there are none.
 std::string RefusalsText(const SimulationResult& result) {
   std::string text;
@@ -177,6 +198,7 @@ Json ToJson(const ClusterModel& cluster, const SimulationResult& result) {
   json["num_lost"] = CountOf(result, Outcome::kFailed);
   json["num_left_out"] = result.num_left_out;
   if (!result.failure.empty()) json["failure"] = result.failure;
+  for (const NodeLoss& loss : result.losses) json["losses"].push_back(LossJson(loss));
   json["num_steps"] = result.num_steps;
   json["mean_rows_per_step"] = static_cast<double>(result.num_rows) /
                                static_cast<double>(std::max<int64_t>(result.num_steps, 1));
@@ -236,6 +258,7 @@ std::string ToText(const ClusterModel& cluster, const SimulationResult& result) 
       "sequences run, {:.0f} wait\n",
       100 * result.mean_used_share, result.num_kv_tokens, 100 * result.peak_used_share,
       result.mean_running, result.mean_waiting);
+  for (const NodeLoss& loss : result.losses) text += LossText(loss);
   const Limit limit = FindLimit(cluster, result);
   return text + fmt::format("limited by         {}: {}\n", limit.resource, limit.why);
 }

@@ -48,20 +48,19 @@ TEST_P(ComputeNodes, EveryRequestGoesOnAsIfNothingHadHappened) {
   ASSERT_NO_FATAL_FAILURE(ExpectWhole());
   const bool is_back = harm == Harm::kPaused || is_needed();
   EXPECT_TRUE(AwaitState(victim, is_back ? NodeState::kReady : NodeState::kLost));
-  if (of.moment == Moment::kDecode) {
+  if (of.decodes()) {
     EXPECT_EQ(num_started_tokens(), started) << "nothing is prefilled again";
   }
 }
 
-// Where a scenario has one compute node it gets a second one in every other run.
-std::string ChooseComputeNode(Scenario& scenario, size_t i, size_t k) {
-  const bool odd = (i + k) % 2 == 1;
-  if (!scenario.has_one_compute_node()) return odd ? "c1" : "c0";
-  if (!odd) return "c0";
-  scenario.name += "_two_compute_nodes";
-  scenario.deployment.num_compute_nodes = 2;
-  scenario.deployment.pipeline = PipelineMode::kFixed;  // both compute from the first step on
-  return i % 2 == 1 ? "c1" : "c0";
+// Scenarios that have one compute node are run with a second one too.
+std::vector<Variant> EachComputeNode(const Scenario& scenario) {
+  if (!scenario.has_one_compute_node()) return EachOf(scenario, 'c', 2);
+  Scenario with_two = scenario;
+  with_two.name += "_two_compute_nodes";
+  with_two.deployment.num_compute_nodes = 2;
+  with_two.deployment.pipeline = PipelineMode::kFixed;  // both compute from the first step on
+  return {{scenario, "c0"}, {with_two, "c0"}, {with_two, "c1"}};
 }
 
 // A standby takes the victim's place, and nobody has to start a daemon again.
@@ -77,7 +76,7 @@ TEST_P(WithStandby, NobodyWaitsForTheDaemonThatIsLost) {
   ASSERT_NO_FATAL_FAILURE(ExpectWhole());
   EXPECT_TRUE(AwaitState("s0", NodeState::kReady));
   EXPECT_EQ(Node(victim).state, NodeState::kLost);
-  if (of.moment == Moment::kDecode) {
+  if (of.decodes()) {
     EXPECT_EQ(num_started_tokens(), started) << "nothing is prefilled again";
   }
   if (harm != Harm::kKilled) return;
@@ -86,9 +85,9 @@ TEST_P(WithStandby, NobodyWaitsForTheDaemonThatIsLost) {
 }
 
 std::vector<RecoveryCase> StandbyCases() {
-  std::vector<RecoveryCase> all = RecoveryCases([](Scenario& scenario, size_t i, size_t k) {
+  std::vector<RecoveryCase> all = RecoveryCases([](Scenario scenario) {
     scenario.deployment.num_standbys = 1;
-    return !scenario.has_one_compute_node() && (i + k) % 2 == 1 ? "c1" : "c0";
+    return EachOf(scenario, 'c', scenario.has_one_compute_node() ? 1 : 2);
   });
   std::erase_if(all, [](const RecoveryCase& one) { return one.harm == Harm::kPaused; });
   return all;
@@ -97,8 +96,7 @@ std::vector<RecoveryCase> StandbyCases() {
 INSTANTIATE_TEST_SUITE_P(Losses, WithStandby, ::testing::ValuesIn(StandbyCases()),
                          [](const auto& info) { return info.param.Name(); });
 
-INSTANTIATE_TEST_SUITE_P(Losses, ComputeNodes,
-                         ::testing::ValuesIn(RecoveryCases(ChooseComputeNode)),
+INSTANTIATE_TEST_SUITE_P(Losses, ComputeNodes, ::testing::ValuesIn(RecoveryCases(EachComputeNode)),
                          [](const auto& info) { return info.param.Name(); });
 
 }  // namespace

@@ -30,8 +30,7 @@ class Managers : public RecoveryRun, public ::testing::WithParamInterface<Recove
   // All streams had tokens, and their K and V lie where the next manager can find them.
   bool LeavesItsKv() const {
     const auto& [of, transport, harm, victim] = GetParam();
-    return harm != Harm::kPaused && of.moment == Moment::kDecode &&
-           of.deployment.spread_tokens == 0;
+    return harm != Harm::kPaused && of.decodes() && of.deployment.spread_tokens == 0;
   }
 };
 
@@ -73,8 +72,8 @@ TEST_P(Managers, EveryRequestGoesOnWithTheNextOne) {
 
 // The victim is the node that stops before a last chunk.
 INSTANTIATE_TEST_SUITE_P(Losses, Managers,
-                         ::testing::ValuesIn(RecoveryCases([](Scenario&, size_t, size_t) {
-                           return std::string("m0");
+                         ::testing::ValuesIn(RecoveryCases([](const Scenario& scenario) {
+                           return EachOf(scenario, 'm', 1);
                          })),
                          [](const auto& info) { return info.param.Name(); });
 

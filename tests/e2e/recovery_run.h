@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <memory>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "tests/e2e/beam_streams.h"
 #include "tests/e2e/recovery_scenarios.h"
 #include "tests/support/serving.h"
 
@@ -85,6 +87,7 @@ class RecoveryRun : public ::testing::Test {
   std::unique_ptr<Serving> serving_;
   std::vector<std::vector<Generated>> expected_;  // by request
   std::vector<Collector> collectors_;
+  BeamStreams beams_;  // goes first
 };
 
 inline void RecoveryRun::Serve(Scenario scenario, Create create) {
@@ -103,6 +106,7 @@ inline void RecoveryRun::Serve(Scenario scenario, Create create) {
 }
 
 inline void RecoveryRun::Start(const Deployment& deployment) {
+  beams_.Join();
   serving_.reset();
   Result<std::unique_ptr<Serving>> serving = create_(deployment);
   ASSERT_TRUE(serving.ok()) << serving.status();
@@ -111,6 +115,11 @@ inline void RecoveryRun::Start(const Deployment& deployment) {
 
 inline void RecoveryRun::Submit(std::span<const GenerateRequest> requests) {
   for (const GenerateRequest& request : requests) {
+    if (scenario_.beams > 0) {
+      const Collector& collector = collectors_.emplace_back(scenario_.beams);
+      beams_.Start(engine(), request, scenario_.beams, collector.sink());
+      continue;
+    }
     const Result<RequestId> id =
         engine().Submit(request, collectors_.emplace_back(request.n).sink());
     ASSERT_TRUE(id.ok()) << id.status();
@@ -126,7 +135,8 @@ inline void RecoveryRun::BringToTheMoment(const std::string& victim,
     case Moment::kDecode:
       ASSERT_NO_FATAL_FAILURE(Submit(requests));
       ASSERT_NO_FATAL_FAILURE(AwaitTokens(scenario_.tokens_before));
-      if (serving_->manager != nullptr) return;  // its status comes later than the tokens
+      // The status of a manager comes later than the tokens, and between steps no beam is anywhere.
+      if (serving_->manager != nullptr || scenario_.beams > 0) return;
       EXPECT_EQ(engine().status().scheduler.num_waiting, 0);
       EXPECT_GT(Node(memory_node).num_sequences, 0);
       return;
@@ -206,25 +216,47 @@ struct RecoveryCase {
   }
 };
 
-// Not every combination: each scenario is run with each transport once and with each harm once, so
-// that every transport meets every harm in some scenario. `victim`(scenario, k) names the node and
-// may change the scenario, for its k-th run of the i-th scenario.
-template <typename ChooseVictim>
-std::vector<RecoveryCase> RecoveryCases(ChooseVictim choose_victim) {
+// A scenario, and the node in it that something happens to.
+struct Variant {
+  Scenario scenario;
+  std::string victim;
+};
+
+// Every combination if the environment has LAMINA_KILL_MATRIX=full (scripts/kill_matrix.py). Else
+// each scenario is run with each transport once and with each harm once, so that every transport
+// meets every harm in some scenario. `variants_of`(scenario) are those that there are of it.
+template <typename VariantsOf>
+std::vector<RecoveryCase> RecoveryCases(VariantsOf variants_of) {
+  const char* const which = std::getenv("LAMINA_KILL_MATRIX");
+  const bool all_of_them = which != nullptr && std::string(which) == "full";
   std::vector<RecoveryCase> all;
+  const auto add = [&](const Variant& variant, TransportKind transport, Harm harm) {
+    RecoveryCase& one = all.emplace_back(variant.scenario, transport, harm, variant.victim);
+    one.scenario.deployment.transport = transport;
+    // The end of a process is noticed at once.
+    if (harm == Harm::kStopped) one.scenario.deployment.peer_timeout = seconds(1);
+  };
   const std::vector<TransportKind> transports = Transports();
   const std::vector<Scenario> scenarios = Scenarios();
   for (size_t i = 0; i < scenarios.size(); ++i) {
+    const std::vector<Variant> variants = variants_of(scenarios[i]);
     for (size_t k = 0; k < 3; ++k) {
-      RecoveryCase& one = all.emplace_back();
-      one.scenario = scenarios[i];
-      one.transport = one.scenario.deployment.transport = transports[(i + k) % transports.size()];
-      one.harm = static_cast<Harm>(k);
-      // The end of a process is noticed at once.
-      if (one.harm == Harm::kStopped) one.scenario.deployment.peer_timeout = seconds(1);
-      one.victim = choose_victim(one.scenario, i, k);
+      const Harm harm = static_cast<Harm>(k);
+      if (!all_of_them) {
+        add(variants[(i / 3 + k) % variants.size()], transports[(i + k) % transports.size()], harm);
+        continue;
+      }
+      for (const Variant& variant : variants)
+        for (const TransportKind transport : transports) add(variant, transport, harm);
     }
   }
+  return all;
+}
+
+// Each of `count` nodes is the victim once: m0, m1, ... if `kind` is 'm'.
+inline std::vector<Variant> EachOf(const Scenario& scenario, char kind, int count) {
+  std::vector<Variant> all;
+  for (int i = 0; i < count; ++i) all.push_back({scenario, kind + std::to_string(i)});
   return all;
 }
 

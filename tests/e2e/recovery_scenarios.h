@@ -27,12 +27,15 @@ struct Scenario {
   std::string name;
   Deployment deployment;
   std::vector<GenerateRequest> requests;
+  int beams = 0;  // not 0: each request is a search with so many
   Moment moment = Moment::kDecode;
   size_t tokens_before = 20;  // of each request, before anything happens
   // Where sequences are spread over nodes, attention is merged from the parts that each node has,
   // so that other parts round to other bits.
   double logprob_tolerance = 0;
 
+  // Whether its requests are decoding, with KV on some node, all of the time.
+  bool decodes() const { return moment == Moment::kDecode && beams == 0; }
   bool has_one_compute_node() const { return deployment.num_compute_nodes == 1 && !shares_model(); }
   // Whether every compute node has another part of the model.
   bool shares_model() const {
@@ -102,6 +105,19 @@ inline Scenario FourOfEach() {
   return scenario;
 }
 
+// As many beams as others have streams. To a step all but a beam's last token is prompt: a lost
+// beam prefills what was computed in decode rows, and rounds as they did only without a 16-bit
+// wire.
+inline Scenario BeamSearches() {
+  Scenario scenario = Plain("beams");
+  scenario.deployment.prefix_caching = true;
+  scenario.deployment.kv_dtype = DType::kF32;
+  scenario.beams = 4;
+  scenario.requests.resize(kStreams / 4);
+  for (GenerateRequest& request : scenario.requests) request.max_new_tokens = 60;
+  return scenario;
+}
+
 // Chunks of a long prompt are small, so that it takes many steps. It comes while others decode.
 inline Scenario InTheMiddleOfAPrompt() {
   Scenario scenario = Plain("mid_prefill");
@@ -140,6 +156,7 @@ inline std::vector<Scenario> Scenarios() {
   all.push_back(Spread());
   all.push_back(SharedPrefix());
   all.push_back(FourOfEach());
+  all.push_back(BeamSearches());
   add("temperature_1", [](Scenario& of) {
     for (size_t i = 0; i < of.requests.size(); ++i) {
       of.requests[i].sampling.temperature = 1;

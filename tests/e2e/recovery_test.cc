@@ -25,17 +25,16 @@ TEST_P(MemoryNodes, EveryRequestGoesOnAsIfNothingHadHappened) {
   ASSERT_NO_FATAL_FAILURE(ExpectWhole());
   // It may still answer what it was asked before others took its place.
   EXPECT_TRUE(AwaitState(victim, harm == Harm::kPaused ? NodeState::kReady : NodeState::kLost));
-  if (harm == Harm::kPaused && of.moment == Moment::kDecode) {
+  if (harm == Harm::kPaused && of.decodes()) {
     EXPECT_EQ(num_started_tokens(), started) << "nothing is prefilled again";
   }
 }
 
-std::string ChooseMemoryNode(const Scenario& scenario, size_t i, size_t k) {
-  const bool last = (i / 3 + k) % 2 == 1;
-  return "m" + std::to_string(last ? scenario.deployment.num_memory_nodes - 1 : 0);
+std::vector<Variant> EachMemoryNode(const Scenario& scenario) {
+  return EachOf(scenario, 'm', scenario.deployment.num_memory_nodes);
 }
 
-INSTANTIATE_TEST_SUITE_P(Losses, MemoryNodes, ::testing::ValuesIn(RecoveryCases(ChooseMemoryNode)),
+INSTANTIATE_TEST_SUITE_P(Losses, MemoryNodes, ::testing::ValuesIn(RecoveryCases(EachMemoryNode)),
                          [](const auto& info) { return info.param.Name(); });
 
 }  // namespace

@@ -51,6 +51,33 @@ TEST_F(SimulateTest, RequestsOfALostMemoryNodeStartAgainElsewhere) {
   EXPECT_EQ(CountOf(none, RequestTimes::Outcome::kUnfinished), 0);
 }
 
+// Two requests, one on each node. The step in flight ends without the lost one's token, and the
+// next one prefills what it has.
+TEST_F(SimulateTest, SaysWhatTheLossOfAMemoryNodeCost) {
+  const ClusterModel cluster = Cluster(1, 2, "40GB");
+  SimulationOptions options;
+  const RequestTimes whole = Run(cluster, Alike(2, 100, 400), options).requests[1];
+  options.changes = {*NodeChange::ParseFail("m1@200ms")};
+  const SimulationResult result = Run(cluster, Alike(2, 100, 400), options);
+  ASSERT_EQ(result.losses.size(), 1u);
+  const NodeLoss& loss = result.losses[0];
+  EXPECT_EQ(loss.node, "m1");
+  EXPECT_EQ(loss.at_s, 0.2);
+  EXPECT_EQ(loss.num_interrupted, 1);
+  EXPECT_EQ(loss.num_resumed, 1);
+  const double generated = 1 + (0.2 - whole.ttft_s()) / whole.tpot_s();
+  EXPECT_NEAR(static_cast<double>(loss.tokens_again), 100 + generated, 1);
+
+  const auto rows = static_cast<double>(loss.tokens_again);
+  double prefill = kLayers * (PromptAttentionTime(rows) + AttentionTime(1, rows));
+  for (int k = 0; k <= kLayers; ++k) prefill += SliceTime(k, rows + 1, 2);
+  EXPECT_NEAR(loss.largest_gap_others_s, prefill, 0.02 * prefill);
+  EXPECT_NEAR(loss.largest_gap_s, loss.largest_gap_others_s + whole.tpot_s(), 0.02 * prefill);
+  EXPECT_EQ(loss.first_resumed_s, loss.last_resumed_s);
+  EXPECT_GT(loss.last_resumed_s, loss.largest_gap_others_s);
+  EXPECT_LT(loss.last_resumed_s, loss.largest_gap_s);
+}
+
 TEST_F(SimulateTest, WhatNoMemoryNodeThatIsLeftCanHoldFails) {
   ClusterModel cluster = Cluster(1, 2, "40GB");
   cluster.kv_nodes[0].capacity_tokens = 450;
@@ -92,6 +119,12 @@ TEST_F(SimulateTest, WhenAComputeNodeIsLostRequestsOnlyWait) {
     EXPECT_EQ(request.output_tokens, 300);
   }
   EXPECT_GT(lost.end, whole.end + milliseconds(50)) << "connecting anew, and prefill again";
+  ASSERT_EQ(lost.losses.size(), 1u);
+  EXPECT_EQ(lost.losses[0].num_interrupted, 12);
+  EXPECT_EQ(lost.losses[0].num_resumed, 12);
+  EXPECT_EQ(lost.losses[0].tokens_again, 0);
+  EXPECT_GT(lost.losses[0].first_resumed_s, 0.05);
+  EXPECT_GT(lost.losses[0].largest_gap_s, lost.losses[0].last_resumed_s);
   options.changes.push_back(*NodeChange::ParseFail("c0@600ms"));
   EXPECT_NE(Run(cluster, workload, options).failure, "");
 }

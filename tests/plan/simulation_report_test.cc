@@ -97,5 +97,24 @@ TEST_F(SimulateTest, ReportsInTheNamesOfVllm) {
   EXPECT_NE(ToSvg(cluster, result).find("<polyline"), std::string::npos);
 }
 
+TEST_F(SimulateTest, ReportsEachLoss) {
+  const ClusterModel cluster = Cluster(1, 3, "40GB");
+  SimulationOptions options;
+  EXPECT_FALSE(ToJson(cluster, Run(cluster, Alike(6, 100, 400), options)).contains("losses"));
+  options.changes = {*NodeChange::ParseFail("m2@200ms"), *NodeChange::ParseFail("m0@400ms")};
+  const SimulationResult result = Run(cluster, Alike(6, 100, 400), options);
+  const auto losses = ToJson(cluster, result).at("losses");
+  ASSERT_EQ(losses.size(), 2u);
+  EXPECT_EQ(losses[0].at("node"), "m2");
+  EXPECT_EQ(losses[0].at("interrupted"), 2);
+  EXPECT_EQ(losses[1].at("node"), "m0");
+  EXPECT_EQ(losses[1].at("interrupted"), 3);
+  EXPECT_EQ(losses[1].at("resumed"), 3);
+  EXPECT_EQ(losses[1].at("largest_gap_ms"), 1e3 * result.losses[1].largest_gap_s);
+  const std::string text = ToText(cluster, result);
+  EXPECT_NE(text.find("lost at 0.40 s: 3 of 3 interrupted requests resumed"), std::string::npos)
+      << text;
+}
+
 }  // namespace
 }  // namespace lamina::testing
