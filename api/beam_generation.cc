@@ -46,6 +46,7 @@ Status BeamGeneration::Step(int prompt) {
                       : std::min<int64_t>(2, engine_.max_model_len() - std::ssize(request.prompt));
     request.ignore_eos = true;
     request.prefix_group = search.group;
+    request.priority = spec_.options.priority;
     request.sampling.temperature = 0;
     request.sampling.num_logprobs = search.beams.num_offered();
     const int part = prompt * spec_.options.best_of + static_cast<int>(i);

@@ -137,6 +137,23 @@ struct Metrics::Families {
                             {{"finished_reason", reason}});
   }
 
+  Counter& SloMissed(const char* missed) {
+    return group.AddCounter("lamina:slo_missed_total",
+                            "Answers with objectives that ended without keeping them, by which.",
+                            {{"missed", missed}});
+  }
+
+  Counter& Of(SloOutcome outcome) {
+    switch (outcome) {
+      case SloOutcome::kMet: break;
+      case SloOutcome::kMissedTtft: return slo_missed_ttft;
+      case SloOutcome::kMissedTpot: return slo_missed_tpot;
+      case SloOutcome::kMissedBoth: return slo_missed_both;
+      case SloOutcome::kDropped: return slo_dropped;
+    }
+    return slo_met;
+  }
+
   prometheus::Registry registry;
   Group group;
 
@@ -169,6 +186,12 @@ struct Metrics::Families {
   Counter& length = Success("length");
   Counter& aborted = Success("abort");
   Counter& failed = Success("error");
+  Counter& slo_met =
+      group.AddCounter("lamina:slo_met_total", "Answers that kept all of their objectives.");
+  Counter& slo_missed_ttft = SloMissed("ttft");
+  Counter& slo_missed_tpot = SloMissed("tpot");
+  Counter& slo_missed_both = SloMissed("both");
+  Counter& slo_dropped = SloMissed("dropped");
   Histogram& first_token = group.AddHistogram(
       "vllm:time_to_first_token_seconds", "From arrival to the first token.", kTimeToFirstToken);
   Histogram& inter_token = group.AddHistogram("vllm:inter_token_latency_seconds",
@@ -235,6 +258,7 @@ void Metrics::OnFinished(const Finished& finished) {
     case FinishReason::kAbort: families_->aborted.Increment(); break;
     case FinishReason::kError: families_->failed.Increment(); break;
   }
+  if (finished.slo) families_->Of(*finished.slo).Increment();
   families_->request_prompt.Observe(static_cast<double>(finished.prompt_tokens));
   families_->request_output.Observe(static_cast<double>(finished.output_tokens));
   if (finished.queue) families_->queue.Observe(*finished.queue);

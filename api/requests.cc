@@ -195,8 +195,7 @@ void RefuseUnsupported(FieldReader& reader) {
       reader.Fail("response_format",
                   "'response_format' is not supported except {\"type\": \"text\"}");
   }
-  for (const char* name : {"user", "priority", "store", "metadata", "service_tier"})
-    reader.Ignore(name);
+  for (const char* name : {"user", "store", "metadata", "service_tier"}) reader.Ignore(name);
 }
 
 // Reads what it needs of the other options: they come first.
@@ -221,6 +220,7 @@ void ReadBeamSearch(FieldReader& reader, GenerationOptions& out) {
       {"stream", out.stream},
       {"stop", !out.stop.empty()},
       {"min_tokens", out.min_tokens > 0},
+      {"slo", out.slo.any()},
       {"logit_bias", !sampling.logit_bias.empty()},
       {"frequency_penalty", sampling.frequency_penalty != 0},
       {"presence_penalty", sampling.presence_penalty != 0},
@@ -246,6 +246,29 @@ void ReadStreamOptions(FieldReader& reader, GenerationOptions& out) {
   inner.Read("continuous_usage_stats", out.continuous_usage);
   if (inner.error())
     return reader.Fail("stream_options." + inner.error()->param, inner.error()->message);
+}
+
+// vLLM's 'priority', and objectives in milliseconds: {"ttft_ms": 500, "tpot_ms": 50}.
+void ReadUrgency(FieldReader& reader, GenerationOptions& out) {
+  int64_t priority = 0;
+  reader.ReadInteger("priority", INT32_MIN, INT32_MAX, priority);
+  out.priority = static_cast<int>(priority);
+  const json* value = reader.Find("slo");
+  if (value == nullptr) return;
+  if (!value->is_object())
+    return reader.Fail("slo", "'slo' must be an object, not " + JsonTypeName(*value));
+  FieldReader inner(*value);
+  constexpr auto kLongest =
+      std::chrono::duration_cast<std::chrono::milliseconds>(kLongestObjective).count();
+  int64_t ttft_ms = 0, tpot_ms = 0;
+  inner.ReadInteger("ttft_ms", 1, kLongest, ttft_ms);
+  inner.ReadInteger("tpot_ms", 1, kLongest, tpot_ms);
+  if (inner.error()) return reader.Fail("slo." + inner.error()->param, inner.error()->message);
+  if (const std::vector<std::string> unknown = inner.Unknown(1); !unknown.empty())
+    return reader.Fail("slo." + unknown.front(),
+                       "'slo' has 'ttft_ms' and 'tpot_ms', and no '" + unknown.front() + "'");
+  if (ttft_ms == 0 && tpot_ms == 0) return reader.Fail("slo", "'slo' needs 'ttft_ms' or 'tpot_ms'");
+  out.slo = {std::chrono::milliseconds(ttft_ms), std::chrono::milliseconds(tpot_ms)};
 }
 
 void ReadOptions(FieldReader& reader, const RequestRules& rules, GenerationOptions& out) {
@@ -279,6 +302,7 @@ void ReadOptions(FieldReader& reader, const RequestRules& rules, GenerationOptio
   reader.Read("include_stop_str_in_output", out.include_stop_in_output);
   reader.Read("skip_special_tokens", out.skip_special_tokens);
   ReadSampling(reader, rules, out);
+  ReadUrgency(reader, out);
   RefuseUnsupported(reader);
 }
 

@@ -10,6 +10,7 @@
 #include "api/api_error.h"
 #include "base/ids.h"
 #include "base/sampling_params.h"
+#include "base/slo.h"
 #include "model/model_config.h"
 #include "text/chat_template.h"
 
@@ -45,6 +46,8 @@ struct GenerationOptions {
   // Absent: answers are sampled.
   std::optional<BeamSearch> beam_search;
   SamplingParams sampling;
+  int priority = 0;
+  Slo slo;  // without any: the server's
 };
 
 using Prompt = std::variant<std::string, std::vector<TokenId>>;

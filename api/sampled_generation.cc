@@ -48,6 +48,8 @@ Status SampledGeneration::SubmitPrompt(int prompt, const MakeSink& make_sink) {
   request.stop_tokens = options.stop_token_ids;
   request.prompt_index = static_cast<uint64_t>(prompt);
   request.sampling = options.sampling;
+  request.priority = options.priority;
+  request.slo = options.slo;
   if (HasToChoose()) request.sampling.num_logprobs = std::max(0, options.sampling.num_logprobs);
   request.sampling.min_tokens =
       static_cast<int32_t>(std::min(options.min_tokens, request.max_new_tokens));

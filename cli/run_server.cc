@@ -7,6 +7,7 @@
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "api/http_client.h"
 #include "api/http_server.h"
@@ -73,6 +74,17 @@ Status ApplyOptions(const ServeOptions& options, ClusterConfig& config) {
   Override(config.kv_head_parallel, options.kv_head_parallel);
   if (options.no_prefix_caching) config.prefix_caching = false;
   Override(config.pipeline, options.pipeline);
+  Override(config.queue, options.queue);
+  Override(config.on_hopeless, options.on_hopeless);
+  for (const auto& [name, text, objective] :
+       {std::tuple("--slo-ttft", &options.slo_ttft, &config.slo.ttft),
+        std::tuple("--slo-tpot", &options.slo_tpot, &config.slo.tpot)}) {
+    if (text->empty()) continue;
+    const Result<Clock::duration> time = ParseDuration(*text);
+    if (!time.ok()) return time.status().WithContext(name);
+    if (*time > kLongestObjective) return InvalidArgument(std::string(name) + ": at most 10m");
+    *objective = *time;
+  }
   Override(config.num_batches, options.num_batches);
   Override(config.pipeline_parallel_size, options.pipeline_parallel_size);
   Override(config.tensor_parallel_size, options.tensor_parallel_size);

@@ -32,6 +32,9 @@ struct ServeOptions {
   std::optional<DTypeSetting> kv_dtype, wire_dtype;
   std::optional<LoadFormat> load_format;
   std::optional<PipelineMode> pipeline;
+  std::optional<QueueMode> queue;
+  std::optional<HopelessMode> on_hopeless;
+  std::string slo_ttft, slo_tpot;  // such as 50ms
   bool no_prefix_caching = false;
   int max_num_seqs = 0, max_num_batched_tokens = 0, max_num_queued_reqs = 0;
   int kv_head_parallel = 0, num_batches = 0;

@@ -102,6 +102,18 @@ void RegisterServe(CLI::App& app) {
   AddOption(*command, "--max-num-queued-reqs", options->max_num_queued_reqs,
             "Waiting requests before 503; 0: 1024 or the YAML's")
       ->check(CLI::NonNegativeNumber);
+  AddOption(*command, "--scheduling-policy", kQueueModes, options->queue,
+            "Which waiting request is served next: " + kQueueModes.listed() +
+                " (whose next token is due first); default: fifo, or the YAML's");
+  AddOption(*command, "--slo-ttft", options->slo_ttft,
+            "When the first token of a request is due that names no objectives, such as 2s; "
+            "default: none, or the YAML's");
+  AddOption(*command, "--slo-tpot", options->slo_tpot,
+            "Likewise the time for each further token, such as 50ms");
+  AddOption(*command, "--on-hopeless", kHopelessModes, options->on_hopeless,
+            kHopelessModes.listed() +
+                " (with 503) requests that wait when their first token is due; default: serve, or "
+                "the YAML's");
   AddOption(*command, "--drain-timeout", options->drain_timeout_s,
             "Seconds that requests under way get to end in after SIGTERM or Ctrl-C; -1: 10 or the "
             "YAML's; a second Ctrl-C ends at once")

@@ -174,6 +174,12 @@ void AddClusterOptions(CLI::App& command, SimulateOptions& options) {
       ->check(CLI::Range(1, 1 << 24));
   AddSetting(command, "--overlap", kSwitches, changes.overlap,
              kSwitches.listed() + ", instead of the file's");
+  AddSetting(command, "--scheduling-policy", kQueueModes, changes.queue,
+             kQueueModes.listed() + ", instead of the file's");
+  AddSetting(command, "--on-hopeless", kHopelessModes, changes.on_hopeless,
+             kHopelessModes.listed() +
+                 ": what becomes of requests that wait when their first token is due, instead of "
+                 "the file's; objectives are those of its 'slo'");
   command.add_option("--latency", changes.latency,
                      "of the network, such as 33us, instead of the file's");
   command.add_option("--gb-per-s", changes.gb_per_s, "likewise its bandwidth, in 10^9 bytes")

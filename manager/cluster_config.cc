@@ -267,6 +267,30 @@ void ReadParallel(YamlMap map, ClusterConfig* config) {
   map.Close();
 }
 
+void ReadScheduling(YamlMap map, ClusterConfig* config) {
+  ReadSetting(map, "queue", kQueueModes, &config->queue);
+  ReadSetting(map, "on_hopeless", kHopelessModes, &config->on_hopeless);
+  map.Close();
+}
+
+void ReadSlo(YamlMap map, SloRule* slo) {
+  const Clock::duration none{};
+  for (const auto& [key, value] :
+       {std::pair("ttft", &slo->ttft),
+        std::pair("ttft_per_input_token", &slo->ttft_per_input_token),
+        std::pair("max_ttft", &slo->max_ttft), std::pair("tpot", &slo->tpot)}) {
+    map.ReadDuration(key, value);
+    if (*value > kLongestObjective) map.Fail(key, std::string("'") + key + "' must be at most 10m");
+  }
+  if (slo->ttft_per_input_token > std::chrono::seconds(1))
+    map.Fail("ttft_per_input_token", "'ttft_per_input_token' must be at most 1s");
+  if (slo->max_ttft > none && slo->ttft == none && slo->ttft_per_input_token == none)
+    map.Fail("max_ttft", "'max_ttft' limits 'ttft' and 'ttft_per_input_token', which are not set");
+  if (slo->max_ttft > none && slo->max_ttft < slo->ttft)
+    map.Fail("max_ttft", "'max_ttft' is shorter than 'ttft'");
+  map.Close();
+}
+
 void ReadLimits(YamlMap map, ClusterConfig* config) {
   map.ReadInt("max_num_seqs", &config->max_num_seqs, 1, 65536);
   map.ReadInt("max_num_batched_tokens", &config->max_num_batched_tokens, 1, 1 << 20);
@@ -356,6 +380,8 @@ Result<ClusterConfig> ClusterConfig::Parse(const std::string& yaml, const std::s
   ReadNetwork(map.Child("network"), &config);
   ReadPipeline(map.Child("pipeline"), &config);
   ReadParallel(map.Child("parallel"), &config);
+  ReadScheduling(map.Child("scheduling"), &config);
+  ReadSlo(map.Child("slo"), &config.slo);
   ReadLimits(map.Child("limits"), &config);
   map.Close();
   LAMINA_RETURN_IF_ERROR(errors.status());

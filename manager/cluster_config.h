@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/node_role.h"
+#include "base/slo.h"
 #include "base/status.h"
 #include "base/tls_files.h"
 #include "base/units.h"
@@ -148,6 +149,14 @@ struct ClusterConfig {
   int pipeline_parallel_size = 1;
   // The number of compute nodes in a stage, which share its attention heads and its MLPs.
   int tensor_parallel_size = 1;
+
+  // scheduling:
+  QueueMode queue = QueueMode::kFifo;
+  // With kDrop they are answered with 503.
+  HopelessMode on_hopeless = HopelessMode::kServe;
+
+  // slo: of requests that name no objectives.
+  SloRule slo;
 
   // limits:
   // Sequences that run at a time.

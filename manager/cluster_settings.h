@@ -107,6 +107,26 @@ constexpr std::string_view PipelineModeName(PipelineMode mode) {
 inline constexpr SettingWords<PipelineMode> kPipelineModesAutoLast = kPipelineModes.Only(
     {PipelineMode::kNone, PipelineMode::kFixed, PipelineMode::kRotational, PipelineMode::kAuto});
 
+// Which waiting request is served next, see scheduler/policies.h.
+enum class QueueMode : uint8_t {
+  kFifo,
+  kPriority,  // smaller ones first
+  kDeadline,  // whose next token is due first
+};
+
+inline constexpr SettingWords<QueueMode> kQueueModes({{QueueMode::kFifo, "fifo"},
+                                                      {QueueMode::kPriority, "priority"},
+                                                      {QueueMode::kDeadline, "deadline"}});
+
+// "fifo", "priority" or "deadline".
+constexpr std::string_view QueueModeName(QueueMode mode) { return kQueueModes.NameOf(mode); }
+
+// What becomes of requests that wait when their first token is due.
+enum class HopelessMode : uint8_t { kServe, kDrop };
+
+inline constexpr SettingWords<HopelessMode> kHopelessModes({{HopelessMode::kServe, "serve"},
+                                                            {HopelessMode::kDrop, "drop"}});
+
 inline constexpr SettingWords<TransportKind> kTransportKinds(
     {{TransportKind::kAuto, TransportKindName(TransportKind::kAuto)},
      {TransportKind::kVerbs, TransportKindName(TransportKind::kVerbs)},

@@ -29,6 +29,8 @@ class EngineObserver {
     int64_t prompt_tokens = 0, output_tokens = 0;
     double decode = 0, e2e = 0;
     std::optional<double> queue, prefill;  // nullopt: only another process knows them
+    // nullopt: it had no objectives, was aborted or failed.
+    std::optional<SloOutcome> slo = {};
   };
   virtual void OnFirstToken(double time_to_first_token) = 0;
   virtual void OnNextToken(double since_last) = 0;

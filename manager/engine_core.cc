@@ -45,11 +45,6 @@ std::optional<StepCost> CostOf(const StepResult& result, size_t num_rows,
   return cost;
 }
 
-std::unique_ptr<PlacementPolicy> MakePlacement(const EngineOptions& options) {
-  return options.spread_tokens > 0 ? MakeSpreadPlacement(options.spread_tokens)
-                                   : MakeLeastLoadedPlacement();
-}
-
 }  // namespace
 
 EngineCore::EngineCore(const EngineOptions& options, std::unique_ptr<StepExecutor> executor,
@@ -58,8 +53,8 @@ EngineCore::EngineCore(const EngineOptions& options, std::unique_ptr<StepExecuto
     : options_(options),
       post_(std::move(post)),
       steps_(options.scheduler, options.cycle(),
-             queue != nullptr ? std::move(queue) : MakeFifoQueue(),
-             placement != nullptr ? std::move(placement) : MakePlacement(options)),
+             queue != nullptr ? std::move(queue) : options.MakeQueue(),
+             placement != nullptr ? std::move(placement) : options.MakePlacement()),
       requests_(options_),
       outages_(options.retry),
       outage_tries_(options.retry),
@@ -89,8 +84,9 @@ Result<RequestId> EngineCore::Submit(GenerateRequest request, Engine::Sink sink,
   for (size_t i = 0; i < sequences.size(); ++i) {
     const Told told = spec.told.empty() ? Told() : spec.told[i];
     if (told.over) continue;
-    Status status = scheduler().Add({sequences[i], spec.prompt, spec.max_new_tokens, group,
-                                     told_bytes, told.tokens, told.num_cached, told.kv});
+    Status status =
+        scheduler().Add({sequences[i], spec.prompt, spec.max_new_tokens, group, told_bytes,
+                         told.tokens, told.num_cached, told.kv, spec.priority, now, spec.slo});
     if (status.ok()) continue;
     for (const SequenceId added : sequences.first(i)) scheduler().Finish(added);
     requests_.Drop(id);
@@ -158,6 +154,7 @@ EngineDecisions EngineCore::Turn(TimePoint now) {
   NoticePause(now);
   CheckDeadlines(now);
   CheckParked(now);
+  CheckHopeless(now);
   DropLeftIfDue(now);
   TryAgainIfDue(now);
   decisions_.next_turn = now + turns_.turn();
@@ -170,7 +167,7 @@ EngineDecisions EngineCore::Turn(TimePoint now) {
 }
 
 TimePoint EngineCore::NextDeadline() const {
-  TimePoint next = TimePoint::max();
+  TimePoint next = steps_.scheduler().next_hopeless();
   for (const std::optional<InFlight>& step : steps_.in_flight()) {
     if (step) next = std::min(next, step->submitted + options_.step_timeout);
   }
@@ -193,6 +190,16 @@ void EngineCore::CheckDeadlines(TimePoint now) {
                  std::to_string(WholeSeconds(options_.step_timeout)) + " s: compute node " + names +
                  " hangs"),
         now);
+  }
+}
+
+void EngineCore::CheckHopeless(TimePoint now) {
+  for (const SequenceId sequence : scheduler().TakeHopeless(now)) {
+    if (options_.drops_hopeless) {
+      Fail(sequence, requests_.MarkDropped(sequence), now);
+    } else {
+      scheduler().PutLast(sequence);
+    }
   }
 }
 

@@ -71,8 +71,8 @@ class EngineCore {
   // Takes events to the loop, which gives them to Handle. Thread: any.
   using PostEvent = std::function<void(Event)>;
 
-  // Starts `executor`. Takes the scheduler's policies; where they are null, requests start in the
-  // order in which they come, on the least loaded node or spread as the options say.
+  // Starts `executor`. Takes the scheduler's policies; where they are null, those that the options
+  // name.
   EngineCore(const EngineOptions& options, std::unique_ptr<StepExecutor> executor, PostEvent post,
              std::unique_ptr<QueuePolicy> queue = nullptr,
              std::unique_ptr<PlacementPolicy> placement = nullptr);
@@ -103,6 +103,8 @@ class EngineCore {
   void ObserveStep(const StepPlan& plan, const StepResult& result) const;
   void SubmitStep(const StepPlan& plan, TimePoint now);
   void CheckDeadlines(TimePoint now);
+  // Requests that wait and cannot be in time any more.
+  void CheckHopeless(TimePoint now);
   TimePoint NextDeadline() const;
   void Finish(SequenceId sequence, TokenEvent event, TimePoint now);
   void Fail(SequenceId sequence, const Status& status, TimePoint now);

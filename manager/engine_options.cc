@@ -32,12 +32,28 @@ EngineOptions EngineOptions::Of(const ClusterConfig& config, const ModelConfig& 
   options.give_up_after = config.start_timeout;
   options.max_rebuilds = config.max_rebuilds;
   options.spread_tokens = config.spread_tokens;
+  options.queue = config.queue;
+  options.drops_hopeless = config.on_hopeless == HopelessMode::kDrop;
+  options.slo = config.slo;
   return options;
 }
 
 StepCycleOptions EngineOptions::cycle() const {
   return {pipeline, chooses_pipeline, scheduler.num_batches,
           shares_model() ? pipeline_parallel_size : num_compute_nodes, shares_model()};
+}
+
+std::unique_ptr<QueuePolicy> EngineOptions::MakeQueue() const {
+  switch (queue) {
+    case QueueMode::kFifo: break;
+    case QueueMode::kPriority: return MakePriorityQueue();
+    case QueueMode::kDeadline: return MakeDeadlineQueue();
+  }
+  return MakeFifoQueue();
+}
+
+std::unique_ptr<PlacementPolicy> EngineOptions::MakePlacement() const {
+  return spread_tokens > 0 ? MakeSpreadPlacement(spread_tokens) : MakeLeastLoadedPlacement();
 }
 
 }  // namespace lamina

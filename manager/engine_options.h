@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "base/clock.h"
@@ -25,6 +26,10 @@ struct EngineOptions {
   int64_t vocab_size = 0;
   Clock::duration step_timeout = std::chrono::seconds(60);
   int64_t spread_tokens = 0;  // sequences of more tokens are spread over nodes; 0: none is
+  QueueMode queue = QueueMode::kFifo;
+  // Whether requests that wait when their first token is due fail then; if not they are served.
+  bool drops_hopeless = false;
+  SloRule slo;  // of requests that name no objectives
   // Whether somebody connects nodes anew when the engine asks for it. If not, it gives up when a
   // compute node or the last memory node is lost.
   bool reconnects = false;
@@ -47,6 +52,8 @@ struct EngineOptions {
   static EngineOptions Of(const ClusterConfig& config, const ModelConfig& model);
 
   StepCycleOptions cycle() const;
+  std::unique_ptr<QueuePolicy> MakeQueue() const;
+  std::unique_ptr<PlacementPolicy> MakePlacement() const;
   // Whether compute nodes hold different parts of the model, so that all of them are needed.
   bool shares_model() const { return pipeline_parallel_size * tensor_parallel_size > 1; }
 };

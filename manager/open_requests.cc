@@ -10,6 +10,10 @@ namespace {
 
 double Seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
+int64_t Milliseconds(Clock::duration duration) {
+  return std::chrono::duration_cast<milliseconds>(duration).count();
+}
+
 }  // namespace
 
 Status OpenRequests::Check(const GenerateRequest& request) const {
@@ -34,7 +38,20 @@ Status OpenRequests::Check(const GenerateRequest& request) const {
         "for the first " +
         std::to_string(request.sampling.min_tokens) + ", as many as 'min_tokens' asks for");
   }
+  LAMINA_RETURN_IF_ERROR(CheckUrgency(request));
   return CheckTold(request);
+}
+
+Status OpenRequests::CheckUrgency(const GenerateRequest& request) const {
+  for (const Clock::duration objective : {request.slo.ttft, request.slo.tpot}) {
+    if (objective < Clock::duration::zero() || objective > kLongestObjective)
+      return InvalidArgument("an objective of 'slo' is negative or longer than ten minutes");
+  }
+  if (request.priority != 0 && options_.queue != QueueMode::kPriority)
+    return InvalidArgument("'priority' has no effect here: requests are served in the order '" +
+                           std::string(QueueModeName(options_.queue)) +
+                           "'; serve with the scheduling policy priority");
+  return OkStatus();
 }
 
 Status OpenRequests::CheckTold(const GenerateRequest& request) const {
@@ -81,6 +98,7 @@ RequestId OpenRequests::Add(GenerateRequest request, Engine::Sink sink, TimePoin
     if (!request.ignore_eos) request.sampling.banned.push_back(eos);
   }
   for (const TokenId stop : request.stop_tokens) request.sampling.banned.push_back(stop);
+  if (!request.slo.any()) request.slo = options_.slo.Of(std::ssize(request.prompt));
   Request entry{std::move(request), std::move(sink), {}, 0};
   for (int i = 0; i < entry.spec.n; ++i) {
     const SequenceId sequence{++last_sequence_};
@@ -200,7 +218,7 @@ bool OpenRequests::Finish(SequenceId sequence, TokenEvent event, TimePoint now,
   continuations_.erase(found);
   const auto request = requests_.find(continuation.request);
   event.index = continuation.index;
-  Observe(continuation, *event.finish, request->second, now);
+  Observe(continuation, event, request->second, now);
   out.push_back({request->second.sink, std::move(event)});
   if (--request->second.num_open == 0) requests_.erase(request);
   return true;
@@ -213,17 +231,25 @@ int OpenRequests::CountSetback(SequenceId sequence, Setback why) {
   return ++found->second.num_setbacks[static_cast<size_t>(why)];
 }
 
+Status OpenRequests::MarkDropped(SequenceId sequence) {
+  Continuation& continuation = continuations_.at(sequence);
+  continuation.dropped = true;
+  const Slo& slo = requests_.at(continuation.request).spec.slo;
+  return TryAgain("the first token was due after " + std::to_string(Milliseconds(slo.ttft)) +
+                  " ms, and the request was still waiting: more come than can be served in time");
+}
+
 void OpenRequests::SetRebuilding(Continuation& continuation, bool rebuilding) {
   if (continuation.rebuilding == rebuilding) return;
   continuation.rebuilding = rebuilding;
   num_rebuilding_ += rebuilding ? 1 : -1;
 }
 
-void OpenRequests::Observe(const Continuation& continuation, FinishReason reason,
+void OpenRequests::Observe(const Continuation& continuation, const TokenEvent& end,
                            const Request& request, TimePoint now) const {
   if (options_.observer == nullptr) return;
   EngineObserver::Finished finished;
-  finished.reason = reason;
+  finished.reason = *end.finish;
   finished.prompt_tokens = static_cast<int64_t>(request.spec.prompt.size());
   finished.output_tokens = continuation.num_generated;
   finished.e2e = Seconds(now - continuation.submitted);
@@ -231,6 +257,14 @@ void OpenRequests::Observe(const Continuation& continuation, FinishReason reason
   if (continuation.started && continuation.first_token) {
     finished.prefill = Seconds(*continuation.first_token - *continuation.started);
     finished.decode = Seconds(continuation.last_token - *continuation.first_token);
+  }
+  const bool failed = end.finish == FinishReason::kError || end.finish == FinishReason::kAbort;
+  if (request.spec.slo.any() && !failed && continuation.first_token) {
+    finished.slo =
+        OutcomeOf(request.spec.slo, *continuation.first_token - continuation.submitted,
+                  continuation.last_token - *continuation.first_token, continuation.num_generated);
+  } else if (continuation.dropped) {
+    finished.slo = SloOutcome::kDropped;
   }
   options_.observer->OnFinished(finished);
 }

@@ -47,7 +47,7 @@ class OpenRequests {
   // By continuation, also those that are over; empty if the request is over. Borrowed until the
   // request is.
   std::span<const SequenceId> Sequences(RequestId request) const;
-  // The request's specification. REQUIRES: it is not over.
+  // The request's specification, with the objectives that it has. REQUIRES: it is not over.
   const GenerateRequest& Spec(RequestId request) const { return requests_.at(request).spec; }
   // Sequences that are not over, in the order of their numbers.
   std::vector<SequenceId> AllSequences() const;
@@ -70,6 +70,10 @@ class OpenRequests {
   // The sequence has to start again for this reason: for the n-th time; 0 if it is over.
   int CountSetback(SequenceId sequence, Setback why);
 
+  // The sequence, which has no token, is to end with what this returns, because its first one is
+  // too late. REQUIRES: it is not over.
+  Status MarkDropped(SequenceId sequence);
+
   // Sequences that had a setback, or go on where another engine left them, and no token since.
   int num_rebuilding() const { return num_rebuilding_; }
 
@@ -84,6 +88,7 @@ class OpenRequests {
     int64_t num_cached = 0;                // as TokenEvent's
     std::array<int, 3> num_setbacks{};     // by Setback
     bool rebuilding = false;               // had a setback and no token since
+    bool dropped = false;                  // MarkDropped
   };
   struct Request {
     GenerateRequest spec;
@@ -93,11 +98,12 @@ class OpenRequests {
   };
 
   Status CheckTold(const GenerateRequest& request) const;
+  Status CheckUrgency(const GenerateRequest& request) const;
   void SetRebuilding(Continuation& continuation, bool rebuilding);
   bool BansEveryToken(const GenerateRequest& request) const;  // until it has min_tokens
   bool Ends(const GenerateRequest& request, TokenId token) const;
   void SetFinish(const Request& request, const Continuation& continuation, TokenEvent& event) const;
-  void Observe(const Continuation& continuation, FinishReason reason, const Request& request,
+  void Observe(const Continuation& continuation, const TokenEvent& end, const Request& request,
                TimePoint now) const;
 
   const EngineOptions& options_;

@@ -282,6 +282,13 @@ void RemoteRequests::ObserveEnd(const Request& request, const Continuation& cont
   finished.e2e = InSeconds(now - request.submitted);
   if (continuation.first_token)
     finished.decode = InSeconds(*continuation.last_token - *continuation.first_token);
+  // The engine's own objectives are not known here.
+  const bool failed = reason == FinishReason::kError || reason == FinishReason::kAbort;
+  if (request.spec.slo.any() && !failed && continuation.first_token) {
+    finished.slo =
+        OutcomeOf(request.spec.slo, *continuation.first_token - request.submitted,
+                  *continuation.last_token - *continuation.first_token, finished.output_tokens);
+  }
   options_.observer->OnFinished(finished);
 }
 

@@ -112,40 +112,46 @@ void Scheduler::State::LevelBatch(int batch) {
   if (!prefills) here.rotates = pipeline.rotates;
 }
 
+std::vector<Sequence*> Scheduler::State::ToDecode(int batch) {
+  std::vector<Sequence*> order;
+  order.reserve(running.size());
+  for (const auto& [arrival, sequence] : running) {
+    if (sequence->batch != batch || sequence->prefilling) continue;
+    // A row that came back without a sample still counts here.
+    sequence->num_in_flight = 0;
+    if (!SitsOut(*sequence)) order.push_back(sequence);
+  }
+  if (queue->ranks()) {
+    std::ranges::stable_sort(order, {},
+                             [this](const Sequence* s) { return queue->Rank(s->Seen()); });
+  }
+  return order;
+}
+
+// The victim of a preemption is last in the order, so it has no row in this plan yet.
 void Scheduler::State::PlanDecode(StepPlan& plan) {
   plan.work.reserve(running.size() + 1);
-  // Oldest first. The victims of a preemption are the newest sequences, so they have no row in this
-  // plan yet.
-  for (auto it = running.begin(); it != running.end();) {
-    Sequence& sequence = *it->second;
-    const bool decodes = sequence.batch == plan.batch && !sequence.prefilling;
-    // A row that came back without a sample still counts here.
-    if (decodes) sequence.num_in_flight = 0;
-    if (decodes && !SitsOut(sequence) && (sequence.known || MayTell(sequence))) {
-      const bool again = sequence.num_slots() == sequence.num_tokens();
-      const Growth growth = GrowByOne(sequence);
-      if (growth != Growth::kGrown) {
-        // If the sequence was preempted itself, `it` is no longer valid.
-        it = running.upper_bound(sequence.arrival);
-        continue;
-      }
-      plan.work.push_back({.sequence = sequence.id,
-                           .route = DecodeRoute(sequence),
-                           .first_position = sequence.num_computed,
-                           .tokens = {sequence.tokens.back()},
-                           .sample = true,
-                           .first = !sequence.known,
-                           .again = again});
-      if (std::exchange(sequence.untold_left, false)) {
-        KvPart& part = plan.work.back().route.front();
-        const std::vector<TokenSlot>& slots = sequence.extents.front().slots;
-        part.shared.assign(slots.begin(), slots.begin() + part.num_stored);
-      }
-      if (!std::exchange(sequence.known, true)) start_bytes += sequence.start_bytes();
-      sequence.num_in_flight = 1;
-      sequence.samples = true;
+  for (Sequence* const one : ToDecode(plan.batch)) {
+    Sequence& sequence = *one;
+    if (!sequence.running()) continue;  // preempted meanwhile
+    if (!sequence.known && !MayTell(sequence)) continue;
+    const bool again = sequence.num_slots() == sequence.num_tokens();
+    if (GrowByOne(sequence) != Growth::kGrown) continue;
+    plan.work.push_back({.sequence = sequence.id,
+                         .route = DecodeRoute(sequence),
+                         .first_position = sequence.num_computed,
+                         .tokens = {sequence.tokens.back()},
+                         .sample = true,
+                         .first = !sequence.known,
+                         .again = again});
+    if (std::exchange(sequence.untold_left, false)) {
+      KvPart& part = plan.work.back().route.front();
+      const std::vector<TokenSlot>& slots = sequence.extents.front().slots;
+      part.shared.assign(slots.begin(), slots.begin() + part.num_stored);
     }
-    ++it;
+    if (!std::exchange(sequence.known, true)) start_bytes += sequence.start_bytes();
+    sequence.num_in_flight = 1;
+    sequence.samples = true;
   }
 }
 
@@ -200,15 +206,21 @@ Sequence* Scheduler::State::VictimFor(Sequence& sequence) const {
   const auto& candidates = placement->spreads() ? running : sequence.extents.front().pool->running;
   // Where sequences spread, those that sit out might be preempted for slots that nobody can use.
   if (placement->spreads() && any_suspended()) return nullptr;
-  bool slots_to_come = std::any_of(batches.begin(), batches.end(),
-                                   [](const Batch& batch) { return !batch.leaving.empty(); });
-  // Newest first. A sequence in flight cannot be preempted, since its slots are being read; but an
-  // older one must not suffer in its place, so this one waits until that step is completed.
-  for (auto it = candidates.rbegin(); it->second != &sequence; ++it) {
-    if (!InFlight(*it->second)) return slots_to_come ? nullptr : it->second;
-    slots_to_come = true;
+  if (std::ranges::any_of(batches, [](const Batch& batch) { return !batch.leaving.empty(); }))
+    return nullptr;
+  Sequence* last = candidates.rbegin()->second;
+  if (queue->ranks()) {
+    for (const auto& [arrival, candidate] : candidates)
+      if (IsBehind(*candidate, *last)) last = candidate;
   }
-  return slots_to_come ? nullptr : &sequence;
+  // A sequence in flight cannot be preempted, since its slots are being read; but one before it
+  // must not suffer in its place, so this one waits until that step is completed.
+  return InFlight(*last) ? nullptr : last;
+}
+
+bool Scheduler::State::IsBehind(const Sequence& sequence, const Sequence& other) const {
+  const int64_t rank = queue->Rank(sequence.Seen()), others = queue->Rank(other.Seen());
+  return rank > others || (rank == others && sequence.arrival > other.arrival);
 }
 
 void Scheduler::State::Preempt(Sequence& sequence) {

@@ -10,11 +10,12 @@ namespace lamina {
 
 namespace {
 
-class FifoQueue : public QueuePolicy {
+// Serves by rank, then preempted ones first, then by age.
+class RankedQueue : public QueuePolicy {
  public:
   void Push(const Waiting& waiting) override {
     Remove(waiting.sequence);
-    const Key key{!waiting.preempted, waiting.arrival};
+    const Key key{Rank(waiting), !waiting.preempted, waiting.arrival};
     line_[key] = waiting;
     keys_[waiting.sequence] = key;
   }
@@ -34,9 +35,26 @@ class FifoQueue : public QueuePolicy {
   size_t size() const override { return line_.size(); }
 
  private:
-  using Key = std::pair<bool, uint64_t>;  // {not preempted, arrival}: the smallest is served first
+  // {rank, not preempted, arrival}: the smallest is served first.
+  using Key = std::tuple<int64_t, bool, uint64_t>;
   std::map<Key, Waiting> line_;
   std::unordered_map<SequenceId, Key> keys_;
+};
+
+class FifoQueue final : public RankedQueue {};
+
+class PriorityQueue final : public RankedQueue {
+ public:
+  bool ranks() const override { return true; }
+  int64_t Rank(const Waiting& waiting) const override { return waiting.priority; }
+};
+
+class DeadlineQueue final : public RankedQueue {
+ public:
+  bool ranks() const override { return true; }
+  int64_t Rank(const Waiting& waiting) const override {
+    return (waiting.hopeless ? TimePoint::max() : waiting.due).time_since_epoch().count();
+  }
 };
 
 class LeastLoadedPlacement : public PlacementPolicy {
@@ -170,6 +188,8 @@ class SpreadPlacement : public PlacementPolicy {
 }  // namespace
 
 std::unique_ptr<QueuePolicy> MakeFifoQueue() { return std::make_unique<FifoQueue>(); }
+std::unique_ptr<QueuePolicy> MakePriorityQueue() { return std::make_unique<PriorityQueue>(); }
+std::unique_ptr<QueuePolicy> MakeDeadlineQueue() { return std::make_unique<DeadlineQueue>(); }
 
 std::unique_ptr<PlacementPolicy> MakeLeastLoadedPlacement() {
   return std::make_unique<LeastLoadedPlacement>();

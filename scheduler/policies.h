@@ -10,16 +10,20 @@
 #include <span>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/ids.h"
 
 namespace lamina {
 
-// A waiting sequence, as a queue policy sees it.
+// A sequence that waits, or runs, as a queue policy sees it.
 struct Waiting {
   SequenceId sequence;
   int64_t num_tokens = 0;  // to prefill: prompt, and generated tokens after a preemption
   bool preempted = false;
   uint64_t arrival = 0;  // counts sequences in the order of Add; a preempted one keeps its number
+  int priority = 0;      // SequenceSpec::priority
+  TimePoint due = TimePoint::max();  // of its next token, see base/slo.h
+  bool hopeless = false;             // see Scheduler::PutLast
 };
 
 // The order of the waiting sequences. The scheduler serves strictly in this order: as long as the
@@ -37,6 +41,12 @@ class QueuePolicy {
   virtual std::optional<Waiting> Top() const = 0;
   virtual void Remove(SequenceId sequence) = 0;  // served or aborted; unknown ids are ignored
   virtual size_t size() const = 0;
+
+  // Whether running sequences get slots, and lose them, by Rank. If not, by age alone.
+  virtual bool ranks() const { return false; }
+  // Those with a smaller rank get their slots first. When a node has none left, the one with the
+  // largest is preempted; of equals the newest.
+  virtual int64_t Rank(const Waiting&) const { return 0; }
 };
 
 // A node's load, as a placement policy sees it.
@@ -87,6 +97,15 @@ class PlacementPolicy {
 // First come, first served, with preempted sequences in front, oldest first. Every call takes
 // logarithmic time in the number of waiting sequences.
 std::unique_ptr<QueuePolicy> MakeFifoQueue();
+
+// The smallest priority first; among equals as MakeFifoQueue. A sequence that is preempted is
+// overtaken only by those of a smaller priority.
+std::unique_ptr<QueuePolicy> MakePriorityQueue();
+
+// The sequence whose next token is due first; then those that are hopeless or have no objective,
+// as in MakeFifoQueue. Of running sequences those that are furthest ahead of their objective are
+// preempted first.
+std::unique_ptr<QueuePolicy> MakeDeadlineQueue();
 
 // Places each sequence as a whole: of the nodes that have room for it and its growth, on the one
 // with the smallest used share of its slots divided by its speed; among equals on the one with the

@@ -112,6 +112,30 @@ void Scheduler::Again(SequenceId sequence) {
   state_->Requeue(it->second);
 }
 
+std::vector<SequenceId> Scheduler::TakeHopeless(TimePoint now) {
+  std::vector<SequenceId> hopeless;
+  auto& first_due = state_->first_due;
+  while (!first_due.empty() && first_due.begin()->first <= now) {
+    const Sequence& sequence = state_->sequences.at(first_due.begin()->second);
+    if (!sequence.running() && sequence.num_generated() == 0) hopeless.push_back(sequence.id);
+    first_due.erase(first_due.begin());
+  }
+  return hopeless;
+}
+
+TimePoint Scheduler::next_hopeless() const {
+  return state_->first_due.empty() ? TimePoint::max() : state_->first_due.begin()->first;
+}
+
+void Scheduler::PutLast(SequenceId sequence) {
+  const auto it = state_->sequences.find(sequence);
+  if (it == state_->sequences.end() || it->second.running() || it->second.ended()) return;
+  it->second.hopeless = true;
+  if (IsParked(sequence)) return;
+  state_->queue->Remove(sequence);
+  state_->Enqueue(it->second, /*preempted=*/false);
+}
+
 bool Scheduler::IsParked(SequenceId sequence) const {
   const auto it = state_->sequences.find(sequence);
   return it != state_->sequences.end() && state_->parked.contains(it->second.arrival);
@@ -215,7 +239,13 @@ Status Scheduler::Add(SequenceSpec spec) {
     sequence.tokens.insert(sequence.tokens.end(), spec.generated.begin(), spec.generated.end());
     sequence.num_prefilled = spec.num_cached > 0 ? spec.num_cached : prompt_tokens;
   }
+  sequence.num_prompt_tokens = prompt_tokens;
   sequence.max_tokens = max_tokens;
+  sequence.priority = spec.priority;
+  sequence.start = spec.start;
+  sequence.slo = spec.slo;
+  if (sequence.num_generated() == 0 && spec.slo.ttft > Clock::duration::zero())
+    state_->first_due.emplace(NextTokenDue(spec.start, spec.slo, 0), spec.id);
   if (has_left && state_->GoOn(sequence, prompt_tokens, spec.left)) return OkStatus();
   if (state_->pools.empty()) {
     state_->parked.emplace(sequence.arrival, &sequence);
@@ -375,7 +405,7 @@ void Scheduler::State::Requeue(Sequence& sequence) {
 }
 
 void Scheduler::State::Enqueue(const Sequence& sequence, bool preempted) {
-  queue->Push({sequence.id, sequence.num_tokens(), preempted, sequence.arrival});
+  queue->Push(sequence.Seen(preempted));
 }
 
 void Scheduler::State::FreeSlots(SequenceId sequence, const std::vector<Extent>& extents) {
@@ -438,6 +468,7 @@ void Scheduler::State::Forget(Sequence& sequence) {
     queue->Remove(sequence.id);  // ignored if it has ended or is parked and not in the queue
     parked.erase(sequence.arrival);
   }
+  first_due.erase({NextTokenDue(sequence.start, sequence.slo, 0), sequence.id});
   sequences.erase(sequence.id);
 }
 

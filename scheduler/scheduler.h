@@ -45,7 +45,9 @@
 //
 // Progress: the oldest sequence of a node, by the order of Add, which a preemption does not change,
 // is preempted only when it is alone there and has outgrown the node; and the largest node has room
-// for every accepted sequence. So with the FIFO queue every sequence ends. Where placement spreads
+// for every accepted sequence. So with the FIFO queue every sequence ends. With a queue that ranks
+// sequences the same holds for the one of the smallest rank, and no token is generated twice, so
+// that every sequence ends once no more of smaller ranks come. Where placement spreads
 // sequences over nodes, the same holds for all nodes taken as one.
 #pragma once
 
@@ -59,6 +61,7 @@
 #include "base/ids.h"
 #include "base/kv_handle.h"
 #include "base/scheduler_stats.h"
+#include "base/slo.h"
 #include "base/status.h"
 #include "scheduler/pipeline.h"
 #include "scheduler/policies.h"
@@ -115,6 +118,10 @@ struct SequenceSpec {
   // With `generated`: it goes on with what is left under this handle, see AddLeft, if that is all
   // of its tokens but the last. If not it starts again.
   KvHandle left = {};
+  // What the queue's policy may go by. Smaller priorities are served first.
+  int priority = 0;
+  TimePoint start = {};  // when it arrived; counts with `slo`
+  Slo slo = {};
 };
 
 // The part of a sequence that one node holds, and the part of a Work that goes there.
@@ -245,6 +252,16 @@ class Scheduler {
   // The node is in time again, and everything that was sent to it before has arrived. Ignored if it
   // is not suspended.
   void Resume(NodeId node);
+
+  // Sequences that have no token, do not run, and whose first token was due by `now`: their
+  // objective cannot be met any more. Those that become due first come first, and each is returned
+  // once.
+  std::vector<SequenceId> TakeHopeless(TimePoint now);
+  // No call before this time returns anything.
+  TimePoint next_hopeless() const;
+  // The sequence is hopeless, and the queue's policy may serve others before it. Ignored if it does
+  // not wait.
+  void PutLast(SequenceId sequence);
 
   // The sequence's KV is lost or may be wrong: it gives up its slots, waits in front and starts
   // again with the tokens it has, and no other sequence is given K and V that this one computed or

@@ -9,6 +9,7 @@
 #include <set>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "scheduler/kv_pool.h"
@@ -41,7 +42,12 @@ struct Sequence {
   uint64_t group = 0;           // SequenceSpec::group
   int64_t told_bytes = 0;       // SequenceSpec::told_bytes
   std::vector<TokenId> tokens;  // prompt and generated
-  int64_t max_tokens = 0;       // prompt + max_new_tokens
+  int64_t num_prompt_tokens = 0;
+  int64_t max_tokens = 0;  // prompt + max_new_tokens
+  int priority = 0;        // SequenceSpec::priority
+  TimePoint start;         // SequenceSpec::start
+  Slo slo;                 // SequenceSpec::slo
+  bool hopeless = false;   // Scheduler::PutLast
   // How many of its first tokens it computed by prefill, or found in the cache, when it started the
   // first time; 0 before.
   int64_t num_prefilled = 0;
@@ -81,6 +87,13 @@ struct Sequence {
   std::span<const TokenId> all_but_last() const {
     return std::span(tokens).first(tokens.size() - 1);
   }
+  int64_t num_generated() const { return num_tokens() - num_prompt_tokens; }
+  // As policies see it.
+  Waiting Seen(bool preempted = false) const {
+    return {id,      num_tokens(), preempted,
+            arrival, priority,     NextTokenDue(start, slo, num_generated()),
+            hopeless};
+  }
   // Slots that it will take in the next steps, beyond those for its present tokens. The last token
   // that is sampled never gets a slot.
   int64_t growth() const { return std::min(kGrowthTokens, max_tokens - num_tokens() - 1); }
@@ -112,6 +125,8 @@ struct Scheduler::State {
   std::vector<Sequence*> prefilling;  // running and not prefilled yet, in the order of their start
   std::vector<SequenceId> released;   // for the next plan
   std::map<KvHandle, Extent> left;    // by schedulers that are gone
+  // When the first token is due, of sequences that may have none yet and become hopeless then.
+  std::set<std::pair<TimePoint, SequenceId>> first_due;
   // SchedulerStats.
   int64_t num_preemptions = 0, num_started_tokens = 0, num_shared_tokens = 0, num_left_tokens = 0;
   uint64_t next_arrival = 0;
@@ -150,6 +165,8 @@ struct Scheduler::State {
   // Moves decoding sequences that the batch has too many of to other batches.
   void LevelBatch(int batch);
   void PlanDecode(StepPlan& plan);
+  // The batch's decoding sequences, in the order in which they get slots.
+  std::vector<Sequence*> ToDecode(int batch);
   // Whether the plan has room to tell the compute nodes of another sequence. The first one has room
   // in any case.
   bool MayTell(const Sequence& sequence) const {
@@ -192,9 +209,9 @@ struct Scheduler::State {
   Growth GrowByOne(Sequence& sequence);
   // The pool of the sequence's next token; nullptr if all pools that it may grow on are full.
   KvPool* PoolToGrow(const Sequence& sequence);
-  // The sequence to preempt so that this one gets a slot: the newest of those that hold slots where
-  // it may grow, possibly itself. nullptr if slots will be free, or a newer sequence preemptable,
-  // when a step in flight is completed or a node is resumed.
+  // The sequence to preempt so that this one gets a slot: the last, by the queue's ranks and then
+  // by age, of those that hold slots where it may grow, possibly itself. nullptr if slots will be
+  // free, or the last one preemptable, when a step in flight is completed or a node is resumed.
   Sequence* VictimFor(Sequence& sequence) const;
   void Preempt(Sequence& sequence);
 
@@ -205,6 +222,8 @@ struct Scheduler::State {
   void DropLeft(const KvPool* pool = nullptr);
 
   void Enqueue(const Sequence& sequence, bool preempted);
+  // Whether the first comes later than the other in the order in which slots are given.
+  bool IsBehind(const Sequence& sequence, const Sequence& other) const;
   // The sequence waits, or is parked, with the tokens it has. REQUIRES: it neither runs nor waits.
   void Requeue(Sequence& sequence);
   // The sequence leaves its nodes and its batch. Its slots are freed now, or when its step in

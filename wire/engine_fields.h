@@ -58,6 +58,12 @@ constexpr auto FieldsOf(const Told*) {
                  Field(&M::num_cached, &P::num_cached, &P::set_num_cached),
                  Field(&M::over, &P::over, &P::set_over), Field(&M::kv, &P::kv, &P::mutable_kv));
 }
+constexpr auto FieldsOf(const Slo*) {
+  using M = Slo;
+  using P = control::Slo;
+  return List<P>(Field(&M::ttft, &P::ttft_ns, &P::set_ttft_ns),
+                 Field(&M::tpot, &P::tpot_ns, &P::set_tpot_ns));
+}
 constexpr auto FieldsOf(const GenerateRequest*) {
   using M = GenerateRequest;
   using P = control::GenerateRequest;
@@ -68,7 +74,9 @@ constexpr auto FieldsOf(const GenerateRequest*) {
                  Field(&M::stop_tokens, &P::stop_tokens, &P::mutable_stop_tokens),
                  Field(&M::prompt_index, &P::prompt_index, &P::set_prompt_index),
                  Field(&M::sampling, &P::sampling, &P::mutable_sampling),
-                 Field(&M::told, &P::told, &P::mutable_told));
+                 Field(&M::told, &P::told, &P::mutable_told),
+                 Field(&M::priority, &P::priority, &P::set_priority),
+                 Field(&M::slo, &P::slo, &P::mutable_slo));
 }
 constexpr auto FieldsOf(const SubmitRequest*) {
   using M = SubmitRequest;

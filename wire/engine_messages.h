@@ -20,6 +20,7 @@
 #include "base/node_state.h"
 #include "base/sampling_params.h"
 #include "base/scheduler_stats.h"
+#include "base/slo.h"
 #include "base/status.h"
 #include "wire/step_times.h"
 
@@ -47,6 +48,8 @@ struct GenerateRequest {
   uint64_t prompt_index = 0;              // among the prompts that a client sent together
   // Seed: of the client's request, see ChoiceSeed. `banned` is filled by the engine.
   SamplingParams sampling = {};
+  int priority = 0;  // smaller ones are served first, where the queue goes by it
+  Slo slo = {};      // without any: what the engine has for all requests
   // Empty, or by continuation, [n]: the request goes on where an engine that is gone left it, of
   // the same model and with the same settings. What its client is told is what follows, the same
   // tokens that the other engine would have told; nothing of continuations that are over.

@@ -46,6 +46,8 @@ Status Change(const ClusterChanges& changes, ClusterConfig& config) {
     config.max_num_batched_tokens = changes.max_num_batched_tokens;
   if (changes.pipeline) config.pipeline = *changes.pipeline;
   if (changes.overlap) config.overlap = *changes.overlap;
+  if (changes.queue) config.queue = *changes.queue;
+  if (changes.on_hopeless) config.on_hopeless = *changes.on_hopeless;
   if (changes.gb_per_s >= 0) config.modelled_gb_per_s = changes.gb_per_s;
   if (!changes.device_catalog.empty()) config.device_catalog = changes.device_catalog;
   if (changes.latency.empty()) return OkStatus();

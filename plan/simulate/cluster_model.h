@@ -30,6 +30,8 @@ struct ClusterChanges {
   int max_num_seqs = 0, max_num_batched_tokens = 0;
   std::optional<PipelineMode> pipeline;
   std::optional<Switch> overlap;
+  std::optional<QueueMode> queue;
+  std::optional<HopelessMode> on_hopeless;
   std::string latency;
   double gb_per_s = -1;
   // The device of the catalog that nodes whose device is cpu are taken for.

@@ -44,9 +44,7 @@ class Simulation {
         workload_(workload),
         options_(options),
         engine_(EngineOptionsOf(cluster, workload, options)),
-        steps_(engine_.scheduler, engine_.cycle(), MakeFifoQueue(),
-               engine_.spread_tokens > 0 ? MakeSpreadPlacement(engine_.spread_tokens)
-                                         : MakeLeastLoadedPlacement()),
+        steps_(engine_.scheduler, engine_.cycle(), engine_.MakeQueue(), engine_.MakePlacement()),
         nodes_(cluster, options.host, options.prompts_appear, events_, result_.usage),
         sampled_(static_cast<size_t>(engine_.scheduler.num_batches)),
         num_standbys_(cluster.config.standbys.size()) {
@@ -76,6 +74,7 @@ class Simulation {
   void Refuse(size_t request, const std::string& why);
   void ScheduleNextArrival(TimePoint now);
   void PlanSteps(TimePoint now);
+  void CheckHopeless(TimePoint now);
   void Submit(StepPlan& plan, TimePoint now);
   void TakeResult(int batch, TimePoint now);
   void TakeToken(SequenceId sequence, TimePoint now);
@@ -238,8 +237,10 @@ void Simulation::Arrive(size_t request, TimePoint now) {
   const bool dead = !result_.failure.empty();
   if (dead) return Refuse(request, "no node is left");
   const int64_t block_tokens = engine_.scheduler.prefix_caching ? workload_.block_tokens : 0;
-  const Status added =
-      scheduler().Add({sequence, PromptOf(spec, block_tokens, sequence), spec.output_tokens});
+  SequenceSpec added_as{sequence, PromptOf(spec, block_tokens, sequence), spec.output_tokens};
+  added_as.start = now;
+  added_as.slo = engine_.slo.Of(spec.input_tokens);
+  const Status added = scheduler().Add(std::move(added_as));
   if (!added.ok()) Refuse(request, WhyRefused(added, spec));
 }
 
@@ -266,9 +267,21 @@ void Simulation::End(size_t request, Outcome outcome) {
 }
 
 void Simulation::PlanSteps(TimePoint now) {
+  CheckHopeless(now);
   if (reconnecting_ || !result_.failure.empty()) return;
   steps_.PlanSteps(now, [&](StepPlan& plan) { Submit(plan, now); });
   Observe(now);
+}
+
+void Simulation::CheckHopeless(TimePoint now) {
+  for (const SequenceId sequence : scheduler().TakeHopeless(now)) {
+    if (engine_.drops_hopeless) {
+      scheduler().Finish(sequence);
+      End(RequestOf(sequence), Outcome::kDropped);
+    } else {
+      scheduler().PutLast(sequence);
+    }
+  }
 }
 
 void Simulation::Submit(StepPlan& plan, TimePoint now) {

@@ -56,7 +56,8 @@ struct SimulationOptions {
 
 // What became of one request.
 struct RequestTimes {
-  enum class Outcome : uint8_t { kUnfinished, kDone, kRefused, kFailed };
+  // kDropped: its first token was due while it waited.
+  enum class Outcome : uint8_t { kUnfinished, kDone, kRefused, kDropped, kFailed };
   Outcome outcome = Outcome::kUnfinished;
   // Tokens of the prompt; tokens that were generated.
   int32_t input_tokens = 0, output_tokens = 0;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include "plan/statistics.h"
@@ -76,10 +77,35 @@ const char* OutcomeName(Outcome outcome) {
   switch (outcome) {
     case Outcome::kDone: return "done";
     case Outcome::kRefused: return "refused";
+    case Outcome::kDropped: return "dropped";
     case Outcome::kFailed: return "failed";
     case Outcome::kUnfinished: break;
   }
   return "unfinished";
+}
+
+// By outcome, of the requests that have objectives and were not refused.
+std::map<SloOutcome, int64_t> CountSlo(const SloRule& rule, const SimulationResult& result) {
+  std::map<SloOutcome, int64_t> counts;
+  for (const RequestTimes& request : result.requests) {
+    const Slo slo = rule.Of(request.input_tokens);
+    if (!slo.any()) continue;
+    if (request.outcome == Outcome::kDropped) ++counts[SloOutcome::kDropped];
+    if (request.outcome != Outcome::kDone) continue;
+    ++counts[OutcomeOf(slo, request.first_token - request.arrival,
+                       request.last_token - request.first_token, request.output_tokens)];
+  }
+  return counts;
+}
+
+Json SloJson(std::map<SloOutcome, int64_t> counts, double duration) {
+  const int64_t met = counts[SloOutcome::kMet];
+  return {{"met", met},
+          {"missed_ttft", counts[SloOutcome::kMissedTtft]},
+          {"missed_tpot", counts[SloOutcome::kMissedTpot]},
+          {"missed_both", counts[SloOutcome::kMissedBoth]},
+          {"dropped", counts[SloOutcome::kDropped]},
+          {"goodput", duration > 0 ? static_cast<double>(met) / duration : 0}};
 }
 
 Json LossJson(const NodeLoss& loss) {
@@ -196,6 +222,8 @@ Json ToJson(const ClusterModel& cluster, const SimulationResult& result) {
   json["num_refused"] = CountOf(result, Outcome::kRefused);
   if (!result.refusals.empty()) json["refusals"] = result.refusals;
   json["num_lost"] = CountOf(result, Outcome::kFailed);
+  if (const auto counts = CountSlo(cluster.config.slo, result); !counts.empty())
+    json["slo"] = SloJson(counts, json.at("duration").get<double>());
   json["num_left_out"] = result.num_left_out;
   if (!result.failure.empty()) json["failure"] = result.failure;
   for (const NodeLoss& loss : result.losses) json["losses"].push_back(LossJson(loss));
@@ -258,6 +286,15 @@ std::string ToText(const ClusterModel& cluster, const SimulationResult& result) 
       "sequences run, {:.0f} wait\n",
       100 * result.mean_used_share, result.num_kv_tokens, 100 * result.peak_used_share,
       result.mean_running, result.mean_waiting);
+  if (json.contains("slo")) {
+    const Json& slo = json.at("slo");
+    const auto count = [&](const char* key) { return slo.at(key).get<int64_t>(); };
+    text += fmt::format(
+        "objectives         {} requests met them, {:.2f} a second; {} missed TTFT, {} TPOT, {} "
+        "both; {} dropped\n",
+        count("met"), slo.at("goodput").get<double>(), count("missed_ttft"), count("missed_tpot"),
+        count("missed_both"), count("dropped"));
+  }
   for (const NodeLoss& loss : result.losses) text += LossText(loss);
   const Limit limit = FindLimit(cluster, result);
   return text + fmt::format("limited by         {}: {}\n", limit.resource, limit.why);

@@ -87,6 +87,25 @@ TEST(Metrics, EventsAreCounted) {
   EXPECT_THAT(text, HasSubstr("finished_reason=\"length\",model_name=\"tiny\"} 1\n"));
 }
 
+TEST(Metrics, AnswersAreCountedByTheirObjectives) {
+  Metrics metrics("tiny");
+  EngineObserver::Finished finished{FinishReason::kStop, 10, 3, 0.1, 0.2, 0.3, 0.6};
+  metrics.OnFinished(finished);
+  for (const SloOutcome outcome : {SloOutcome::kMet, SloOutcome::kMissedTtft, SloOutcome::kMet,
+                                   SloOutcome::kMissedTpot, SloOutcome::kMissedBoth}) {
+    finished.slo = outcome;
+    metrics.OnFinished(finished);
+  }
+  const std::string text = metrics.Serialize({});
+  EXPECT_THAT(text, HasSubstr("\nlamina:slo_met_total" + std::string(kLabels) + " 2\n"));
+  for (const auto& [missed, count] : {std::pair("ttft", 1), std::pair("tpot", 1),
+                                      std::pair("both", 1), std::pair("dropped", 0)}) {
+    EXPECT_THAT(text,
+                HasSubstr("\nlamina:slo_missed_total{engine=\"0\",missed=\"" + std::string(missed) +
+                          "\",model_name=\"tiny\"} " + std::to_string(count) + "\n"));
+  }
+}
+
 TEST(Metrics, GaugesFollowTheStatus) {
   Metrics metrics("tiny");
   EngineStatus status;

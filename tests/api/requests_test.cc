@@ -95,7 +95,8 @@ TEST(ParseCompletion, EveryFieldIsRead) {
       R"({"model": "m", "prompt": "x", "n": 2, "stream": true, "stream_options": {"include_usage": true, "continuous_usage_stats": true},
       "max_tokens": 7, "min_tokens": 3, "ignore_eos": true, "stop": ["a", "b"], "stop_token_ids": [5, 6], "include_stop_str_in_output": true, "skip_special_tokens": false,
       "seed": -1, "temperature": 0.5, "top_p": 0.9, "top_k": 40, "min_p": 0.1, "frequency_penalty": 0.2, "presence_penalty": -0.3, "repetition_penalty": 1.1,
-      "logit_bias": {"7": -100, "8": 2.5}, "logprobs": 4, "best_of": 2, "user": "me", "echo": false, "suffix": null, "use_beam_search": false, "priority": 0})"));
+      "logit_bias": {"7": -100, "8": 2.5}, "logprobs": 4, "best_of": 2, "user": "me", "echo": false, "suffix": null, "use_beam_search": false, "priority": -3,
+      "slo": {"ttft_ms": 500, "tpot_ms": 50}})"));
   ASSERT_FALSE(parsed.error) << parsed.error->message;
   const GenerationOptions& options = parsed.request.options;
   EXPECT_EQ(options.model, "m");
@@ -118,7 +119,23 @@ TEST(ParseCompletion, EveryFieldIsRead) {
   ASSERT_EQ(options.sampling.logit_bias.size(), 2u);
   EXPECT_EQ(options.sampling.logit_bias[1].first, 8);
   EXPECT_FLOAT_EQ(options.sampling.logit_bias[1].second, 2.5f);
+  EXPECT_EQ(options.priority, -3);
+  EXPECT_EQ(options.slo, (Slo{std::chrono::milliseconds(500), std::chrono::milliseconds(50)}));
   EXPECT_TRUE(parsed.unknown.empty());
+}
+
+TEST(ParseCompletion, ObjectivesAreOneOrTwoTimes) {
+  const auto error_of = [](const json& slo) {
+    const auto parsed = Completion({{"prompt", "x"}, {"slo", slo}});
+    return parsed.error ? parsed.error->param + ": " + parsed.error->message : "";
+  };
+  EXPECT_EQ(error_of({{"tpot_ms", 50}}), "");
+  EXPECT_EQ(error_of(nullptr), "");
+  EXPECT_THAT(error_of(json::object()), HasSubstr("slo: 'slo' needs 'ttft_ms' or 'tpot_ms'"));
+  EXPECT_THAT(error_of(5), HasSubstr("must be an object, not an integer"));
+  EXPECT_THAT(error_of({{"ttft_ms", 0}}), HasSubstr("slo.ttft_ms: "));
+  EXPECT_THAT(error_of({{"ttft_ms", 600001}}), HasSubstr("slo.ttft_ms: "));
+  EXPECT_THAT(error_of({{"ttft", 5}}), HasSubstr("and no 'ttft'"));
 }
 
 TEST(ParseCompletion, PromptForms) {

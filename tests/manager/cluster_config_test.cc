@@ -81,6 +81,8 @@ model: {path: /m/llama/, served_name: llama, load_format: dummy, kv_dtype: float
 transport: {kind: verbs, fallback: true, checksum: on, polling: host}
 attention: {kv_head_parallel: 1, spread_tokens: 4k, wire_dtype: float16}
 pipeline: {num_batches: 3, overlap: on}
+scheduling: {queue: deadline, on_hopeless: drop}
+slo: {ttft: 500ms, ttft_per_input_token: 2ms, max_ttft: 8s, tpot: 250ms}
 limits: {max_num_seqs: 8, max_num_batched_tokens: 64, max_model_len: 32k, max_num_queued_reqs: 5, start_timeout: 1m, step_timeout: 2s, peer_timeout: 300ms, suspect_after: 200ms}
 )",
                                                             "c.yaml");
@@ -108,6 +110,10 @@ limits: {max_num_seqs: 8, max_num_batched_tokens: 64, max_model_len: 32k, max_nu
   EXPECT_EQ(config->polling, PollingMode::kHost);
   EXPECT_EQ(config->spread_tokens, 4'000);
   EXPECT_EQ(config->num_batches, 3);
+  EXPECT_EQ(config->queue, QueueMode::kDeadline);
+  EXPECT_EQ(config->on_hopeless, HopelessMode::kDrop);
+  EXPECT_EQ(config->slo, (SloRule{milliseconds(500), milliseconds(2), std::chrono::seconds(8),
+                                  milliseconds(250)}));
   EXPECT_EQ(config->max_num_seqs, 8);
   EXPECT_EQ(config->max_num_batched_tokens, 64);
   EXPECT_EQ(config->max_model_len, 32'000);
@@ -116,6 +122,23 @@ limits: {max_num_seqs: 8, max_num_batched_tokens: 64, max_model_len: 32k, max_nu
   EXPECT_EQ(config->step_timeout, std::chrono::seconds(2));
   EXPECT_EQ(config->peer_timeout, milliseconds(300));
   EXPECT_EQ(config->suspect_after, milliseconds(200));
+}
+
+TEST(ClusterConfig, SaysWhatIsWrongWithObjectives) {
+  const auto message = [](const std::string& section) {
+    return ClusterConfig::Parse(
+               "version: 1\nmodel: {path: /m}\nnodes: [{name: c0, role: compute, port: 1}]\n" +
+                   section + "\n",
+               "c.yaml")
+        .status()
+        .message();
+  };
+  EXPECT_THAT(message("slo: {tpot: 11m}"), HasSubstr("c.yaml:4: 'tpot' must be at most 10m"));
+  EXPECT_THAT(message("slo: {ttft_per_input_token: 2s}"), HasSubstr("must be at most 1s"));
+  EXPECT_THAT(message("slo: {max_ttft: 2s}"), HasSubstr("which are not set"));
+  EXPECT_THAT(message("slo: {ttft: 3s, max_ttft: 2s}"), HasSubstr("is shorter than 'ttft'"));
+  EXPECT_THAT(message("scheduling: {queue: fcfs}"), HasSubstr("fifo, priority, deadline"));
+  EXPECT_THAT(message("scheduling: {on_hopeless: wait}"), HasSubstr("serve, drop"));
 }
 
 TEST(ClusterConfig, MemoryNodesFormWholeGroups) {

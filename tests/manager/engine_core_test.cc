@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "tests/support/serving.h"
 #include "tests/support/virtual_engine.h"
 
@@ -153,6 +155,60 @@ TEST_F(EngineCoreTest, TimesOfARequestAreThoseOfItsSteps) {
   ASSERT_EQ(observer.steps.size(), 4u);
   EXPECT_EQ(observer.steps[1].num_prefill_tokens, 3);
   EXPECT_EQ(observer.steps[2].num_decode, 1);
+}
+
+// The first one takes a step of 2 s. Of those behind it one is due meanwhile.
+TEST_F(EngineCoreTest, WhoCannotBeInTimeIsDroppedOrServedLast) {
+  for (const bool drops : {true, false}) {
+    ObserverOfTimes observer;
+    options_.observer = &observer;
+    options_.queue = QueueMode::kDeadline;
+    options_.drops_hopeless = drops;
+    options_.slo.ttft = std::chrono::seconds(60);
+    nodes_->answer_at_once = false;
+    Create();
+    const Collector first, late, in_time;
+    ASSERT_TRUE(engine_->Submit(GreedyRequest({1, 2}, 1), first.sink()).ok());
+    GenerateRequest urgent = GreedyRequest({1, 2, 3}, 1);
+    urgent.slo.ttft = milliseconds(1500);
+    ASSERT_TRUE(engine_->Submit(urgent, late.sink()).ok());
+    engine_->Advance(milliseconds(1500));
+    EXPECT_EQ(late.results()[0].finished, drops);
+    ASSERT_TRUE(engine_->Submit(GreedyRequest({1, 2, 3, 4}, 1), in_time.sink()).ok());
+    engine_->Advance(milliseconds(500));
+    for (; !nodes_->submitted.empty(); engine_->Advance(microseconds(10))) Answer(NextSubmitted());
+    EXPECT_EQ(Result(first).reason, FinishReason::kLength);
+    EXPECT_EQ(Result(in_time).reason, FinishReason::kLength);
+    if (drops) {
+      EXPECT_EQ(Result(late).error.code(), StatusCode::kTryAgain);
+      EXPECT_THAT(Result(late).error.message(), HasSubstr("was due after 1500 ms"));
+    } else {
+      EXPECT_EQ(Result(late).reason, FinishReason::kLength);
+    }
+    std::map<SloOutcome, int> outcomes;
+    for (const EngineObserver::Finished& finished : observer.finished)
+      ++outcomes[finished.slo.value()];
+    EXPECT_EQ(outcomes[SloOutcome::kMet], 2);
+    EXPECT_EQ(outcomes[drops ? SloOutcome::kDropped : SloOutcome::kMissedTtft], 1);
+    ExpectNothingHeld();
+  }
+}
+
+TEST_F(EngineCoreTest, PrioritiesThatWouldHaveNoEffectAreRefused) {
+  GenerateRequest request = GreedyRequest({1, 2}, 1);
+  request.priority = 1;
+  for (const QueueMode queue : {QueueMode::kFifo, QueueMode::kDeadline, QueueMode::kPriority}) {
+    options_.queue = queue;
+    Create();
+    const Collector collector;
+    const Status status = engine_->Submit(request, collector.sink()).status();
+    EXPECT_EQ(status.code(),
+              queue == QueueMode::kPriority ? StatusCode::kOk : StatusCode::kInvalidArgument);
+  }
+  request.priority = 0;
+  request.slo.ttft = kLongestObjective + milliseconds(1);
+  EXPECT_EQ(engine_->Submit(request, Collector().sink()).status().code(),
+            StatusCode::kInvalidArgument);
 }
 
 TEST_F(EngineCoreTest, AnnouncesContinuationsWithTheirOwnSeedsAndTheTokensBannedUntilMin) {

@@ -257,6 +257,38 @@ TEST_F(SimulateTest, EveryRequestEndsOnceAndTheSameWayInEveryRun) {
   }
 }
 
+// One sequence runs at a time, and each takes as long as the others.
+TEST_F(SimulateTest, ObjectivesDecideWhoIsServedAndAreCounted) {
+  const RequestTimes alone = Run(Cluster(1, 1, "40GB"), Alike(1, 100, 3)).requests[0];
+  const double each = alone.e2e_s();
+  const auto cluster = [&](const std::string& queue, const std::string& on_hopeless) {
+    return Cluster(1, 1, "40GB",
+                   "limits: {max_num_seqs: 1, max_num_batched_tokens: 512}\nslo: {ttft: " +
+                       std::to_string(static_cast<int64_t>(2.5 * each * 1e6)) +
+                       "us}\nscheduling: {queue: " + queue + ", on_hopeless: " + on_hopeless +
+                       "}\n");
+  };
+  const auto counts = [&](const std::string& queue, const std::string& on_hopeless) {
+    const ClusterModel model = cluster(queue, on_hopeless);
+    const SimulationResult result = Run(model, Alike(8, 100, 3, 0.5 * each));
+    EXPECT_EQ(result.used_tokens_at_end, 0);
+    const auto slo = ToJson(model, result).at("slo");
+    EXPECT_NE(ToText(model, result).find("objectives"), std::string::npos);
+    int64_t sum = 0;
+    for (const char* key : {"met", "missed_ttft", "missed_tpot", "missed_both", "dropped"})
+      sum += slo.at(key).get<int64_t>();
+    EXPECT_EQ(sum, 8);
+    return std::pair(slo.at("met").get<int>(), slo.at("dropped").get<int>());
+  };
+  // Request i comes after i / 2 of these times, and starts after i of them.
+  int in_time = 0;
+  for (int i = 0; i < 8; ++i) in_time += 0.5 * i * each + alone.ttft_s() <= 2.5 * each ? 1 : 0;
+  EXPECT_GT(in_time, 1);
+  EXPECT_EQ(counts("fifo", "serve"), std::pair(in_time, 0));
+  EXPECT_EQ(counts("deadline", "drop"), counts("fifo", "drop"));
+  EXPECT_GT(counts("fifo", "drop").second, 0);
+}
+
 TEST_F(SimulateTest, NoMoreThanMaxConcurrencyAreOpen) {
   SimulationOptions options;
   options.max_concurrency = 3;

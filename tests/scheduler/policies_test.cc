@@ -52,6 +52,49 @@ TEST(FifoQueue, RemovesAnyOneAndIgnoresUnknownOnes) {
   EXPECT_EQ(Drain(*queue), (std::vector<uint64_t>{0, 1, 3}));
 }
 
+Waiting Urgent(uint64_t id, int priority, int due_ms, bool preempted = false) {
+  Waiting waiting{SequenceId{id}, 1, preempted, id};
+  waiting.priority = priority;
+  if (due_ms > 0) waiting.due = TimePoint(milliseconds(due_ms));
+  return waiting;
+}
+
+TEST(FifoQueue, IsNotInAHurry) {
+  const auto queue = MakeFifoQueue();
+  EXPECT_FALSE(queue->ranks());
+  queue->Push(Urgent(1, 5, 900));
+  queue->Push(Urgent(2, -5, 100));
+  EXPECT_EQ(Drain(*queue), (std::vector<uint64_t>{1, 2}));
+}
+
+TEST(PriorityQueue, ServesTheSmallestThenPreemptedOnesThenTheOldest) {
+  const auto queue = MakePriorityQueue();
+  EXPECT_TRUE(queue->ranks());
+  queue->Push(Urgent(1, 0, 100));
+  queue->Push(Urgent(2, 3, 100));
+  queue->Push(Urgent(3, -2, 900));
+  queue->Push(Urgent(4, 0, 50, /*preempted=*/true));
+  queue->Push(Urgent(5, 3, 10, /*preempted=*/true));
+  queue->Push(Urgent(6, 0, 10));
+  EXPECT_EQ(Drain(*queue), (std::vector<uint64_t>{3, 4, 1, 6, 5, 2}));
+}
+
+TEST(DeadlineQueue, ServesWhatIsDueFirstAndTheHopelessLast) {
+  const auto queue = MakeDeadlineQueue();
+  EXPECT_TRUE(queue->ranks());
+  queue->Push(Urgent(1, 0, 300));
+  queue->Push(Urgent(2, 0, 0));
+  queue->Push(Urgent(3, 9, 100));
+  queue->Push(Urgent(4, 0, 200, /*preempted=*/true));
+  Waiting hopeless = Urgent(5, 0, 50);
+  queue->Push(hopeless);
+  EXPECT_EQ(queue->Top()->sequence, SequenceId{5});
+  hopeless.hopeless = true;
+  queue->Remove(hopeless.sequence);
+  queue->Push(hopeless);
+  EXPECT_EQ(Drain(*queue), (std::vector<uint64_t>{3, 4, 1, 2, 5}));
+}
+
 std::optional<NodeId> PlaceWhole(PlacementPolicy& placement, int64_t num_tokens,
                                  std::span<const NodeLoad> nodes) {
   const std::vector<KvShare> shares = placement.Place(num_tokens, 0, nodes);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <memory>
 #include <random>
@@ -17,12 +18,22 @@ namespace {
 class RandomLoad {
  public:
   RandomLoad(uint32_t seed, bool spread, int num_batches = 1, bool prefix_caching = false,
-             bool replays_as_computed = false)
+             bool replays_as_computed = false, std::unique_ptr<QueuePolicy> queue = MakeFifoQueue())
       : random_(seed),
         spread_(spread),
+        ranks_(queue->ranks()),
         options_(RandomOptions(num_batches, prefix_caching, replays_as_computed)),
         nodes_(RandomNodes()),
-        cluster_(options_, nodes_, MakeFifoQueue(), RandomPlacement()) {}
+        cluster_(options_, nodes_, std::move(queue), RandomPlacement()) {}
+
+  // What its queue, one that ranks, is to go by.
+  void RankByPriority() { cluster_.nodes().OrderBy(FakeKvNodes::Priority); }
+  void RankByDue() {
+    cluster_.nodes().OrderBy([this](const SequenceSpec& spec, int64_t num_generated) {
+      return last_.contains(spec.id) ? std::numeric_limits<int64_t>::max()
+                                     : FakeKvNodes::Due(spec, num_generated);
+    });
+  }
 
   void Run(int num_steps) {
     for (int step = 0; step < num_steps && !testing::Test::HasFailure(); ++step) {
@@ -44,6 +55,10 @@ class RandomLoad {
       }
       if (succeeds_ && Below(100) == 0) Succeed();
       if (succeeds_ && Below(20) == 0) cluster_.scheduler().DropLeft();
+      now_ += milliseconds(1);
+      if (ranks_) {
+        for (const SequenceId id : cluster_.scheduler().TakeHopeless(now_)) TakeHopeless(id);
+      }
       cluster_.Complete(options_.num_batches == 1
                             ? 0
                             : static_cast<int>(Below(static_cast<uint32_t>(options_.num_batches))));
@@ -83,6 +98,7 @@ class RandomLoad {
   int64_t num_preemptions() { return cluster_.nodes().num_preemptions(); }
   size_t num_spread() { return cluster_.nodes().num_spread(); }
   int64_t num_shared() { return cluster_.nodes().num_shared(); }
+  int64_t num_hopeless() const { return num_hopeless_; }
   size_t num_completed() const { return cluster_.results().size(); }
 
  private:
@@ -127,8 +143,9 @@ class RandomLoad {
     const int64_t prompt_tokens = 1 + Below(Below(4) == 0 ? 60 : 10),
                   max_new_tokens = 1 + Below(Below(3) == 0 ? 10 : 120);
     const uint64_t id = next_id_++;
-    const uint64_t group = options_.prefix_caching && Below(3) == 0 ? 1 + id % 2 : 0;
-    const Status status = cluster_.Add(id, prompt_tokens, max_new_tokens, group);
+    const uint64_t group = options_.prefix_caching && !ranks_ && Below(3) == 0 ? 1 + id % 2 : 0;
+    const Status status = ranks_ ? cluster_.Add(id, prompt_tokens, max_new_tokens, RandomUrgency())
+                                 : cluster_.Add(id, prompt_tokens, max_new_tokens, group);
     if (status.ok()) {
       accepted_[SequenceId{id}] = {prompt_tokens, max_new_tokens};
       if (group != 0) in_groups_.insert(SequenceId{id});
@@ -146,6 +163,28 @@ class RandomLoad {
       const SchedulerStats stats = cluster_.scheduler().stats();
       EXPECT_GE(stats.num_waiting + stats.num_parked, options_.max_queued);
     }
+  }
+
+  FakeCluster::Urgency RandomUrgency() {
+    FakeCluster::Urgency urgency;
+    urgency.start = now_;
+    urgency.priority = static_cast<int>(Below(4)) - 2;
+    urgency.slo.ttft = milliseconds(Below(4) == 0 ? 0 : 1 + Below(100));
+    urgency.slo.tpot = milliseconds(Below(4));
+    return urgency;
+  }
+
+  // Waits, and its first token was due. Some are dropped.
+  void TakeHopeless(SequenceId id) {
+    ASSERT_TRUE(accepted_.contains(id));
+    EXPECT_EQ(std::ssize(cluster_.scheduler().Tokens(id)), accepted_.at(id).first);
+    ++num_hopeless_;
+    if (Below(2) == 0) {
+      last_.insert(id);
+      return cluster_.scheduler().PutLast(id);
+    }
+    cluster_.Finish(id.value);
+    accepted_.erase(id);
   }
 
   // A client goes away, or a stop token: any sequence, in any state.
@@ -219,6 +258,7 @@ class RandomLoad {
       ASSERT_NE(result, cluster_.results().end()) << "sequence " << id << " did not complete";
       EXPECT_EQ(result->second, GenerateAlone(cluster_.Prompt(id, sizes.first), sizes.second));
     }
+    if (ranks_) return;
     SequenceId latest{0};
     for (const SequenceId id : cluster_.nodes().first_starts()) {
       if (were_parked_.contains(id)) continue;
@@ -229,7 +269,10 @@ class RandomLoad {
   }
 
   std::mt19937 random_;
-  const bool spread_;
+  const bool spread_, ranks_;
+  TimePoint now_;
+  int64_t num_hopeless_ = 0;
+  std::set<SequenceId> last_;  // hopeless, and not dropped
   bool restarts_ = false, abandons_ = false, succeeds_ = false;
   int64_t num_left_ = 0;
   uint32_t num_nodes_ = 0;
@@ -336,6 +379,32 @@ TEST_P(SchedulerProperty, AlsoWhereNodesAreLateNowAndThen) {
     num_again += load.num_again();
   }
   EXPECT_GT(num_again, 3);
+}
+
+TEST_P(SchedulerProperty, AlsoWhereSequencesAreServedByPriority) {
+  for (const int num_batches : {1, 3}) {
+    RandomLoad load(GetParam(), /*spread=*/GetParam() % 3 == 0, num_batches,
+                    /*prefix_caching=*/GetParam() % 2 == 0,
+                    /*replays_as_computed=*/GetParam() % 3 == 1, MakePriorityQueue());
+    load.RankByPriority();
+    if (GetParam() % 4 == 0) load.AlsoRestart();
+    load.Run(3000);
+    EXPECT_GT(load.num_completed(), 20u);
+  }
+}
+
+TEST_P(SchedulerProperty, AlsoWhereSequencesAreServedByWhatIsDueFirst) {
+  int64_t num_hopeless = 0;
+  for (const int num_batches : {1, 3}) {
+    RandomLoad load(GetParam(), /*spread=*/GetParam() % 3 == 0, num_batches,
+                    /*prefix_caching=*/GetParam() % 2 == 0,
+                    /*replays_as_computed=*/GetParam() % 3 == 1, MakeDeadlineQueue());
+    load.RankByDue();
+    load.Run(3000);
+    EXPECT_GT(load.num_completed(), 20u);
+    num_hopeless += load.num_hopeless();
+  }
+  EXPECT_GT(num_hopeless, 5);
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, SchedulerProperty, testing::Range(0u, 24u));

@@ -22,8 +22,19 @@ std::vector<TokenId> FakeCluster::Prompt(SequenceId id, int64_t num_tokens) cons
 
 Status FakeCluster::Add(uint64_t id, int64_t prompt_tokens, int64_t max_new_tokens,
                         uint64_t group) {
-  const SequenceSpec spec{SequenceId{id}, Prompt(SequenceId{id}, prompt_tokens), max_new_tokens,
-                          group};
+  return Add({SequenceId{id}, Prompt(SequenceId{id}, prompt_tokens), max_new_tokens, group});
+}
+
+Status FakeCluster::Add(uint64_t id, int64_t prompt_tokens, int64_t max_new_tokens,
+                        const Urgency& urgency) {
+  SequenceSpec spec{SequenceId{id}, Prompt(SequenceId{id}, prompt_tokens), max_new_tokens};
+  spec.priority = urgency.priority;
+  spec.start = urgency.start;
+  spec.slo = urgency.slo;
+  return Add(std::move(spec));
+}
+
+Status FakeCluster::Add(SequenceSpec spec) {
   Status status = scheduler_->Add(spec);
   if (status.ok()) nodes_.Accept(spec);
   return status;

@@ -25,6 +25,12 @@ class FakeCluster {
   std::vector<TokenId> Prompt(SequenceId id, int64_t num_tokens) const;
 
   Status Add(uint64_t id, int64_t prompt_tokens, int64_t max_new_tokens, uint64_t group = 0);
+  struct Urgency {  // as SequenceSpec's
+    int priority = 0;
+    TimePoint start = {};
+    Slo slo = {};
+  };
+  Status Add(uint64_t id, int64_t prompt_tokens, int64_t max_new_tokens, const Urgency& urgency);
   void Finish(uint64_t id);
   void Fail(uint64_t id);
   void AddNode(const KvNode& node);
@@ -60,6 +66,7 @@ class FakeCluster {
   std::optional<Scheduler> scheduler_;
   bool succeeded_ = false;  // it is not the first one
   void Recall(SequenceId sequence);
+  Status Add(SequenceSpec spec);
 
   std::map<int, std::vector<Scheduler::Sampled>> sampled_;  // of the steps in flight
   std::set<SequenceId> recalled_;  // in a step in flight that will not count

@@ -59,6 +59,7 @@ void FakeKvNodes::BeLate(SequenceId sequence) {
 void FakeKvNodes::Accept(const SequenceSpec& sequence) {
   Accepted& accepted = sequences_[sequence.id];
   accepted.arrival = next_arrival_++;
+  accepted.spec = sequence;
   accepted.num_prompt = sequence.prompt.size();
   accepted.tokens = sequence.prompt;
   accepted.tokens.insert(accepted.tokens.end(), sequence.generated.begin(),
@@ -252,35 +253,44 @@ void FakeKvNodes::Release(const StepPlan& plan) {
   CheckVictims(victims, plan);
 }
 
-// Newest first, never for nothing, and not started again at once.
+std::pair<int64_t, uint64_t> FakeKvNodes::OrderOf(SequenceId sequence) const {
+  const Accepted& accepted = sequences_.at(sequence);
+  // What a step in flight samples is not the scheduler's yet.
+  const int in_flight = accepted.sampled && InFlight(sequence) ? 1 : 0;
+  const int64_t num_generated =
+      std::ssize(accepted.tokens) - std::ssize(accepted.spec.prompt) - in_flight;
+  return {rank_ ? rank_(accepted.spec, num_generated) : 0, accepted.arrival};
+}
+
+// The last in order first, never for nothing, and not started again at once.
 void FakeKvNodes::CheckVictims(const std::map<SequenceId, Table>& victims,
                                const StepPlan& plan) const {
   for (const auto& [id, victim] : victims) {
-    bool alone = !MayShareWithUntold(victim);
+    bool alone = !MayShareWithUntold(id, victim);
     for (const auto& [other_id, other] : tables_) {
       if (!spreads_ && !other.shares_node(victim)) continue;
       alone = false;
-      EXPECT_LT(other.arrival, victim.arrival)
-          << "sequence " << id << " was preempted, the newer " << other_id << " was not";
+      EXPECT_LT(OrderOf(other_id), OrderOf(id))
+          << "sequence " << id << " was preempted, " << other_id << " behind it was not";
     }
     for (const auto& [other_id, other] : victims) {
-      if ((spreads_ || other.shares_node(victim)) && other.arrival < victim.arrival) alone = false;
+      if ((spreads_ || other.shares_node(victim)) && OrderOf(other_id) < OrderOf(id)) alone = false;
     }
     if (alone) {
       int64_t capacity = 0;
       for (const auto& [node, tokens] : capacity_tokens_)
         capacity += spreads_ || victim.num_there.contains(node) ? tokens : 0;
       EXPECT_GT(static_cast<int64_t>(tokens(id).size()), capacity)
-          << "the oldest was preempted though it fits";
+          << "the first in order was preempted though it fits";
     }
     for (const Work& work : plan.work)
       EXPECT_NE(work.sequence, id) << "preempted and started in one plan";
   }
 }
 
-bool FakeKvNodes::MayShareWithUntold(const Table& table) const {
+bool FakeKvNodes::MayShareWithUntold(SequenceId sequence, const Table& table) const {
   return std::ranges::any_of(untold_, [&](const auto& one) {
-    return sequences_.at(one.first).arrival < table.arrival &&
+    return OrderOf(one.first) < OrderOf(sequence) &&
            (spreads_ || table.num_there.contains(one.second));
   });
 }
@@ -423,7 +433,6 @@ void FakeKvNodes::Write(const Work& work) {
   const auto accepted = sequences_.find(work.sequence);
   if (accepted == sequences_.end()) return;  // CheckShape said so
   Table& table = tables_[work.sequence];
-  if (starts) table.arrival = accepted->second.arrival;
   table.known = true;
   if (starts) TakeShared(work, table);
   untold_.erase(work.sequence);

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <map>
 #include <set>
 #include <span>
@@ -27,6 +29,16 @@ class FakeKvNodes {
   // `spreads`: as the placement policy says.
   FakeKvNodes(const SchedulerOptions& options, bool spreads)
       : options_(options), spreads_(spreads) {}
+
+  // Those with a smaller rank get slots first; without it all have the same.
+  using Rank = std::function<int64_t(const SequenceSpec& spec, int64_t num_generated)>;
+  void OrderBy(Rank rank) { rank_ = std::move(rank); }
+  static int64_t Priority(const SequenceSpec& spec, int64_t) { return spec.priority; }
+  // When its next token is due; the end of time without an objective for the first one.
+  static int64_t Due(const SequenceSpec& spec, int64_t num_generated) {
+    if (spec.slo.ttft == Clock::duration::zero()) return std::numeric_limits<int64_t>::max();
+    return (spec.start.time_since_epoch() + spec.slo.ttft + num_generated * spec.slo.tpot).count();
+  }
 
   void AddNode(const KvNode& node) { capacity_tokens_[node.id] = node.capacity_tokens; }
   // Its content is gone; sequences on it must be released.
@@ -88,6 +100,7 @@ class FakeKvNodes {
   using Place = std::pair<NodeId, TokenSlot>;
   struct Accepted {
     uint64_t arrival = 0;
+    SequenceSpec spec;
     std::vector<TokenId> tokens;
     size_t max_tokens = 0;
     size_t num_prompt = 0;
@@ -102,7 +115,6 @@ class FakeKvNodes {
     bool wrong = false;   // maybe
   };
   struct Table {  // of a sequence that has slots
-    uint64_t arrival = 0;
     // Its first tokens with others: the rest of its prefill are decode rows.
     bool shares = false;
     std::vector<Place> places;            // by position
@@ -121,8 +133,10 @@ class FakeKvNodes {
   void Disown(const Table& table);
   void DropSamples(std::span<const Scheduler::Sampled> never_told);
   void CheckVictims(const std::map<SequenceId, Table>& victims, const StepPlan& plan) const;
-  // Whether an older sequence may hold slots there that nodes know nothing of.
-  bool MayShareWithUntold(const Table& table) const;
+  // Whether a sequence before this one may hold slots there that nodes know nothing of.
+  bool MayShareWithUntold(SequenceId sequence, const Table& table) const;
+  // Slots are given in this order and taken in the opposite one: by rank, then by age.
+  std::pair<int64_t, uint64_t> OrderOf(SequenceId sequence) const;
   void CheckShape(const StepPlan& plan) const;
   void TakeShared(const Work& work, Table& table);
   void CheckPhase(const Work& work, const Table& table) const;
@@ -135,6 +149,7 @@ class FakeKvNodes {
 
   SchedulerOptions options_;
   bool spreads_;
+  Rank rank_;
   std::map<NodeId, int64_t> capacity_tokens_;
   std::set<SequenceId> spread_;
   std::map<SequenceId, Accepted> sequences_;
