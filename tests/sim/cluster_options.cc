@@ -58,6 +58,7 @@ Result<testing::VirtualClusterOptions> OptionsOf(const ClusterShape& shape,
   options.model = expected.model();
   LAMINA_ASSIGN_OR_RETURN(options.config,
                           testing::ConfigOf(deployment, options.model, std::move(config)));
+  options.config.queue = shape.queue;
   options.retry = kRetry;
   return options;
 }

@@ -282,6 +282,21 @@ void DrawStandby(uint64_t seed, Scenario& scenario) {
   }
 }
 
+// Some requests are more urgent than others. Draws of its own.
+void DrawUrgency(uint64_t seed, Scenario& scenario) {
+  Random random(seed ^ 0x51035);
+  if (!random.Chance(30)) return;
+  scenario.shape.queue = random.Chance(50) ? QueueMode::kPriority : QueueMode::kDeadline;
+  for (PlannedRequest& request : scenario.requests) {
+    if (scenario.shape.queue == QueueMode::kPriority) {
+      request.priority = random.Between(-1, 1);
+    } else if (random.Chance(80)) {
+      request.slo.ttft = random.Between(microseconds(100), milliseconds(20));
+      request.slo.tpot = random.Between(microseconds(1), milliseconds(1));
+    }
+  }
+}
+
 std::vector<std::string> Names(char letter, int count) {
   std::vector<std::string> names;
   for (int i = 0; i < count; ++i) names.push_back(letter + std::to_string(i));
@@ -332,6 +347,7 @@ Scenario DrawScenario(uint64_t seed) {
   DrawStandby(seed, scenario);
   DrawManagerKill(seed, scenario);
   DrawFrontLoss(seed, scenario);
+  DrawUrgency(seed, scenario);
   return scenario;
 }
 
@@ -377,22 +393,34 @@ std::string Describe(const Fault& fault) {
   return "";
 }
 
+namespace {
+
+std::string DescribeUrgency(const PlannedRequest& request) {
+  if (request.priority != 0) return fmt::format(", priority {}", request.priority);
+  if (!request.slo.any()) return "";
+  return fmt::format(", due after {:.3f} ms and {:.3f} ms a token", Millis(request.slo.ttft),
+                     Millis(request.slo.tpot));
+}
+
+}  // namespace
+
 std::string Describe(const Scenario& scenario) {
   const ClusterShape& shape = scenario.shape;
   std::string text = fmt::format(
       "seed {}: {} compute nodes ({}, {} stages, {} ranks), {} standbys, {} memory nodes ({} with "
       "the heads of a token, {} slots), spread {}, prefix caching {}, overlap {}, {} sequences and "
-      "{} tokens a step\n",
+      "{} tokens a step, queue {}\n",
       scenario.seed, shape.num_compute_nodes, PipelineModeName(shape.pipeline),
       shape.pipeline_parallel_size, shape.tensor_parallel_size, shape.num_standbys,
       shape.num_memory_nodes, shape.kv_head_parallel, shape.tokens_per_pool, shape.spread_tokens,
-      shape.prefix_caching, shape.overlap, shape.max_num_seqs, shape.max_num_batched_tokens);
+      shape.prefix_caching, shape.overlap, shape.max_num_seqs, shape.max_num_batched_tokens,
+      QueueModeName(shape.queue));
   for (const PlannedRequest& request : scenario.requests) {
     text += fmt::format(
-        "  {} at {:.3f} ms: {} tokens, n = {}, {} new ones, {}{}{}{}\n", request.name,
+        "  {} at {:.3f} ms: {} tokens, n = {}, {} new ones, {}{}{}{}{}\n", request.name,
         Millis(request.at), request.prompt.size(), request.n, request.max_new_tokens,
         request.samples ? fmt::format("seed {}", request.seed) : "greedy",
-        request.ignore_eos ? ", no end of text" : "",
+        request.ignore_eos ? ", no end of text" : "", DescribeUrgency(request),
         request.abort_after_tokens
             ? fmt::format(", aborts after {} tokens", *request.abort_after_tokens)
             : "",

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/ids.h"
+#include "base/slo.h"
 #include "manager/cluster_settings.h"
 
 namespace lamina::sim {
@@ -28,6 +29,7 @@ struct ClusterShape {
   int64_t tokens_per_pool = 128;  // token slots of each memory node, or group of them
   int max_num_seqs = 8;
   int max_num_batched_tokens = 32;
+  QueueMode queue = QueueMode::kFifo;
 
   // Whether log-probabilities are the same bits as those of one process: sums have one order.
   bool exact() const { return spread_tokens == 0 && tensor_parallel_size == 1 && !overlap; }
@@ -44,6 +46,8 @@ struct PlannedRequest {
   bool samples = false;  // at temperature 1, else greedy
   uint64_t seed = 0;
   bool ignore_eos = false;
+  int priority = 0;
+  Slo slo;
   // The client goes away when it has so many tokens, or at this time.
   std::optional<int> abort_after_tokens = std::nullopt;
   std::optional<Clock::duration> abort_at = std::nullopt;

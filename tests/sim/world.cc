@@ -385,6 +385,8 @@ void World::Arrive(Client& client) {
   request.n = plan.n;
   request.max_new_tokens = plan.max_new_tokens;
   request.ignore_eos = plan.ignore_eos;
+  request.priority = plan.priority;
+  request.slo = plan.slo;
   request.sampling.temperature = plan.samples ? 1.0F : 0.0F;
   request.sampling.seed = plan.seed;
   request.sampling.frequency_penalty = plan.frequency_penalty();
