@@ -47,8 +47,8 @@ def simulation_rate(lines):
 
 
 CASES = [
-    ("throughput of tiny-stories, batch 1", throughput(TINY, 1, 4), rates),
-    ("throughput of tiny-stories, batch 32", throughput(TINY, 32, 64), rates),
+    ("throughput of tiny-stories, batch 1", throughput(TINY, 1, 40), rates),
+    ("throughput of tiny-stories, batch 32", throughput(TINY, 32, 256), rates),
     ("throughput of the 1.1B shape, batch 1", throughput(LARGE, 1, 1), rates),
     ("throughput of the 1.1B shape, batch 8", throughput(LARGE, 8, 8), rates),
     ("throughput of the 1.1B shape, batch 32", throughput(LARGE, 32, 32), rates),
