@@ -237,10 +237,10 @@ void Simulation::Arrive(size_t request, TimePoint now) {
   const bool dead = !result_.failure.empty();
   if (dead) return Refuse(request, "no node is left");
   const int64_t block_tokens = engine_.scheduler.prefix_caching ? workload_.block_tokens : 0;
-  SequenceSpec added_as{sequence, PromptOf(spec, block_tokens, sequence), spec.output_tokens};
-  added_as.start = now;
-  added_as.slo = engine_.slo.Of(spec.input_tokens);
-  const Status added = scheduler().Add(std::move(added_as));
+  SequenceSpec asked{sequence, PromptOf(spec, block_tokens, sequence), spec.output_tokens};
+  asked.start = now;
+  asked.slo = engine_.slo.Of(spec.input_tokens);
+  const Status added = scheduler().Add(std::move(asked));
   if (!added.ok()) Refuse(request, WhyRefused(added, spec));
 }
 
