@@ -110,7 +110,7 @@ std::map<std::string, double> CpuByProcess(LocalCluster& daemons) {
 struct TimesOfStep {
   int batch = 0, rows = 0;
   double total = 0;  // from its orders to the orders of the batch's next step
-  // The cost model's time on the compute node's device.
+  // The cost model's time on the compute node's device; without memory nodes with attention.
   double linear = 0;
   // The cost model's time on the slowest memory node in each layer.
   double attention = 0;
@@ -150,6 +150,11 @@ TimesOfStep TimesOf(const ClusterModel& cluster, const PrefilledExecutor::Step& 
         cluster.model.num_layers * AttentionSeconds(*node.device, cluster.heads, load->second);
     times.attention = std::max(times.attention, seconds);
     times.memory_busy += seconds / static_cast<double>(cluster.memory.size());
+  }
+  if (const auto load = step.attention.find(cluster.compute.front().id);
+      cluster.memory.empty() && load != step.attention.end()) {
+    times.linear += cluster.model.num_layers *
+                    AttentionSeconds(*cluster.compute.front().device, cluster.heads, load->second);
   }
   times.attention_wait = std::chrono::duration<double>(step.attention_wait).count();
   times.compute_node = std::chrono::duration<double>(step.compute_node).count();
@@ -239,7 +244,7 @@ Result<CaseResult> RunCase(const ModelledOptions& options, const ClusterModel& c
   int64_t room = 0;  // sequences
   for (const KvNode& node : nodes->kv_nodes()) room += node.capacity_tokens / length;
   if (batch > room)
-    return OutOfSpace(fmt::format("the memory nodes hold {} sequences of {} tokens", room, length));
+    return OutOfSpace(fmt::format("the KV cache holds {} sequences of {} tokens", room, length));
 
   if (trace != nullptr) nodes->RecordTrace(*trace);
   auto executor = std::make_unique<PrefilledExecutor>(std::move(nodes));

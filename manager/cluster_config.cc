@@ -142,11 +142,7 @@ NodeConfig ReadNode(YamlMap& map, bool* is_standby) {
       map.Fail("host_memory",
                "'host_memory' is for memory nodes on a GPU: 'device' is '" + node.device + "'");
   } else {
-    // Read all the same: it is a likely mistake, and this message says more than "unknown key".
-    int64_t unused = 0;
-    map.ReadSize("memory", &unused, 0);
-    if (unused != 0)
-      map.Fail("memory", "'memory' is for memory nodes: a compute node holds no KV cache");
+    map.ReadSize("memory", &node.memory_bytes, 0);
   }
   map.Close();
   return node;
@@ -158,9 +154,12 @@ void ReadNodes(std::vector<YamlMap> maps, int nodes_line, YamlErrors& errors,
                ClusterConfig* config) {
   std::set<std::string> names;
   std::map<std::string, std::string> addresses;
+  std::vector<std::pair<int, int64_t>> compute_nodes;  // {line, memory_bytes}
   for (YamlMap& map : maps) {
     bool is_standby = false;
     const NodeConfig node = ReadNode(map, &is_standby);
+    if (node.role == NodeRole::kCompute)
+      compute_nodes.emplace_back(map.LineOf("role"), node.memory_bytes);
     (is_standby ? config->standbys : config->nodes).push_back(node);
     if (!names.insert(node.name).second)
       errors.Add(map.LineOf("name"), "there are two nodes with the name '" + node.name + "'");
@@ -177,8 +176,20 @@ void ReadNodes(std::vector<YamlMap> maps, int nodes_line, YamlErrors& errors,
                                : "all nodes with the role compute are standbys: at least one must "
                                  "be none");
   }
-  if (num_compute > 1 && num_compute == std::ssize(config->nodes))
+  const std::vector<NodeConfig> all = config->daemons();
+  const bool has_memory = std::ranges::count(all, NodeRole::kMemory, &NodeConfig::role) > 0;
+  if (num_compute > 1 && !has_memory)
     errors.Add(nodes_line, "several compute nodes need a node with the role memory");
+  for (const auto& [line, memory_bytes] : compute_nodes) {
+    if (has_memory && memory_bytes > 0)
+      errors.Add(line,
+                 "'memory' is for memory nodes: where there are any, a compute node holds no "
+                 "KV cache");
+    if (!has_memory && num_compute <= 1 && memory_bytes < kMinNodeMemory)
+      errors.Add(line,
+                 "without memory nodes a compute node holds the KV cache, and needs "
+                 "'memory': how much it may use, for example 4GiB");
+  }
 }
 
 void ReadModel(YamlMap map, const std::string& yaml_path, ClusterConfig* config) {

@@ -39,8 +39,9 @@ struct NodeConfig {
   // The cores that the daemon may run on, such as "0-3,8"; each thread of its kernels gets one of
   // them to itself. Empty: any core.
   std::string cpus = "";
-  // Memory nodes: what the KV cache may take, which the file must say in a size such as 512MiB or
-  // 4GiB. 0 for compute nodes of a file.
+  // What the KV cache may take, which the file must say of memory nodes in a size such as 512MiB or
+  // 4GiB; and of the compute node where there are no memory nodes, as it keeps the KV cache then. 0
+  // for other compute nodes.
   int64_t memory_bytes = 0;
   // Memory nodes on a GPU: the part of memory_bytes that lies pinned in the host's memory, where
   // the GPU reads it.

@@ -37,6 +37,18 @@ PipelineMode PipelineOf(const ClusterShape& shape, const Schedule& schedule) {
   return schedule.num_batches == shape.num_replicas ? PipelineMode::kNone : PipelineMode::kFixed;
 }
 
+// The objectives that the plan keeps, for requests that do not wait: "ttft: 2000000us".
+std::string SloOf(const PlanOptions& options) {
+  const auto microseconds = [](const char* key, double seconds) {
+    return fmt::format("{}: {:.0f}us", key, 1e6 * seconds);
+  };
+  std::string slo;
+  if (options.ttft_seconds > 0) slo = microseconds("ttft", options.ttft_seconds);
+  if (options.tpot_seconds > 0)
+    slo += (slo.empty() ? "" : ", ") + microseconds("tpot", options.tpot_seconds);
+  return slo;
+}
+
 }  // namespace
 
 Result<std::string> ToClusterYaml(const Prediction& prediction, const ClusterFile& file) {
@@ -97,6 +109,7 @@ Result<std::string> ToClusterYaml(const Prediction& prediction, const ClusterFil
       {sequences, (sequences + batches - 1) / batches + rows_of_prompts, kFewestBatchedTokens});
   yaml += fmt::format("limits: {{max_num_seqs: {}, max_num_batched_tokens: {}}}\n", sequences,
                       batched_tokens);
+  if (const std::string slo = SloOf(file.options); !slo.empty()) yaml += "slo: {" + slo + "}\n";
   return yaml;
 }
 

@@ -25,7 +25,7 @@ struct ClusterFile {
 };
 
 // The text of the file. kInvalidArgument if the latency is not above 0, as a cluster file needs
-// one. kUnimplemented for a homogeneous shape: lamina has no clusters without memory nodes.
+// one. kUnimplemented for a homogeneous shape.
 Result<std::string> ToClusterYaml(const Prediction& prediction, const ClusterFile& file);
 
 }  // namespace lamina

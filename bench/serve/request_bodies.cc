@@ -3,6 +3,14 @@
 #include <nlohmann/json.hpp>
 
 namespace lamina {
+namespace {
+
+// Anything but an object if the text is none.
+nlohmann::json ExtraFields(const std::string& text) {
+  return text.empty() ? nlohmann::json::object() : nlohmann::json::parse(text, nullptr, false);
+}
+
+}  // namespace
 
 Result<FoundTokenizer> FindTokenizer(const std::string& dir, const ServedEndpoint& endpoint) {
   FoundTokenizer found;
@@ -28,6 +36,8 @@ BodyMaker::BodyMaker(BodyOptions options, std::string model, const Tokenizer* to
 }
 
 Status BodyMaker::Check() const {
+  if (!ExtraFields(options_.extra_body).is_object())
+    return InvalidArgument("--extra-body is not a JSON object: " + options_.extra_body);
   if (options_.prompt_format != "ids") return OkStatus();
   if (options_.chat)
     return InvalidArgument(
@@ -52,6 +62,7 @@ std::string BodyMaker::Make(const TraceRequest& request, size_t index) const {
   } else {
     body["prompt"] = prompts_.Text(request, index, block_tokens_);
   }
+  body.update(ExtraFields(options_.extra_body));
   // Texts of a dataset may not be valid UTF-8, which dump would throw at.
   return body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }

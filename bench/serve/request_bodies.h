@@ -31,6 +31,8 @@ struct BodyOptions {
   bool ignore_eos = false;
   double temperature = 0;
   uint64_t seed = 0;  // of the prompts
+  // A JSON object whose fields every request has too, such as {"slo": {"ttft_ms": 500}}; "": none.
+  std::string extra_body;
 };
 
 // Thread: any, once made.
@@ -40,10 +42,11 @@ class BodyMaker {
   BodyMaker(BodyOptions options, std::string model, const Tokenizer* tokenizer,
             int64_t block_tokens);
 
-  // kInvalidArgument if there can be no ids: for chats, or without a tokenizer and a vocab_size.
+  // kInvalidArgument if there can be no ids: for chats, or without a tokenizer and a vocab_size;
+  // and if the extra body is no object.
   Status Check() const;
 
-  // The JSON text of a request. `index` is the request's number in the run.
+  // The JSON text of a request. REQUIRES: Check is ok. `index` is the request's number in the run.
   std::string Make(const TraceRequest& request, size_t index) const;
 
  private:

@@ -36,6 +36,7 @@ struct ServeBenchOptions {
   int64_t num_warmups = 1;
   bool ignore_eos = false;
   double temperature = 0;
+  std::string extra_body;
   std::string timeout = "10m";
   std::vector<std::string> goodput;
   std::vector<double> percentiles = {90, 99};
@@ -47,7 +48,8 @@ struct ServeBenchOptions {
 
   bool is_chat() const { return backend == "openai-chat"; }
   BodyOptions bodies() const {
-    return {is_chat(), prompt_format, vocab_size, ignore_eos, temperature, workload.seed};
+    return {is_chat(),   prompt_format, vocab_size, ignore_eos,
+            temperature, workload.seed, extra_body};
   }
 };
 
@@ -242,6 +244,9 @@ void AddLoadOptions(CLI::App& command, ServeBenchOptions& options) {
   AddOption(command, "--temperature", options.temperature,
             "Of sampling; 0: always the most likely token")
       ->check(NumberAtLeast(0));
+  AddOption(command, "--extra-body", options.extra_body,
+            "JSON object whose fields every request has too, such as "
+            "'{\"slo\": {\"ttft_ms\": 500}}' (docs/latency.md)");
   AddOption(command, "--timeout", options.timeout, "Of one request, such as 90s");
   AddOption(command, "--goodput", options.goodput,
             "Limits in milliseconds, ttft:500 tpot:50 e2el:9000: requests within all of them are "

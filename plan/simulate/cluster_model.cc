@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/units.h"
+#include "cost/network_cost.h"
 #include "cost/node_device.h"
 #include "manager/resolve_config.h"
 #include "splitter/model_share.h"
@@ -33,6 +34,9 @@ void Repeat(NodeRole role, int count, bool first_only, std::vector<NodeConfig>& 
 }
 
 Status Change(const ClusterChanges& changes, ClusterConfig& config) {
+  if (changes.num_memory_nodes > 0 &&
+      std::ranges::count(config.nodes, NodeRole::kMemory, &NodeConfig::role) == 0)
+    return InvalidArgument("--memory-nodes: the file has none that could be repeated");
   Repeat(NodeRole::kCompute, changes.num_compute_nodes, /*first_only=*/true, config.nodes);
   Repeat(NodeRole::kMemory, changes.num_memory_nodes, /*first_only=*/false, config.nodes);
   if (changes.num_batches > 0) config.num_batches = changes.num_batches;
@@ -126,6 +130,21 @@ Status AddMemoryNode(const NodeConfig& node, const Member& member, const DeviceS
   return OkStatus();
 }
 
+// Without memory nodes. REQUIRES: all compute nodes are added.
+Status KeepKvOnComputeNode(ClusterModel& cluster) {
+  const NodeConfig& node = cluster.config.nodes.front();
+  if (cluster.config.nodes.size() > 1)
+    return InvalidArgument("several compute nodes need memory nodes");
+  const int64_t capacity =
+      std::min(node.memory_bytes, cluster.compute.front().device->memory_bytes) /
+      KvBytesPerToken(cluster.heads, cluster.model.num_layers);
+  if (capacity < 1)
+    return OutOfSpace("node '" + node.name + "': its memory is less than one token's KV");
+  cluster.kv_nodes.push_back({cluster.compute.front().id, capacity});
+  cluster.of_group.emplace_back();
+  return OkStatus();
+}
+
 Status AddNodes(const ClusterChanges& changes, ClusterModel& cluster) {
   LAMINA_ASSIGN_OR_RETURN(const View view, ViewOf(cluster.config, cluster.model));
   Devices known;
@@ -142,9 +161,7 @@ Status AddNodes(const ClusterChanges& changes, ClusterModel& cluster) {
       cluster.compute.back().name += "+" + node.name;
     }
   }
-  if (cluster.memory.empty())
-    return InvalidArgument("there is no memory node, and at least one is needed");
-  return OkStatus();
+  return cluster.memory.empty() ? KeepKvOnComputeNode(cluster) : OkStatus();
 }
 
 Status Fill(const ClusterChanges& changes, ClusterModel& cluster) {

@@ -77,9 +77,10 @@ struct ClusterModel {
 
   std::vector<ComputeNodeModel> compute;
   std::vector<MemoryNodeModel> memory;
-  // What the scheduler places sequences on: groups of memory nodes.
+  // What the scheduler places sequences on: groups of memory nodes; without any, the compute node.
   std::vector<KvNode> kv_nodes;
-  std::vector<std::vector<size_t>> of_group;  // [kv_nodes] indices into memory
+  // [kv_nodes] Indices into memory; none of a compute node.
+  std::vector<std::vector<size_t>> of_group;
   // Owns what the `device` pointers point to.
   std::vector<std::unique_ptr<const DeviceSpec>> devices;
 

@@ -56,8 +56,8 @@ Json TimelineJson(const ClusterModel& cluster, const SimulationResult& result) {
     const double weight = std::max(piece.weight, 1e-12);
     timeline["compute_busy"].push_back(piece.compute_s / seconds /
                                        static_cast<double>(cluster.compute.size()));
-    timeline["memory_busy"].push_back(piece.memory_s / seconds /
-                                      static_cast<double>(cluster.memory.size()));
+    timeline["memory_busy"].push_back(
+        piece.memory_s / seconds / static_cast<double>(std::max<size_t>(cluster.memory.size(), 1)));
     timeline["network_busy"].push_back(piece.network_s / seconds /
                                        static_cast<double>(cluster.compute.size()));
     timeline["kv_used"].push_back(piece.used_share / weight);

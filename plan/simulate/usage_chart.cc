@@ -94,7 +94,7 @@ std::string ToSvg(const ClusterModel& cluster, const SimulationResult& result) {
     return piece.weight > 0 ? sum / piece.weight : 0;
   };
   const auto num_compute = static_cast<double>(cluster.compute.size()),
-             num_memory = static_cast<double>(cluster.memory.size());
+             num_memory = static_cast<double>(std::max<size_t>(cluster.memory.size(), 1));
   const double height = kTop + 3 * (kPanel + kGap);
   std::string svg = fmt::format(
       "<svg xmlns='http://www.w3.org/2000/svg' width='{0}' height='{1:.0f}' viewBox='0 0 {0} "

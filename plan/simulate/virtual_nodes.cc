@@ -49,6 +49,7 @@ VirtualNodes::VirtualNodes(const ClusterModel& cluster, const HostCosts& host, b
     memory_.emplace_back().model = &node;
     group_of_.emplace(node.id, node.group);
   }
+  if (cluster.memory.empty()) group_of_.emplace(cluster.kv_nodes.front().id, 0);
   batches_.resize(static_cast<size_t>(config.num_batches));
   rows_of_group_.resize(cluster.kv_nodes.size());
 }
@@ -76,7 +77,14 @@ void VirtualNodes::Submit(const StepPlan& plan, TimePoint at) {
     if (work.sample) ++batch.sampled;
   }
   CollectRows(plan, batch);
-  AddPrefill(plan, batch);
+  batch.pushed.clear();
+  batch.own_attention.assign(cluster_.windows.size(), Clock::duration::zero());
+  if (cluster_.memory.empty()) {
+    AddOwnAttention(plan, batch,
+                    [this](const Work& work) { return !work.prefill || !prompts_appear_; });
+  } else if (batch.prefill_rows > 0) {
+    AddPrefill(plan, batch);
+  }
   batch.cost = {};
   batch.cost.rows = static_cast<double>(batch.rows);
   batch.cost.wires = 0;
@@ -160,14 +168,9 @@ VirtualNodes::AttentionTimes VirtualNodes::TimesOf(const MemoryNodeModel& memory
 
 // Prompts are attended to on the compute node, and their K and V are pushed to the memory nodes.
 void VirtualNodes::AddPrefill(const StepPlan& plan, Batch& batch) {
-  batch.pushed.clear();
-  batch.prefill.assign(cluster_.windows.size(), Clock::duration::zero());
-  if (batch.prefill_rows == 0) return;
-  std::vector<AttentionLoad> loads(cluster_.windows.size());
+  AddOwnAttention(plan, batch, [](const Work& work) { return work.prefill; });
   for (const Work& work : plan.work) {
     if (!work.prefill) continue;
-    for (size_t w = 0; w < loads.size(); ++w)
-      loads[w].AddPrefill(work.first_position, std::ssize(work.tokens), cluster_.windows[w]);
     for (const KvPart& part : work.route) {
       for (const size_t memory : cluster_.of_group[group_of_.at(part.node)])
         batch.pushed.push_back({memory, std::ssize(part.slots)});
@@ -185,9 +188,19 @@ void VirtualNodes::AddPrefill(const StepPlan& plan, Batch& batch) {
     }
   }
   batch.pushed.resize(last + 1);
+}
+
+template <typename Counts>
+void VirtualNodes::AddOwnAttention(const StepPlan& plan, Batch& batch, Counts counts) {
+  std::vector<AttentionLoad> loads(cluster_.windows.size());
+  for (const Work& work : plan.work) {
+    if (!counts(work)) continue;
+    for (size_t w = 0; w < loads.size(); ++w)
+      loads[w].AddPrefill(work.first_position, std::ssize(work.tokens), cluster_.windows[w]);
+  }
   const DeviceSpec& device = *compute_[static_cast<size_t>(PlaceOf(plan.batch, 0))].model->device;
   for (size_t w = 0; w < loads.size(); ++w)
-    batch.prefill[w] = FromSeconds(AttentionSeconds(device, cluster_.heads, loads[w]));
+    batch.own_attention[w] = FromSeconds(AttentionSeconds(device, cluster_.heads, loads[w]));
 }
 
 void VirtualNodes::Handle(const VirtualEvent& event) {
@@ -389,12 +402,12 @@ void VirtualNodes::PostRows(int number, TimePoint now) {
     const TimePoint sent_all = from.nics.front().egress.free_at();
     usage_.AddBusy(&UsageTimeline::Piece::network_s, sent_all - FromSeconds(seconds), sent_all);
   }
-  // The compute node attends for prompts itself, after it has posted.
-  if (const Clock::duration prefill = Scaled(batch.prefill[window], from.slow);
-      prefill > Clock::duration::zero()) {
-    end = from.device.Book(end, prefill);
-    from.busy_s += SecondsOf(prefill);
-    usage_.AddBusy(&UsageTimeline::Piece::compute_s, end - prefill, end);
+  // The compute node attends itself after it has posted.
+  if (const Clock::duration own = Scaled(batch.own_attention[window], from.slow);
+      own > Clock::duration::zero()) {
+    end = from.device.Book(end, own);
+    from.busy_s += SecondsOf(own);
+    usage_.AddBusy(&UsageTimeline::Piece::compute_s, end - own, end);
   }
   // The next slice runs elsewhere: the context goes there, when K and V of prompts are stored.
   if (next != batch.node) {

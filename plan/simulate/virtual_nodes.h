@@ -8,6 +8,8 @@
 // their order. With overlap q goes ahead, and three of four rows are attended to before k and v are
 // there.
 //
+// Without memory nodes the compute node computes all attention itself, behind each slice.
+//
 // Where it is not the runtime to the nanosecond:
 //
 // - Messages of several compute nodes to one memory node are served in the order in which they
@@ -117,8 +119,8 @@ class VirtualNodes {
     std::vector<Asked> asked;
     std::vector<AttentionTimes> attention;  // [windows][asked]
     std::vector<Pushed> pushed;
-    // [windows] Attention of one layer for prompts, on the compute node.
-    std::vector<Clock::duration> prefill;
+    // [windows] Attention of one layer on the compute node: for prompts, or all of it.
+    std::vector<Clock::duration> own_attention;
     int slice = 0;
     size_t part = 0;
     int node = 0;
@@ -160,6 +162,9 @@ class VirtualNodes {
 
   void CollectRows(const StepPlan& plan, Batch& batch);
   void AddPrefill(const StepPlan& plan, Batch& batch);
+  // Of works for which `counts` is true.
+  template <typename Counts>
+  void AddOwnAttention(const StepPlan& plan, Batch& batch, Counts counts);
   AttentionTimes TimesOf(const MemoryNodeModel& memory, const std::vector<Row>& rows,
                          int64_t window) const;
   // A step's way through its nodes. Each of these books devices and NICs, and pushes the event that
@@ -196,7 +201,8 @@ class VirtualNodes {
   std::vector<int> left_;  // compute nodes that are not lost, as indices into compute_
   Placement placement_;    // of slices among left_
   std::vector<Memory> memory_;
-  // Of each memory node: an index into the cluster's kv_nodes.
+  // Of each memory node, or of the compute node that keeps KV: an index into the cluster's
+  // kv_nodes.
   std::unordered_map<NodeId, size_t> group_of_;
   std::vector<Batch> batches_;
   // Scratch of CollectRows: the rows of each group, and the groups that have any.

@@ -57,9 +57,12 @@ std::unique_ptr<ServerProcess> BenchServe::server_;
 
 TEST_F(BenchServe, CountsWhatTheServerCounts) {
   const double prompt_before = Counter("vllm:prompt_tokens_total"),
-               output_before = Counter("vllm:generation_tokens_total");
+               output_before = Counter("vllm:generation_tokens_total"),
+               met_before = Counter("lamina:slo_met_total");
   const CommandOutput out = RunBench({"--random-input-len",
                                       "uniform:20:60",
+                                      "--extra-body",
+                                      R"({"slo": {"ttft_ms": 600000}})",
                                       "--random-output-len",
                                       "uniform:1:9",
                                       "--num-prompts",
@@ -87,6 +90,7 @@ TEST_F(BenchServe, CountsWhatTheServerCounts) {
   EXPECT_EQ(result["shorter_than_wanted"], 0);
   EXPECT_EQ(result["total_input_tokens"], Counter("vllm:prompt_tokens_total") - prompt_before);
   EXPECT_EQ(result["total_output_tokens"], Counter("vllm:generation_tokens_total") - output_before);
+  EXPECT_EQ(Counter("lamina:slo_met_total") - met_before, 30) << "objectives of --extra-body";
   EXPECT_GE(result["duration"].get<double>(), 0.3);
   EXPECT_NEAR(result["cost"]["tokens_per_dollar"].get<double>(),
               result["output_throughput"].get<double>() * 1000, 1e-3);
@@ -208,6 +212,8 @@ TEST_F(BenchServe, WhatIsWrongIsSaid) {
     return out.err;
   };
   EXPECT_THAT(error({"--goodput", "speed:3"}), HasSubstr("--goodput 'speed:3'"));
+  EXPECT_THAT(error({"--extra-body", "[1]", "--random-input-len", "9"}),
+              HasSubstr("--extra-body is not a JSON object: [1]"));
   EXPECT_THAT(error({"--dataset-path", "/no/such"}), HasSubstr("/no/such: No such file"));
   EXPECT_THAT(error({"--result-filename", "/no/such/r.json"}),
               HasSubstr("cannot write /no/such/r.json"));

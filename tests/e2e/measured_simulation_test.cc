@@ -46,6 +46,33 @@ TEST(MeasuredSimulation, ServesTheSameRequestsOnDevicesThatCompute) {
   EXPECT_GT(measured.at("mean_tpot_ms").get<double>(), 0);
 }
 
+// A device that is slow beside what the processes add, so that both come to about the same.
+TEST(MeasuredSimulation, ServesTheSameWithoutMemoryNodes) {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "slow.yaml") << "version: 1\ndevices:\n- {name: Slow, bf16_tflops: 20, "
+                                         "memory: 40GB, bandwidth_gb_per_s: 200, mfu: [{batch: 1, "
+                                         "mfu: 0.5}], source: made up}\n";
+  std::ofstream(folder / "c.yaml")
+      << "version: 1\ncluster: {name: alone, device_catalog: slow.yaml}\n"
+         "nodes:\n- {name: c0, role: compute, port: 7100, memory: 10GB, "
+         "device: \"modelled:Slow\"}\nmodel: {path: "
+      << SourcePath("/configs/models/llama-13b") << "}\n";
+  const CommandOutput output = Simulate(
+      {folder / "c.yaml", "--num-prompts", "8", "--max-concurrency", "4", "--random-input-len",
+       "uniform:50:200", "--random-output-len", "uniform:3:8", "--measure", "--json"});
+  ASSERT_EQ(output.exit_status, 0) << output.err;
+  std::istringstream lines(output.out);
+  std::string simulated_line, measured_line;
+  ASSERT_TRUE(std::getline(lines, simulated_line) && std::getline(lines, measured_line))
+      << output.out;
+  const nlohmann::json simulated = nlohmann::json::parse(simulated_line),
+                       measured = nlohmann::json::parse(measured_line).at("measured");
+  for (const char* key : {"completed", "total_input_tokens", "total_output_tokens"})
+    EXPECT_EQ(measured.at(key), simulated.at(key)) << key;
+  EXPECT_EQ(measured.at("completed"), 8);
+  EXPECT_GT(measured.at("duration").get<double>(), 0.9 * simulated.at("duration").get<double>());
+}
+
 TEST(MeasuredSimulation, SaysWhatOnlyTheSimulatorCan) {
   const CommandOutput slow = Simulate({SourcePath("/configs/modelled-13b.yaml"), "--num-prompts",
                                        "2", "--random-output-len", "3", "--random-input-len", "8",

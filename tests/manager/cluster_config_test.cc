@@ -127,7 +127,8 @@ limits: {max_num_seqs: 8, max_num_batched_tokens: 64, max_model_len: 32k, max_nu
 TEST(ClusterConfig, SaysWhatIsWrongWithObjectives) {
   const auto message = [](const std::string& section) {
     return ClusterConfig::Parse(
-               "version: 1\nmodel: {path: /m}\nnodes: [{name: c0, role: compute, port: 1}]\n" +
+               "version: 1\nmodel: {path: /m}\nnodes: [{name: c0, role: compute, port: 1, memory: "
+               "1GiB}]\n" +
                    section + "\n",
                "c.yaml")
         .status()
@@ -259,6 +260,24 @@ TEST(ClusterConfig, ComputeNodes) {
             "/etc/c.yaml:2: no node has the role compute: at least one must");
 }
 
+TEST(ClusterConfig, WithoutMemoryNodesTheComputeNodeHoldsTheKvCache) {
+  const auto parse = [](const std::string& nodes) {
+    return ClusterConfig::Parse("version: 1\nmodel: {path: /m}\nnodes:\n" + nodes, "c.yaml");
+  };
+  const Result<ClusterConfig> config =
+      parse("- {name: c0, role: compute, port: 1, memory: 2GiB}\n");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->nodes[0].memory_bytes, int64_t{2} << 30);
+  EXPECT_THAT(parse("- {name: c0, role: compute, port: 1}\n").status().message(),
+              HasSubstr("c.yaml:4: without memory nodes a compute node holds the KV cache, and "
+                        "needs 'memory'"));
+  EXPECT_THAT(parse("- {name: c0, role: compute, port: 1, memory: 2GiB}\n"
+                    "- {name: s0, role: compute, standby: true, port: 2}\n")
+                  .status()
+                  .message(),
+              HasSubstr("c.yaml:5: without memory nodes"));
+}
+
 TEST(ClusterConfig, StandbysAreNoNodesOfTheCluster) {
   const std::string standby = "nodes:\n- {name: s0, role: compute, standby: true, port: 7102}\n";
   const Result<ClusterConfig> config =
@@ -301,8 +320,10 @@ TEST(ClusterConfig, NodesAreChecked) {
   EXPECT_EQ(ErrorOf(Changed(", memory: 256MiB", "")),
             "/etc/c.yaml:4: node 'm0' needs 'memory': how much it may use for the KV cache, for "
             "example 4GiB");
-  EXPECT_EQ(ErrorOf(Changed("role: compute,", "role: compute, memory: 1GiB,")),
-            "/etc/c.yaml:3: 'memory' is for memory nodes: a compute node holds no KV cache");
+  EXPECT_EQ(
+      ErrorOf(Changed("role: compute,", "role: compute, memory: 1GiB,")),
+      "/etc/c.yaml:3: 'memory' is for memory nodes: where there are any, a compute node holds "
+      "no KV cache");
   EXPECT_EQ(ErrorOf(Changed("memory: 256MiB", "memory: 256MiB, host_memory: 1MiB")),
             "/etc/c.yaml:4: 'host_memory' is for memory nodes on a GPU: 'device' is 'cpu'");
   EXPECT_EQ(ErrorOf(Changed("memory: 256MiB", "memory: 256MiB, device: cuda, host_memory: 257MiB")),

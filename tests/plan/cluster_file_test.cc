@@ -64,6 +64,15 @@ TEST(ClusterFile, IsWhatClusterCommandsRead) {
     EXPECT_EQ(config->modelled_gb_per_s, 25) << "the slower";
     EXPECT_EQ(config->modelled_latency, std::chrono::microseconds(33));
     EXPECT_DOUBLE_EQ(config->nodes.back().price_per_hour, 0.22);
+    EXPECT_EQ(config->slo, SloRule());
+    file.options.tpot_seconds = 0.1;
+    EXPECT_THAT(*ToClusterYaml(prediction, file), HasSubstr("\nslo: {tpot: 100000us}\n"));
+    file.options.ttft_seconds = 2.5;
+    std::ofstream(folder / "slo.yaml") << *ToClusterYaml(prediction, file);
+    const Result<ClusterConfig> promising = ClusterConfig::Load(folder / "slo.yaml");
+    ASSERT_TRUE(promising.ok()) << promising.status();
+    EXPECT_EQ(promising->slo.ttft, milliseconds(2500));
+    EXPECT_EQ(promising->slo.tpot, milliseconds(100));
   }
   Prediction alone;
   alone.shape = {"H100", 1, 1, "", 0};

@@ -27,6 +27,49 @@ TEST_F(SimulateTest, OneRequestOnOneNodeTakesTheSumOfItsParts) {
   EXPECT_EQ(result.num_steps, 3);
 }
 
+TEST_F(SimulateTest, WithoutMemoryNodesTheComputeNodeAttends) {
+  WriteFile(folder_ / "local.yaml",
+            "version: 1\ncluster: {device_catalog: devices.yaml}\n"
+            "nodes:\n- {name: c0, role: compute, port: 7000, device: \"modelled:Flops\", "
+            "memory: 40GB}\nmodel: {path: " +
+                SourcePath("/configs/models/llama-13b") + "}\n");
+  Result<ClusterModel> cluster = ClusterModel::Load(folder_ / "local.yaml", {});
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  const int64_t token_bytes = int64_t{2} * 2 * 40 * 5120;
+  ASSERT_EQ(cluster->kv_nodes.size(), 1u);
+  EXPECT_EQ(cluster->kv_nodes[0].capacity_tokens, 40'000'000'000 / token_bytes);
+  const SimulationResult result = Run(*cluster, Alike(1, 100, 3));
+  double prefill = kLayers * PromptAttentionTime(100), decode = 0;
+  for (int k = 0; k <= kLayers; ++k) {
+    prefill += SliceTime(k, 100, 1);
+    decode += SliceTime(k, 1, 1);
+  }
+  const auto attention = [](double tokens) { return kLayers * 4 * kHidden * tokens / kFlops; };
+  EXPECT_NEAR(result.requests[0].ttft_s(), prefill, kNanosecondsOfASlice);
+  EXPECT_NEAR(result.requests[0].e2e_s(), prefill + 2 * decode + attention(101) + attention(102),
+              3 * kNanosecondsOfASlice);
+  EXPECT_EQ(result.used_tokens_at_end, 0);
+  EXPECT_TRUE(result.memory_busy.empty());
+  EXPECT_NE(ToText(*cluster, result).find("1 compute and 0 memory nodes"), std::string::npos);
+  EXPECT_EQ(ToJson(*cluster, result).at("timeline").at("memory_busy")[0], 0);
+  EXPECT_NE(ToSvg(*cluster, result).find("<polyline"), std::string::npos);
+
+  SimulationOptions appear;
+  appear.prompts_appear = true;
+  EXPECT_NEAR(Run(*cluster, Alike(1, 100, 2), appear).requests[0].e2e_s(), decode + attention(101),
+              kNanosecondsOfASlice);
+  SimulationOptions lost;
+  lost.changes = {*NodeChange::ParseFail("c0@1ms")};
+  EXPECT_NE(Run(*cluster, Alike(1, 100, 3), lost).failure, "");
+  ClusterChanges more_memory, more_compute;
+  more_memory.num_memory_nodes = more_compute.num_compute_nodes = 2;
+  const auto error_of = [&](const ClusterChanges& changes) {
+    return ClusterModel::Load(folder_ / "local.yaml", changes).status().message();
+  };
+  EXPECT_NE(error_of(more_memory).find("none that could be repeated"), std::string::npos);
+  EXPECT_NE(error_of(more_compute).find("need memory nodes"), std::string::npos);
+}
+
 TEST_F(SimulateTest, PromptsThatAppearTakeNoTime) {
   SimulationOptions options;
   options.prompts_appear = true;
