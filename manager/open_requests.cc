@@ -259,7 +259,8 @@ void OpenRequests::Observe(const Continuation& continuation, const TokenEvent& e
     finished.decode = Seconds(continuation.last_token - *continuation.first_token);
   }
   const bool failed = end.finish == FinishReason::kError || end.finish == FinishReason::kAbort;
-  if (request.spec.slo.any() && !failed && continuation.first_token) {
+  // Of one that goes on where another engine left it, only the front knows all times.
+  if (request.spec.slo.any() && request.spec.told.empty() && !failed && continuation.first_token) {
     finished.slo =
         OutcomeOf(request.spec.slo, *continuation.first_token - continuation.submitted,
                   continuation.last_token - *continuation.first_token, continuation.num_generated);

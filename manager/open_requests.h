@@ -70,8 +70,8 @@ class OpenRequests {
   // The sequence has to start again for this reason: for the n-th time; 0 if it is over.
   int CountSetback(SequenceId sequence, Setback why);
 
-  // The sequence, which has no token, is to end with what this returns, because its first one is
-  // too late. REQUIRES: it is not over.
+  // Notes that the sequence is dropped because its first token is too late, and returns what its
+  // client is to be told. The caller ends it. REQUIRES: it is not over, and has no token.
   Status MarkDropped(SequenceId sequence);
 
   // Sequences that had a setback, or go on where another engine left them, and no token since.

@@ -47,8 +47,8 @@
 // is preempted only when it is alone there and has outgrown the node; and the largest node has room
 // for every accepted sequence. So with the FIFO queue every sequence ends. With a queue that ranks
 // sequences the same holds for the one of the smallest rank, and no token is generated twice, so
-// that every sequence ends once no more of smaller ranks come. Where placement spreads
-// sequences over nodes, the same holds for all nodes taken as one.
+// that every sequence ends once no more of smaller ranks come. Where placement spreads sequences
+// over nodes, the same holds for all nodes taken as one.
 #pragma once
 
 #include <cstdint>

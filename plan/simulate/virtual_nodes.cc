@@ -195,6 +195,8 @@ void VirtualNodes::AddOwnAttention(const StepPlan& plan, Batch& batch, Counts co
   std::vector<AttentionLoad> loads(cluster_.windows.size());
   for (const Work& work : plan.work) {
     if (!counts(work)) continue;
+    // A row that decodes is a prompt's chunk of one token, as it is for a compute node that keeps
+    // KV.
     for (size_t w = 0; w < loads.size(); ++w)
       loads[w].AddPrefill(work.first_position, std::ssize(work.tokens), cluster_.windows[w]);
   }

@@ -95,8 +95,9 @@ TEST(ParseCompletion, EveryFieldIsRead) {
       R"({"model": "m", "prompt": "x", "n": 2, "stream": true, "stream_options": {"include_usage": true, "continuous_usage_stats": true},
       "max_tokens": 7, "min_tokens": 3, "ignore_eos": true, "stop": ["a", "b"], "stop_token_ids": [5, 6], "include_stop_str_in_output": true, "skip_special_tokens": false,
       "seed": -1, "temperature": 0.5, "top_p": 0.9, "top_k": 40, "min_p": 0.1, "frequency_penalty": 0.2, "presence_penalty": -0.3, "repetition_penalty": 1.1,
-      "logit_bias": {"7": -100, "8": 2.5}, "logprobs": 4, "best_of": 2, "user": "me", "echo": false, "suffix": null, "use_beam_search": false, "priority": -3,
-      "slo": {"ttft_ms": 500, "tpot_ms": 50}})"));
+      "logit_bias": {"7": -100, "8": 2.5}, "logprobs": 4, "best_of": 2,
+      "user": "me", "echo": false, "suffix": null, "use_beam_search": false,
+      "priority": -3, "slo": {"ttft_ms": 500, "tpot_ms": 50}})"));
   ASSERT_FALSE(parsed.error) << parsed.error->message;
   const GenerationOptions& options = parsed.request.options;
   EXPECT_EQ(options.model, "m");

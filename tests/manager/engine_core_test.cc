@@ -194,6 +194,24 @@ TEST_F(EngineCoreTest, WhoCannotBeInTimeIsDroppedOrServedLast) {
   }
 }
 
+// Its first tokens came from another engine, at times that this one does not know.
+TEST_F(EngineCoreTest, OfARequestThatGoesOnObjectivesAreNotJudged) {
+  ObserverOfTimes observer;
+  options_.observer = &observer;
+  options_.slo.tpot = seconds(1);
+  Create();
+  GenerateRequest request = GreedyRequest({1, 2}, 3);
+  for (const bool goes_on : {false, true}) {
+    if (goes_on) request.told = {{.tokens = {40}}};
+    const Collector collector;
+    ASSERT_TRUE(engine_->Submit(request, collector.sink()).ok());
+    EXPECT_EQ(Result(collector).reason, FinishReason::kLength);
+  }
+  ASSERT_EQ(observer.finished.size(), 2u);
+  EXPECT_EQ(observer.finished[0].slo, SloOutcome::kMet);
+  EXPECT_EQ(observer.finished[1].slo, std::nullopt);
+}
+
 TEST_F(EngineCoreTest, PrioritiesThatWouldHaveNoEffectAreRefused) {
   GenerateRequest request = GreedyRequest({1, 2}, 1);
   request.priority = 1;
