@@ -220,16 +220,15 @@ std::vector<Interruption> InterruptionsBy(const FaultRecord& fault, TimePoint ne
   return interruptions;
 }
 
-FaultFigures FiguresOfFault(size_t index, TimePoint next, const RecoveryTimeline& run,
-                            const RecoveryFigures& all) {
+FaultFigures FiguresOfFault(size_t index, const RecoveryTimeline& run, double pause_ms) {
   const FaultRecord& fault = run.faults[index];
+  const TimePoint next = NextFault(run, index);
   FaultFigures figures;
   figures.fault = index;
   figures.recovered = fault.known.value_or(fault.at);
   if (fault.known) figures.known_s = SecondsBetween(fault.at, *fault.known);
-  figures.interruptions = fault.fault.OfManager()
-                              ? InterruptionsOfAll(fault, next, run, all.pause_ms)
-                              : InterruptionsBy(fault, next, run, all.pause_ms);
+  figures.interruptions = fault.fault.OfManager() ? InterruptionsOfAll(fault, next, run, pause_ms)
+                                                  : InterruptionsBy(fault, next, run, pause_ms);
   for (const Interruption& interruption : figures.interruptions) {
     if (!interruption.resumed) continue;
     const double after_s = SecondsBetween(fault.at, *interruption.resumed);
@@ -238,25 +237,17 @@ FaultFigures FiguresOfFault(size_t index, TimePoint next, const RecoveryTimeline
     figures.last_resumed_s = std::max(figures.last_resumed_s.value_or(after_s), after_s);
     figures.recovered = std::max(figures.recovered, *interruption.resumed);
   }
-  for (const SequenceStart& start : run.starts) {
-    if (start.again && start.at >= fault.at && start.at < next)
-      figures.tokens_again += start.num_tokens - start.num_shared;
-  }
+  for (const int64_t length : LengthsAgain(run, index)) figures.tokens_again += length;
   if (fault.fault.OfManager()) AddLeftTokens(fault, run, figures);
-  if (figures.last_resumed_s && figures.tokens_again > 0 && all.prefill_tokens_per_s)
-    figures.over_prefill = *figures.last_resumed_s * *all.prefill_tokens_per_s /
-                           static_cast<double>(figures.tokens_again);
+  if (figures.last_resumed_s && fault.prefill_alone_s)
+    figures.over_prefill = *figures.last_resumed_s / *fault.prefill_alone_s;
   return figures;
 }
 
 void AddFaults(const RecoveryTimeline& run, RecoveryFigures& figures) {
-  std::vector<size_t> faults;
   for (size_t i = 0; i < run.faults.size(); ++i) {
-    if (run.faults[i].fault.kind != FaultKind::kContinue) faults.push_back(i);
-  }
-  for (size_t i = 0; i < faults.size(); ++i) {
-    const TimePoint next = i + 1 < faults.size() ? run.faults[faults[i + 1]].at : TimePoint::max();
-    figures.faults.push_back(FiguresOfFault(faults[i], next, run, figures));
+    if (run.faults[i].fault.kind == FaultKind::kContinue) continue;
+    figures.faults.push_back(FiguresOfFault(i, run, figures.pause_ms));
     for (const Interruption& interruption : figures.faults.back().interruptions)
       figures.interrupted.insert(interruption.stream);
   }

@@ -39,8 +39,8 @@ struct FaultFigures {
   // Of the manager's loss: the part of the interrupted requests' tokens, those of prompts without
   // an answer left out, whose KV the next one went on with. nullopt: they had none.
   std::optional<double> kept;
-  // last_resumed_s over the time that tokens_again take at the rate of prefill. nullopt: one of
-  // them is unknown, or nothing was computed again.
+  // last_resumed_s over FaultRecord::prefill_alone_s. nullopt: one of them is unknown, or nothing
+  // was computed again.
   std::optional<double> over_prefill;
   // When the manager knew and the last request had resumed.
   TimePoint recovered{};

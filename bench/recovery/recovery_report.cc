@@ -54,17 +54,18 @@ void AddFaultFigures(const RecoveryReport& report, const FaultFigures& fault,
   Measurement& last = out.back();
   if (!fault.last_resumed_s) last.note = "no interrupted request resumed";
   if (fault.over_prefill) {
-    last.reference = "the tokens computed again, at the rate of prefill";
+    last.reference = "prefill_alone: prompts of the same lengths, when nothing else ran";
     last.reference_value = last.value / *fault.over_prefill;
     last.ratio = 1 / *fault.over_prefill;
   }
   out.push_back(
       FigureLine(report, "tokens_again", static_cast<double>(fault.tokens_again), "tokens"));
   if (fault.kept) out.push_back(FigureLine(report, "kv_kept", *fault.kept, "ratio"));
+  const std::optional<double> alone_s = report.run.faults[fault.fault].prefill_alone_s;
+  out.push_back(FigureLine(report, "prefill_alone", Ms(alone_s), "ms"));
+  if (!alone_s) out.back().note = "nothing was computed again, or it was not measured";
   out.push_back(FigureLine(report, "last_resumed_over_prefill",
                            fault.over_prefill.value_or(kUnknown), "ratio"));
-  if (!fault.over_prefill)
-    out.back().note = "nothing was computed again, or the rate of prefill is unknown";
   for (size_t i = first; i < out.size(); ++i) out[i].sizes["fault"] = FaultName(report, fault);
 }
 
@@ -118,8 +119,9 @@ std::string FaultText(const RecoveryReport& report, const FaultFigures& fault) {
   out += FigureRow("  the last resumed after (ms)", ValueText(Ms(fault.last_resumed_s)));
   out += FigureRow("  tokens computed again", fmt::format("{}", fault.tokens_again));
   if (fault.kept) out += FigureRow("  KV kept (%)", ValueText(100 * *fault.kept));
-  out += FigureRow("  last resumed / (these tokens / rate of prefill)",
-                   ValueText(fault.over_prefill.value_or(kUnknown)));
+  out += FigureRow("  as prompts, when nothing else ran, they take (ms)",
+                   ValueText(Ms(report.run.faults[fault.fault].prefill_alone_s)));
+  out += FigureRow("  last resumed / that", ValueText(fault.over_prefill.value_or(kUnknown)));
   return out;
 }
 

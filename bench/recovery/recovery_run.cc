@@ -13,11 +13,13 @@
 #include <utility>
 
 #include "bench/recovery/manager_child.h"
+#include "bench/recovery/prefill_alone.h"
 #include "bench/recovery/start_recorder.h"
 #include "bench/recovery/stream_log.h"
 #include "bench/synthetic_prompt.h"
 #include "manager/cluster_executor.h"
 #include "manager/serving_engine.h"
+#include "plan/statistics.h"
 
 namespace lamina {
 namespace {
@@ -32,6 +34,10 @@ constexpr auto kHealthLook = milliseconds(500);
 constexpr auto kLongestSilence = std::chrono::minutes(2);
 // Until nodes have said that they hold nothing any more; they are asked once a second when idle.
 constexpr auto kReleaseWait = std::chrono::seconds(10);
+// Of which the median is taken.
+constexpr size_t kPrefills = 3;
+// Of prompts that no stream asks.
+constexpr uint64_t kFirstFreeSeed = uint64_t{1} << 62;
 
 struct StreamState {
   RequestId request;     // the last one that the engine took
@@ -58,6 +64,8 @@ class RecoveryRun {
     LAMINA_RETURN_IF_ERROR(StartEngine());
     const Status served = ServeUntilEnd();
     if (served.ok()) CloseRequests();
+    timeline_.starts = recorder_.TakeStarts();
+    if (served.ok()) MeasurePrefill();
     engine_.reset();
     manager_.reset();
     // A daemon that hangs would not end when it is asked to.
@@ -69,7 +77,6 @@ class RecoveryRun {
     LAMINA_RETURN_IF_ERROR(awake);
     timeline_.input_tokens = load_.input_tokens;
     timeline_.streams = log_.TakeStreams();
-    timeline_.starts = recorder_.TakeStarts();
     return std::move(timeline_);
   }
 
@@ -134,6 +141,24 @@ class RecoveryRun {
     }
   }
 
+  // What the recoveries are held against. The manager's requests start in another process.
+  void MeasurePrefill() {
+    for (size_t i = 0; i < timeline_.faults.size(); ++i) {
+      const std::vector<int64_t> lengths = LengthsAgain(timeline_, i);
+      if (lengths.empty()) continue;
+      std::vector<double> times;
+      for (size_t repeat = 0; repeat < kPrefills; ++repeat) {
+        const std::optional<double> seconds =
+            TimePrefill(*engine_, lengths, next_seed_, cluster_.model.vocab_size);
+        if (!seconds) break;
+        times.push_back(*seconds);
+        next_seed_ += lengths.size();
+      }
+      if (times.size() == kPrefills)
+        timeline_.faults[i].prefill_alone_s = Percentile(std::move(times), 0.5);
+    }
+  }
+
   bool asks_once() const { return load_.duration == Clock::duration::zero(); }
 
   Status SubmitNext(size_t stream) {
@@ -184,7 +209,7 @@ class RecoveryRun {
       const NodeFault& fault = faults_[next_fault_];
       if (Clock::now() < timeline_.start + fault.at) return OkStatus();
       std::cerr << fault.Name() << '\n' << std::flush;
-      timeline_.faults.push_back({fault, Clock::now(), kv_nodes_[fault.node], {}});
+      timeline_.faults.push_back({fault, Clock::now(), kv_nodes_[fault.node]});
       LAMINA_RETURN_IF_ERROR(Do(fault));
     }
     return OkStatus();
@@ -289,6 +314,7 @@ class RecoveryRun {
   StartRecorder recorder_;
   StreamLog log_;
   std::vector<StreamState> streams_;
+  uint64_t next_seed_ = kFirstFreeSeed;
   size_t num_done_ = 0;  // streams
   size_t next_fault_ = 0;
   std::set<std::string> stopped_;  // nodes

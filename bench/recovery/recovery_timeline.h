@@ -56,9 +56,12 @@ struct FaultRecord {
   NodeId kv_node;  // where the KV is that lies on the node; of a group the first node
   // When the manager's status told of it: that the node is lost, or ready again after kRestart.
   // nullopt: it never did.
-  std::optional<TimePoint> known;
+  std::optional<TimePoint> known = {};
   // kKill of the manager: tokens whose K and V the next one found on memory nodes.
   int64_t left_tokens = 0;
+  // What the nodes that were left needed, when all streams were over, to prefill prompts of the
+  // lengths of LengthsAgain. nullopt: there are none, or they could not.
+  std::optional<double> prefill_alone_s = {};
 };
 
 struct RecoveryTimeline {
@@ -71,5 +74,13 @@ struct RecoveryTimeline {
   // In use after all requests were over, by the manager's count or the nodes' own if that is more.
   int64_t slots_at_end = 0;
 };
+
+// When the fault behind this one was done. The end of time if there is none. kContinue is none: it
+// belongs to its kStop.
+TimePoint NextFault(const RecoveryTimeline& run, size_t fault);
+
+// Of each sequence that started again after a fault and before the next one, how many tokens' KV
+// had to be computed again; none of 0.
+std::vector<int64_t> LengthsAgain(const RecoveryTimeline& run, size_t fault);
 
 }  // namespace lamina
