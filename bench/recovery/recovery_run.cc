@@ -36,8 +36,6 @@ constexpr auto kLongestSilence = std::chrono::minutes(2);
 constexpr auto kReleaseWait = std::chrono::seconds(10);
 // Of which the median is taken.
 constexpr size_t kPrefills = 3;
-// Of prompts that no stream asks.
-constexpr uint64_t kFirstFreeSeed = uint64_t{1} << 62;
 
 struct StreamState {
   RequestId request;     // the last one that the engine took
@@ -143,16 +141,19 @@ class RecoveryRun {
 
   // What the recoveries are held against. The manager's requests start in another process.
   void MeasurePrefill() {
+    size_t num_asked = 0;
+    for (const StreamState& stream : streams_) num_asked = std::max(num_asked, stream.num_asked);
+    uint64_t seed = SeedOf(0, num_asked, streams_.size());  // that no stream has
     for (size_t i = 0; i < timeline_.faults.size(); ++i) {
       const std::vector<int64_t> lengths = LengthsAgain(timeline_, i);
       if (lengths.empty()) continue;
       std::vector<double> times;
       for (size_t repeat = 0; repeat < kPrefills; ++repeat) {
         const std::optional<double> seconds =
-            TimePrefill(*engine_, lengths, next_seed_, cluster_.model.vocab_size);
+            TimePrefill(*engine_, lengths, seed, cluster_.model.vocab_size);
         if (!seconds) break;
         times.push_back(*seconds);
-        next_seed_ += lengths.size();
+        seed += lengths.size();
       }
       if (times.size() == kPrefills)
         timeline_.faults[i].prefill_alone_s = Percentile(std::move(times), 0.5);
@@ -314,7 +315,6 @@ class RecoveryRun {
   StartRecorder recorder_;
   StreamLog log_;
   std::vector<StreamState> streams_;
-  uint64_t next_seed_ = kFirstFreeSeed;
   size_t num_done_ = 0;  // streams
   size_t next_fault_ = 0;
   std::set<std::string> stopped_;  // nodes

@@ -222,6 +222,8 @@ TEST(RecoveryFigures, ANodeThatComesBackInterruptsWhatStartsAgain) {
   ASSERT_EQ(figures.faults[1].interruptions.size(), 1u);
   EXPECT_EQ(figures.faults[1].interruptions[0].stream, 1u);
   EXPECT_EQ(figures.faults[1].tokens_again, 67);
+  EXPECT_THAT(LengthsAgain(run, 0), ElementsAre(51));
+  EXPECT_THAT(LengthsAgain(run, 1), ElementsAre(67));
   EXPECT_NEAR(figures.faults[1].known_s.value(), 0.4, kExact);
   // It had 57 tokens: the 41 first ones and 16 from 5.5 on.
   EXPECT_NEAR(figures.faults[1].last_resumed_s.value(), 5.5 + 16 * 0.2 - 8.0, kExact);

@@ -76,7 +76,11 @@ TEST_F(BenchRecovery, StreamsOfAKilledMemoryNodeGoOnElsewhere) {
   EXPECT_EQ(interrupted["details"]["resumed"], interrupted["value"]);
   EXPECT_GT(Line("tokens_again", fault)["value"], 16 * interrupted["value"].get<double>())
       << "each with its prompt and what it had";
-  EXPECT_GT(Line("last_resumed", fault)["value"], 0);
+  const json last = Line("last_resumed", fault), alone = Line("prefill_alone", fault);
+  EXPECT_GT(last["value"], 0);
+  EXPECT_GT(alone["value"], 0);
+  EXPECT_NEAR(Line("last_resumed_over_prefill", fault)["value"],
+              last["value"].get<double>() / alone["value"].get<double>(), 1e-6);
   std::ostringstream svg;
   svg << std::ifstream(chart).rdbuf();
   EXPECT_THAT(svg.str(), HasSubstr(">" + fault + "<"));
