@@ -22,10 +22,14 @@ constexpr int kRoundsToSettle = 4, kRoundsToJudge = 12;
 // A pipeline that was not used for this many rounds is predicted again: conditions may have
 // changed.
 constexpr int64_t kRoundsToForget = 2000;
+// What counts of one step that took far longer, as a multiple of what was expected: with the weight
+// of one step, less than kGainToSwitch makes of the mean.
+constexpr double kMostOverExpected = 3;
 
 }  // namespace
 
 void PipelineChooser::Line::Add(double x, double y) {
+  if (n_ >= kRoundsToJudge) y = std::min(y, kMostOverExpected * std::max(At(x), y_ / n_));
   n_ = n_ * kFade + 1;
   x_ = x_ * kFade + x;
   y_ = y_ * kFade + y;
@@ -64,8 +68,11 @@ void PipelineChooser::Observe(const StepCost& cost, const Pipeline& now) {
   // In the first rounds sequences still change their batch, so each of them replaces the one
   // before. Then comes the plain mean, and in the end one that fades.
   const double weight = std::max(1.0 / std::max(1, entry->num_rounds - kRoundsToSettle), 1 - kFade);
+  const double round = entry->num_rounds < kRoundsToJudge
+                           ? cost.round
+                           : std::min(cost.round, kMostOverExpected * entry->round);
   entry->rows += (rows - entry->rows) * weight;
-  entry->round += (cost.round - entry->round) * weight;
+  entry->round += (round - entry->round) * weight;
   ++entry->num_rounds;
   entry->last = num_observed_;
 }

@@ -46,7 +46,9 @@ class PipelineChooser {
   // of every batch. Then no pipeline rotates, and all nodes share the work of all batches evenly.
   PipelineChooser(int num_compute_nodes, int max_batches, bool stages = false);
 
-  // Learns from a step that ran with pipeline `now`. The weight of older steps fades.
+  // Learns from a step that ran with pipeline `now`. The weight of older steps fades. Of a step
+  // that took far longer than those before it, as when a node hangs for a moment, only so much
+  // counts that others of its kind would have to follow before it changes the choice.
   void Observe(const StepCost& cost, const Pipeline& now);
 
   // The pipeline with the shortest round for `num_rows` decoding sequences. Among equals (within 3

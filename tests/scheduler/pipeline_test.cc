@@ -152,6 +152,31 @@ TEST(PipelineChooser, GoesBackFromWhatDidNotKeepItsPromise) {
   EXPECT_EQ(num_switches, 2) << "there and back";
 }
 
+TEST(PipelineChooser, OneStepThatHungDoesNotChangeTheChoice) {
+  const Machine machine;
+  const auto cost = [&](int rows, const Pipeline& p) { return machine.Cost(rows, p, 1); };
+  PipelineChooser chooser(1, 2);
+  const Pipeline one = Settle(chooser, {1, false}, 16, 200, cost).first;
+  ASSERT_EQ(one, (Pipeline{1, false}));
+  for (const auto hung : {&StepCost::attention, &StepCost::slices}) {
+    StepCost late = cost(16, one);
+    late.*hung += 2;
+    late.round += 2;
+    chooser.Observe(late, one);
+    EXPECT_EQ(chooser.Choose(16, one), one);
+    EXPECT_EQ(Settle(chooser, one, 16, 200, cost), std::pair(one, 0));
+  }
+}
+
+TEST(PipelineChooser, StepsThatStayLongerDoChangeTheChoice) {
+  Machine machine;
+  const auto cost = [&](int rows, const Pipeline& p) { return machine.Cost(rows, p, 1); };
+  PipelineChooser chooser(1, 2);
+  ASSERT_EQ(Settle(chooser, {1, false}, 16, 500, cost).first, (Pipeline{1, false}));
+  machine.attention_per_row *= 20;  // contexts grew, or a memory node is gone
+  EXPECT_EQ(Settle(chooser, {1, false}, 16, 500, cost).first, (Pipeline{2, false}));
+}
+
 TEST(SchedulerPipeline, BatchesBecomeEven) {
   SchedulerOptions options;
   options.max_num_seqs = 12;
