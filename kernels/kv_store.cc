@@ -5,6 +5,7 @@ namespace lamina {
 Result<std::unique_ptr<KvStore>> KvStore::Create(const KvShape& shape, int64_t capacity_tokens) {
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<TokenSlab> slab,
                           TokenSlab::Create(shape, capacity_tokens));
+  slab->StartPrefault();
   return std::unique_ptr<KvStore>(new KvStore(std::move(slab)));
 }
 

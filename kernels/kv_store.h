@@ -17,7 +17,7 @@ namespace lamina {
 // Owns the slab and the tables. Thread: one owner.
 class KvStore final : public KvCache {
  public:
-  // Errors are those of TokenSlab::Create.
+  // Errors are those of TokenSlab::Create. A thread gives the memory its pages meanwhile.
   static Result<std::unique_ptr<KvStore>> Create(const KvShape& shape, int64_t capacity_tokens);
 
   const KvShape& shape() const { return slab_->shape(); }

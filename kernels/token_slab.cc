@@ -11,6 +11,9 @@
 namespace lamina {
 namespace {
 
+// The pages of less take a few milliseconds.
+constexpr size_t kLeastPrefaultBytes = size_t{16} << 20;
+
 Status CheckShape(const KvShape& shape, int64_t capacity_tokens) {
   if (shape.num_layers <= 0 || shape.num_kv_heads <= 0) {
     return InvalidArgument("token slab: " + std::to_string(shape.num_layers) + " layers of " +
@@ -54,7 +57,27 @@ TokenSlab::TokenSlab(const KvShape& shape, int64_t capacity_tokens, std::byte* m
       memory_(memory),
       memory_bytes_(memory_bytes) {}
 
-TokenSlab::~TokenSlab() { UnmapHuge(memory_, memory_bytes_); }
+TokenSlab::~TokenSlab() {
+  prefault_.reset();
+  UnmapHuge(memory_, memory_bytes_);
+}
+
+void TokenSlab::StartPrefault() {
+  if (memory_bytes_ < kLeastPrefaultBytes || prefault_ != nullptr) return;
+  const size_t num_strips =
+      size_t{2} * static_cast<size_t>(shape_.num_layers) * static_cast<size_t>(shape_.num_kv_heads);
+  prefault_ = std::make_unique<Prefault>(memory_, num_strips, memory_bytes_ / num_strips);
+  ReachPage(0);
+}
+
+void TokenSlab::ReachPage(TokenSlot slot) {
+  const auto row_bytes =
+      static_cast<int64_t>(static_cast<size_t>(shape_.head_dim) * ElementSize(shape_.dtype));
+  const int64_t slots_of_page = static_cast<int64_t>(kHugePageBytes) / row_bytes;
+  const int64_t next = (slot / slots_of_page + 1) * slots_of_page;
+  next_page_ = next;
+  prefault_->Reach(static_cast<size_t>((next + slots_of_page) * row_bytes));
+}
 
 std::byte* TokenSlab::At(int layer, int k_or_v, int kv_head, TokenSlot slot) const {
   const int64_t head = (int64_t{layer} * 2 + k_or_v) * shape_.num_kv_heads + kv_head;
@@ -68,6 +91,7 @@ KvView TokenSlab::View(int layer) const {
 }
 
 void TokenSlab::Write(int layer, TokenSlot slot, const float* k, const float* v) {
+  Reach(slot);
   for (int h = 0; h < shape_.num_kv_heads; ++h) {
     const int64_t at = int64_t{h} * shape_.head_dim;
     ConvertFromFloat(k + at, shape_.head_dim, shape_.dtype, At(layer, 0, h, slot));
@@ -76,6 +100,7 @@ void TokenSlab::Write(int layer, TokenSlot slot, const float* k, const float* v)
 }
 
 void TokenSlab::WriteRaw(int layer, TokenSlot slot, const void* k, const void* v) {
+  Reach(slot);
   const size_t row_bytes = static_cast<size_t>(shape_.head_dim) * ElementSize(shape_.dtype);
   for (int h = 0; h < shape_.num_kv_heads; ++h) {
     const size_t at = static_cast<size_t>(h) * row_bytes;
@@ -85,6 +110,7 @@ void TokenSlab::WriteRaw(int layer, TokenSlot slot, const void* k, const void* v
 }
 
 void TokenSlab::FillDummy(TokenSlot slot) {
+  Reach(slot);
   const size_t element = ElementSize(shape_.dtype),
                row_bytes = static_cast<size_t>(shape_.head_dim) * element;
   // Values are made once and then copied, each row from another place, so that filling a long

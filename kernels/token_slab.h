@@ -2,7 +2,9 @@
 // knows nothing of sequences; kernels/kv_store.h adds these.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <vector>
@@ -10,6 +12,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "kernels/attention.h"
+#include "kernels/cpu/prefault.h"
 
 namespace lamina {
 
@@ -46,6 +49,10 @@ class TokenSlab {
   const KvShape& shape() const { return shape_; }
   int64_t capacity_tokens() const { return capacity_tokens_; }
 
+  // Has a thread give slots their pages before they are written, so that serving does not wait for
+  // them: always a huge page for each layer and head ahead, if low slots are written first.
+  void StartPrefault();
+
   // One layer, as kernels see it. Valid as long as the slab.
   KvView View(int layer) const;
 
@@ -67,6 +74,11 @@ class TokenSlab {
   TokenSlab(const KvShape& shape, int64_t capacity_tokens, std::byte* memory, size_t memory_bytes);
   // Where head_dim elements of one slot begin; k_or_v: 0 for K, 1 for V.
   std::byte* At(int layer, int k_or_v, int kv_head, TokenSlot slot) const;
+  // A slot is about to be written.
+  void Reach(TokenSlot slot) {
+    if (slot >= next_page_.load(std::memory_order_relaxed)) ReachPage(slot);
+  }
+  void ReachPage(TokenSlot slot);
 
   // A prime, so that FillDummy's rows begin at values spread over all of them.
   static constexpr size_t kNumDummyValues = 4093;
@@ -76,6 +88,9 @@ class TokenSlab {
   size_t memory_bytes_;
   // [kNumDummyValues + head_dim] in the slab's dtype; empty before the first FillDummy.
   std::vector<std::byte> dummy_;
+  // The first slot behind the pages that were written; the largest number before StartPrefault.
+  std::atomic<int64_t> next_page_{std::numeric_limits<int64_t>::max()};
+  std::unique_ptr<Prefault> prefault_;
 };
 
 }  // namespace lamina

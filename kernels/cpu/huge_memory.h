@@ -6,6 +6,8 @@
 
 namespace lamina {
 
+inline constexpr size_t kHugePageBytes = size_t{2} << 20;
+
 // Reserves memory, which is zeroed on first touch and aligned to 2 MiB if it is at least that
 // large, else to a page. The caller gives it back by UnmapHuge. Returns null if the system refuses,
 // and for a size of 0. Thread: any.
