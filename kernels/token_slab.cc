@@ -73,10 +73,10 @@ void TokenSlab::StartPrefault() {
 void TokenSlab::ReachPage(TokenSlot slot) {
   const auto row_bytes =
       static_cast<int64_t>(static_cast<size_t>(shape_.head_dim) * ElementSize(shape_.dtype));
-  const int64_t slots_of_page = static_cast<int64_t>(kHugePageBytes) / row_bytes;
-  const int64_t next = (slot / slots_of_page + 1) * slots_of_page;
-  next_page_ = next;
-  prefault_->Reach(static_cast<size_t>((next + slots_of_page) * row_bytes));
+  const int64_t slots_of_half = static_cast<int64_t>(kHugePageBytes) / 2 / row_bytes;
+  const int64_t next = (slot / slots_of_half + 1) * slots_of_half;
+  next_half_page_ = next;
+  prefault_->Reach(static_cast<size_t>((next + slots_of_half) * row_bytes));
 }
 
 std::byte* TokenSlab::At(int layer, int k_or_v, int kv_head, TokenSlot slot) const {

@@ -50,7 +50,7 @@ class TokenSlab {
   int64_t capacity_tokens() const { return capacity_tokens_; }
 
   // Has a thread give slots their pages before they are written, so that serving does not wait for
-  // them: always a huge page for each layer and head ahead, if low slots are written first.
+  // them: in each layer and head as soon as half of the huge page before is written.
   void StartPrefault();
 
   // One layer, as kernels see it. Valid as long as the slab.
@@ -76,7 +76,7 @@ class TokenSlab {
   std::byte* At(int layer, int k_or_v, int kv_head, TokenSlot slot) const;
   // A slot is about to be written.
   void Reach(TokenSlot slot) {
-    if (slot >= next_page_.load(std::memory_order_relaxed)) ReachPage(slot);
+    if (slot >= next_half_page_.load(std::memory_order_relaxed)) ReachPage(slot);
   }
   void ReachPage(TokenSlot slot);
 
@@ -88,8 +88,9 @@ class TokenSlab {
   size_t memory_bytes_;
   // [kNumDummyValues + head_dim] in the slab's dtype; empty before the first FillDummy.
   std::vector<std::byte> dummy_;
-  // The first slot behind the pages that were written; the largest number before StartPrefault.
-  std::atomic<int64_t> next_page_{std::numeric_limits<int64_t>::max()};
+  // The first slot behind the halves of pages that were written; the largest number before
+  // StartPrefault.
+  std::atomic<int64_t> next_half_page_{std::numeric_limits<int64_t>::max()};
   std::unique_ptr<Prefault> prefault_;
 };
 
