@@ -5,6 +5,7 @@
 #include "base/host_memory.h"
 #include "compute_node/local_attention.h"
 #include "compute_node/slice_executor.h"
+#include "compute_node/weight_ring.h"
 #include "kernels/elementwise.h"
 #include "splitter/tensor_parallel.h"
 
@@ -26,23 +27,31 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::Describe(const std::string& mo
 }
 
 Result<std::unique_ptr<LoadedModel>> LoadedModel::Load(const WeightOptions& options,
-                                                       WorkerTeam& team) {
+                                                       WorkerTeam& team,
+                                                       const OffloadOptions& offload) {
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> model,
                           Describe(options.model_dir, options.share));
-  LAMINA_ASSIGN_OR_RETURN(model->weights,
-                          Weights::Load(model->part(), model->config, options, team));
+  if (offload.any()) {
+    LAMINA_ASSIGN_OR_RETURN(model->weights,
+                            Weights::LoadInTurns(model->sliced, model->slices(), model->part(),
+                                                 model->config, options, offload, team));
+  } else {
+    LAMINA_ASSIGN_OR_RETURN(model->weights,
+                            Weights::Load(model->part(), model->config, options, team));
+  }
   model->weight_bytes = model->weights->size_bytes();
   return model;
 }
 
 Result<std::unique_ptr<LoadedModel>> CpuDevice::Load(const WeightOptions& options) {
-  return LoadedModel::Load(options, team_);
+  return LoadedModel::Load(options, team_, offload_);
 }
 
 Result<std::unique_ptr<SliceRunner>> CpuDevice::MakeSlices(const LoadedModel& model, int max_rows) {
   LAMINA_RETURN_IF_ERROR(
       CheckHostMemory(SaturatedProduct(SliceExecutor::ValueBytes(model.sliced), max_rows),
                       "the values of a step of " + std::to_string(max_rows) + " tokens"));
+  if (model.weights->ring() != nullptr) LAMINA_RETURN_IF_ERROR(model.weights->ring()->AddRunner());
   return std::unique_ptr<SliceRunner>(
       std::make_unique<SliceExecutor>(model.sliced, *model.weights, max_rows, team_));
 }

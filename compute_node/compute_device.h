@@ -14,6 +14,7 @@
 #include "base/worker_team.h"
 #include "compute_node/attention_strategy.h"
 #include "compute_node/device_link.h"
+#include "compute_node/offload_options.h"
 #include "compute_node/weights.h"
 #include "kernels/attention.h"
 #include "kernels/kv_cache.h"
@@ -57,8 +58,10 @@ struct LoadedModel {
   // The operators that run on this node, whose weights it needs.
   Graph part() const { return PartOf(sliced, share, slices()); }
 
-  // Does what Describe does, and loads the weights into this machine's memory.
-  static Result<std::unique_ptr<LoadedModel>> Load(const WeightOptions& options, WorkerTeam& team);
+  // Does what Describe does, and loads the weights into this machine's memory, except for what
+  // `offload` leaves outside.
+  static Result<std::unique_ptr<LoadedModel>> Load(const WeightOptions& options, WorkerTeam& team,
+                                                   const OffloadOptions& offload = {});
 };
 
 // Runs the slices of a model for one batch, all rows of a step together.
@@ -180,7 +183,8 @@ class ComputeDevice {
 // The cores and the memory of this machine.
 class CpuDevice final : public ComputeDevice {
  public:
-  explicit CpuDevice(WorkerTeam& team) : team_(team) {}
+  explicit CpuDevice(WorkerTeam& team, OffloadOptions offload = {})
+      : team_(team), offload_(std::move(offload)) {}
 
   Result<std::unique_ptr<LoadedModel>> Load(const WeightOptions& options) override;
   Result<std::unique_ptr<SliceRunner>> MakeSlices(const LoadedModel& model, int max_rows) override;
@@ -196,6 +200,7 @@ class CpuDevice final : public ComputeDevice {
 
  private:
   WorkerTeam& team_;
+  const OffloadOptions offload_;
   std::vector<float> scratch_;  // for AddUnpacked
 };
 

@@ -10,9 +10,10 @@
 
 namespace lamina {
 
-Result<std::unique_ptr<ComputeNode>> ComputeNode::Create(const NodeOptions& options) {
+Result<std::unique_ptr<ComputeNode>> ComputeNode::Create(const NodeOptions& options,
+                                                         const OffloadOptions& offload) {
   std::unique_ptr<ComputeNode> node(new ComputeNode(options));
-  LAMINA_ASSIGN_OR_RETURN(node->device_, MakeComputeDevice(options.device, node->team_));
+  LAMINA_ASSIGN_OR_RETURN(node->device_, MakeComputeDevice(options.device, node->team_, offload));
   LAMINA_ASSIGN_OR_RETURN(node->managers_, ManagerChannel::Open("compute node", options));
   node->model_.emplace(*node->device_, node->managers_->departure().asked());
   return node;

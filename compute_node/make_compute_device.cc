@@ -27,12 +27,14 @@ Result<std::unique_ptr<ComputeDevice>> MakeCudaDevice(const CudaGpu& gpu,
 
 }  // namespace
 
-Result<std::unique_ptr<ComputeDevice>> MakeComputeDevice(const NodeDevice& device,
-                                                         WorkerTeam& team) {
+Result<std::unique_ptr<ComputeDevice>> MakeComputeDevice(const NodeDevice& device, WorkerTeam& team,
+                                                         const OffloadOptions& offload) {
+  if (offload.any() && !std::holds_alternative<HostCpu>(device))
+    return Unimplemented("weights can lie outside a CPU's memory only, so far");
   if (const auto* const spec = std::get_if<DeviceSpec>(&device))
     return std::unique_ptr<ComputeDevice>(std::make_unique<ModelledDevice>(*spec));
   if (const auto* const gpu = std::get_if<CudaGpu>(&device)) return MakeCudaDevice(*gpu, team);
-  return std::unique_ptr<ComputeDevice>(std::make_unique<CpuDevice>(team));
+  return std::unique_ptr<ComputeDevice>(std::make_unique<CpuDevice>(team, offload));
 }
 
 }  // namespace lamina

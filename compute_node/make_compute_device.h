@@ -10,8 +10,9 @@
 namespace lamina {
 
 // Borrows the team. For a GPU: kUnimplemented if this program was built without CUDA, kNotFound if
-// there is no such GPU; the message says which ones there are.
-Result<std::unique_ptr<ComputeDevice>> MakeComputeDevice(const NodeDevice& device,
-                                                         WorkerTeam& team);
+// there is no such GPU; the message says which ones there are. Weights lie outside on CPUs only, so
+// far: else kUnimplemented.
+Result<std::unique_ptr<ComputeDevice>> MakeComputeDevice(const NodeDevice& device, WorkerTeam& team,
+                                                         const OffloadOptions& offload = {});
 
 }  // namespace lamina

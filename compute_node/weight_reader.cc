@@ -15,11 +15,7 @@ std::map<std::pair<std::string, WeightRole>, WeightRef> NamedWeights(const Graph
   std::map<std::pair<std::string, WeightRole>, WeightRef> named;
   for (const Op& op : graph.ops) {
     for (const WeightRef& weight : op.weights) {
-      const bool looked_up = op.kind == OpKind::kEmbedding || op.kind == OpKind::kPositionEmbedding;
-      const WeightRole role = looked_up                  ? WeightRole::kTable
-                              : weight.shape.size() == 2 ? WeightRole::kMatrix
-                                                         : WeightRole::kVector;
-      named.emplace(std::pair(weight.id(), role), weight);
+      named.emplace(std::pair(weight.id(), RoleOf(op, weight)), weight);
     }
   }
   return named;
@@ -153,6 +149,12 @@ Status MissingWeight(const Status& status, const std::string& name, const ModelC
 
 }  // namespace
 
+WeightRole RoleOf(const Op& op, const WeightRef& weight) {
+  if (op.kind == OpKind::kEmbedding || op.kind == OpKind::kPositionEmbedding)
+    return WeightRole::kTable;
+  return weight.shape.size() == 2 ? WeightRole::kMatrix : WeightRole::kVector;
+}
+
 Result<WeightReader> WeightReader::Open(const Graph& graph, const ModelConfig& config,
                                         const WeightOptions& options) {
   WeightReader reader(config, options);
@@ -179,7 +181,7 @@ Result<std::vector<WeightReader::Named>> WeightReader::List() const {
       LAMINA_ASSIGN_OR_RETURN(const TensorView whole, FindWhole(weight));
       dtype = whole.dtype;
     }
-    all.push_back({key.second, key.first, dtype, NumElements(weight.shape)});
+    all.push_back({key.second, key.first, dtype, weight.shape, NumElements(weight.shape)});
   }
   return all;
 }

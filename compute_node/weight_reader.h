@@ -34,6 +34,9 @@ struct WeightOptions {
 // What operators do with a weight: multiply by it, take it element by element, or look rows up.
 enum class WeightRole { kMatrix, kVector, kTable };
 
+// Which of these an operator does with one of its weights.
+WeightRole RoleOf(const Op& op, const WeightRef& weight);
+
 // One weight, as ReadAll gives it. Borrowed for the call, except for `made`.
 struct FoundWeight {
   WeightRole role = WeightRole::kMatrix;
@@ -57,6 +60,7 @@ class WeightReader {
     WeightRole role = WeightRole::kMatrix;
     std::string id;
     DType dtype = DType::kBF16;
+    std::vector<int64_t> shape;
     int64_t num_elements = 0;
   };
   Result<std::vector<Named>> List() const;

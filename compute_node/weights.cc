@@ -2,28 +2,53 @@
 
 #include <utility>
 
+#include "compute_node/weight_ring.h"
 #include "kernels/elementwise.h"
 
 namespace lamina {
+
+Weights::Weights() = default;
+Weights::~Weights() = default;
 
 Result<std::unique_ptr<Weights>> Weights::Load(const Graph& graph, const ModelConfig& config,
                                                const WeightOptions& options, WorkerTeam& team) {
   LAMINA_ASSIGN_OR_RETURN(WeightReader reader, WeightReader::Open(graph, config, options));
   std::unique_ptr<Weights> weights(new Weights());
-  const auto take = [&](FoundWeight found) {
-    weights->Take(std::move(found), team);
-    return OkStatus();
-  };
-  LAMINA_ASSIGN_OR_RETURN(weights->size_bytes_, reader.ReadAll(take));
-  weights->checkpoint_ = reader.TakeCheckpoint();
+  LAMINA_RETURN_IF_ERROR(weights->ReadAll(reader, team));
   return weights;
 }
 
-void Weights::Take(FoundWeight found, WorkerTeam& team) {
+Result<std::unique_ptr<Weights>> Weights::LoadInTurns(const SlicedModel& model, SliceRange range,
+                                                      const Graph& graph, const ModelConfig& config,
+                                                      const WeightOptions& options,
+                                                      const OffloadOptions& offload,
+                                                      WorkerTeam& team) {
+  LAMINA_ASSIGN_OR_RETURN(WeightReader reader, WeightReader::Open(graph, config, options));
+  LAMINA_ASSIGN_OR_RETURN(const std::vector<WeightReader::Named> named, reader.List());
+  std::unique_ptr<Weights> weights(new Weights());
+  LAMINA_ASSIGN_OR_RETURN(weights->ring_, WeightRing::Create(model, range, named, offload));
+  LAMINA_RETURN_IF_ERROR(weights->ReadAll(reader, team));
+  LAMINA_RETURN_IF_ERROR(weights->ring_->Start());
+  return weights;
+}
+
+Status Weights::ReadAll(WeightReader& reader, WorkerTeam& team) {
+  const auto take = [&](FoundWeight found) { return Take(std::move(found), team); };
+  LAMINA_ASSIGN_OR_RETURN(size_bytes_, reader.ReadAll(take));
+  checkpoint_ = reader.TakeCheckpoint();
+  return OkStatus();
+}
+
+Status Weights::Take(FoundWeight found, WorkerTeam& team) {
   const auto& [dtype, tensor_shape, data] = found.tensor;
   const std::vector<int64_t>& shape = found.weight.shape;
   switch (found.role) {
     case WeightRole::kMatrix:
+      if (ring_ != nullptr && ring_->Has(found.id)) {
+        PackedWeights& matrix =
+            matrices_.emplace(found.id, PackedWeights(dtype, shape[0], shape[1])).first->second;
+        return ring_->Store(found, team, matrix);
+      }
       matrices_.emplace(found.id, PackedWeights(data.data(), dtype, shape[0], shape[1], team));
       break;
     case WeightRole::kVector: {
@@ -38,6 +63,7 @@ void Weights::Take(FoundWeight found, WorkerTeam& team) {
       if (!found.made.empty()) made_tables_[found.id] = std::move(found.made);
       break;
   }
+  return OkStatus();
 }
 
 }  // namespace lamina

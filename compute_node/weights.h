@@ -10,14 +10,19 @@
 #include "base/dtype.h"
 #include "base/status.h"
 #include "base/worker_team.h"
+#include "compute_node/offload_options.h"
 #include "compute_node/weight_reader.h"
 #include "kernels/linear.h"
 #include "model/graph.h"
 #include "model/model_config.h"
+#include "splitter/model_share.h"
+#include "splitter/slices.h"
 
 namespace lamina {
 
-// Immutable once loaded. Thread: any.
+class WeightRing;
+
+// Immutable once loaded. Thread: any; the owner of the ring, if there is one.
 class Weights {
   // The entry of one of the maps below. Most weights have no part, and their id is their name,
   // which need not be copied.
@@ -32,6 +37,14 @@ class Weights {
   // tensor, kCorrupt for a broken file, kUnimplemented for a format or dtype that is not supported.
   static Result<std::unique_ptr<Weights>> Load(const Graph& graph, const ModelConfig& config,
                                                const WeightOptions& options, WorkerTeam& team);
+  // The same, but the matrices of some slices lie outside (weight_ring.h). Also errors of
+  // WeightRing's.
+  static Result<std::unique_ptr<Weights>> LoadInTurns(const SlicedModel& model, SliceRange range,
+                                                      const Graph& graph, const ModelConfig& config,
+                                                      const WeightOptions& options,
+                                                      const OffloadOptions& offload,
+                                                      WorkerTeam& team);
+  ~Weights();
 
   // A matrix, a vector, or the rows of an embedding table. REQUIRES: the graph names the weight in
   // that role.
@@ -45,9 +58,14 @@ class Weights {
 
   int64_t size_bytes() const { return size_bytes_; }  // as stored in the checkpoint
 
+  // Null if all weights are in memory. Otherwise the matrices of a slice may be used only while it
+  // is entered there.
+  WeightRing* ring() const { return ring_.get(); }
+
  private:
-  Weights() = default;
-  void Take(FoundWeight found, WorkerTeam& team);
+  Weights();
+  Status ReadAll(WeightReader& reader, WorkerTeam& team);
+  Status Take(FoundWeight found, WorkerTeam& team);
 
   // Null for dummy weights. Embedding tables are not copied: they point into it, or into
   // made_tables_.
@@ -58,6 +76,7 @@ class Weights {
   std::unordered_map<std::string, std::vector<float>> vectors_;
   std::unordered_map<std::string, Table> tables_;
   int64_t size_bytes_ = 0;
+  std::unique_ptr<WeightRing> ring_;
 };
 
 }  // namespace lamina

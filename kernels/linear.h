@@ -13,7 +13,7 @@ namespace lamina {
 
 // The weights of one linear layer in the order in which the kernels read them: panels of 16
 // consecutive outputs, and in a panel one input after the other. Every instruction set reads the
-// same layout. Owns its memory. Immutable; Thread: any.
+// same layout. Owns its memory, unless that is told. Immutable but for PointTo; Thread: any.
 class PackedWeights {
  public:
   // Copies `weights`, [out_features, in_features] of `dtype`, row-major, which need not be aligned.
@@ -21,9 +21,17 @@ class PackedWeights {
   // REQUIRES: `dtype` is not kF8.
   PackedWeights(const void* weights, DType dtype, int64_t out_features, int64_t in_features,
                 WorkerTeam& team);
+  // Weights whose panels lie in somebody else's memory, which PointTo names before they are used.
+  PackedWeights(DType dtype, int64_t out_features, int64_t in_features);
   ~PackedWeights();
   PackedWeights(PackedWeights&&) noexcept;
   PackedWeights& operator=(PackedWeights&&) noexcept;
+
+  // What the panels of such a layer take.
+  static int64_t SizeBytes(DType dtype, int64_t out_features, int64_t in_features);
+
+  // REQUIRES: the weights own no memory.
+  void PointTo(const void* panels) { data_ = panels; }
 
   int64_t out_features() const { return out_features_; }
   int64_t in_features() const { return in_features_; }
@@ -33,7 +41,8 @@ class PackedWeights {
   int64_t size_bytes() const { return size_bytes_; }
 
  private:
-  void* data_ = nullptr;  // in huge pages if large
+  const void* data_ = nullptr;
+  void* own_ = nullptr;  // in huge pages if large
   int64_t size_bytes_ = 0;
   int64_t out_features_ = 0;
   int64_t in_features_ = 0;

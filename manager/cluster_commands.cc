@@ -1,5 +1,6 @@
 #include "manager/cluster_commands.h"
 
+#include <fmt/format.h>
 #include <netdb.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -33,6 +34,12 @@ std::vector<std::string> NodeArgv(const ClusterConfig& config, const NodeConfig&
   if (is_memory) argv.insert(argv.end(), {"--memory", FormatSize(node.memory_bytes)});
   if (node.host_memory_bytes > 0)
     argv.insert(argv.end(), {"--host-memory", FormatSize(node.host_memory_bytes)});
+  if (const NodeOffload& offload = node.offload; offload.interval > 0) {
+    argv.insert(argv.end(),
+                {"--offload-interval", std::to_string(offload.interval), "--offload-folder",
+                 offload.folder, "--offload-buffers", std::to_string(offload.buffers),
+                 "--offload-gb-per-s", fmt::format("{}", offload.gb_per_s)});
+  }
   argv.insert(argv.end(), {"--threads", std::to_string(node.threads)});
   if (!node.cpus.empty()) argv.insert(argv.end(), {"--cpus", node.cpus});
   if (node.device != "cpu") argv.insert(argv.end(), {"--device", node.device});

@@ -21,6 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kMaxPort = 65535;
+constexpr int kMaxOffloadInterval = 1 << 16, kMaxOffloadBuffers = 1 << 10;
 // Less holds no useful number of tokens of any model.
 constexpr int64_t kMinNodeMemory = int64_t{1} << 20;
 
@@ -96,6 +97,20 @@ void ReadDefaults(YamlMap map, ClusterConfig* config) {
   map.Close();
 }
 
+void ReadOffload(YamlMap map, NodeConfig* node) {
+  NodeOffload& offload = node->offload;
+  map.Require("interval", "of how many slices in a row one lies outside, for example 4");
+  map.ReadInt("interval", &offload.interval, 1, kMaxOffloadInterval);
+  map.Require("folder", "where they lie, on a disk of the node's host");
+  map.ReadString("folder", &offload.folder);
+  map.ReadInt("buffers", &offload.buffers, 1, kMaxOffloadBuffers);
+  map.ReadDouble("gb_per_s", &offload.gb_per_s);
+  if (node->device != "cpu")
+    map.Fail("interval",
+             "'offload' is for compute nodes on a CPU, so far: 'device' is '" + node->device + "'");
+  map.Close();
+}
+
 NodeConfig ReadNode(YamlMap& map, bool* is_standby) {
   NodeConfig node;
   // The name is read before it is checked, so that all messages about this node can carry it.
@@ -143,6 +158,7 @@ NodeConfig ReadNode(YamlMap& map, bool* is_standby) {
                "'host_memory' is for memory nodes on a GPU: 'device' is '" + node.device + "'");
   } else {
     map.ReadSize("memory", &node.memory_bytes, 0);
+    if (map.Has("offload")) ReadOffload(map.Child("offload"), &node);
   }
   map.Close();
   return node;

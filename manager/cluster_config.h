@@ -22,6 +22,17 @@
 
 namespace lamina {
 
+// offload: of a compute node, whose weights lie on its disk in part. Value type.
+struct NodeOffload {
+  // Of every so many slices in a row the weights of the last lie there; 0: none do.
+  int interval = 0;
+  std::string folder;   // on that disk
+  int buffers = 2;      // so many of them have room in memory at a time
+  double gb_per_s = 0;  // what may be read in a second, in 10^9 bytes; 0: no limit
+
+  friend bool operator==(const NodeOffload&, const NodeOffload&) = default;
+};
+
 // One entry of `nodes`. Value type.
 struct NodeConfig {
   // Unique in the cluster: up to 63 of the characters a-z, 0-9 and -, not beginning with -. Not
@@ -46,6 +57,7 @@ struct NodeConfig {
   // Memory nodes on a GPU: the part of memory_bytes that lies pinned in the host's memory, where
   // the GPU reads it.
   int64_t host_memory_bytes = 0;
+  NodeOffload offload = {};
   // For figures in tokens per dollar. 0: unknown.
   double price_per_hour = 0;
   // Which node this is in views (splitter/topology.h), greater than those of the nodes before it.

@@ -14,6 +14,7 @@ import tempfile
 ALLOWED = {
     "base": [],
     "kernels": ["base"],
+    "tiers": ["kernels", "base"],
     "transport": ["base"],
     "text": ["base"],
     "model": ["base"],
@@ -23,7 +24,7 @@ ALLOWED = {
     "scheduler": ["base"],
     "node": ["wire", "transport", "cost", "base"],
     "memory_node": ["node", "kernels", "wire", "transport", "cost", "splitter", "model", "base"],
-    "compute_node": ["node", "kernels", "wire", "transport", "cost", "splitter", "model", "base"],
+    "compute_node": ["node", "tiers", "kernels", "wire", "transport", "cost", "splitter", "model", "base"],
     "manager": ["scheduler", "wire", "transport", "cost", "splitter", "model", "base"],
     "api": ["manager", "text", "wire", "transport", "model", "base"],
     # The simulator runs the manager's engine in virtual time.

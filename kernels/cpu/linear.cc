@@ -48,9 +48,10 @@ PackedWeights::PackedWeights(const void* weights, DType dtype, int64_t out_featu
     : out_features_(out_features), in_features_(in_features), dtype_(dtype) {
   const auto element = static_cast<int64_t>(ElementSize(dtype));
   const int64_t panel_bytes = PanelElements(dtype, in_features) * element;
-  size_bytes_ = NumPanels(out_features) * panel_bytes;
-  data_ = MapHuge(static_cast<size_t>(size_bytes_));
-  if (data_ == nullptr) {
+  size_bytes_ = SizeBytes(dtype, out_features, in_features);
+  own_ = MapHuge(static_cast<size_t>(size_bytes_));
+  data_ = own_;
+  if (own_ == nullptr) {
     std::fprintf(stderr, "lamina: no memory for %lld bytes of weights\n",
                  static_cast<long long>(size_bytes_));
     std::abort();
@@ -60,7 +61,7 @@ PackedWeights::PackedWeights(const void* weights, DType dtype, int64_t out_featu
       const int64_t num_outputs = std::min<int64_t>(kPanelWidth, out_features - p * kPanelWidth);
       const auto* from =
           static_cast<const std::byte*>(weights) + p * kPanelWidth * in_features * element;
-      auto* to = static_cast<std::byte*>(data_) + p * panel_bytes;
+      auto* to = static_cast<std::byte*>(own_) + p * panel_bytes;
       if (dtype == DType::kF32) {
         PackPanel(reinterpret_cast<const std::array<std::byte, 4>*>(from), dtype, num_outputs,
                   in_features, reinterpret_cast<std::array<std::byte, 4>*>(to));
@@ -72,12 +73,24 @@ PackedWeights::PackedWeights(const void* weights, DType dtype, int64_t out_featu
   });
 }
 
-PackedWeights::~PackedWeights() { UnmapHuge(data_, static_cast<size_t>(size_bytes_)); }
+PackedWeights::PackedWeights(DType dtype, int64_t out_features, int64_t in_features)
+    : size_bytes_(SizeBytes(dtype, out_features, in_features)),
+      out_features_(out_features),
+      in_features_(in_features),
+      dtype_(dtype) {}
+
+PackedWeights::~PackedWeights() { UnmapHuge(own_, static_cast<size_t>(size_bytes_)); }
+
+int64_t PackedWeights::SizeBytes(DType dtype, int64_t out_features, int64_t in_features) {
+  return NumPanels(out_features) * PanelElements(dtype, in_features) *
+         static_cast<int64_t>(ElementSize(dtype));
+}
 
 PackedWeights::PackedWeights(PackedWeights&& other) noexcept { *this = std::move(other); }
 
 PackedWeights& PackedWeights::operator=(PackedWeights&& other) noexcept {
   std::swap(data_, other.data_);
+  std::swap(own_, other.own_);
   std::swap(size_bytes_, other.size_bytes_);
   std::swap(out_features_, other.out_features_);
   std::swap(in_features_, other.in_features_);

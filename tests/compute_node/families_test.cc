@@ -8,7 +8,9 @@
 #include "compute_node/compute_device.h"
 #include "compute_node/local_attention.h"
 #include "compute_node/slice_executor.h"
+#include "compute_node/weight_ring.h"
 #include "tests/support/families.h"
+#include "tests/support/temporary_folder.h"
 
 namespace lamina {
 namespace {
@@ -54,9 +56,13 @@ class Runner {
     for (const Op& op : sliced.attentions) windows.push_back(op.window);
     CpuDevice device(team_);
     attention_ = std::make_unique<LocalAttention>(*device.MakeKv(shape, kv, windows, 64), 1);
-    for (int i = 0; i < num_executors; ++i)
+    for (int i = 0; i < num_executors; ++i) {
+      if (WeightRing* const ring = model.weights->ring(); ring != nullptr) {
+        EXPECT_TRUE(ring->AddRunner().ok());
+      }
       executors_.push_back(
           std::make_unique<SliceExecutor>(sliced, *model.weights, kMaxRows, team_));
+    }
   }
 
   // Logits of the last one of `tokens`, which continue the sequence.
@@ -169,6 +175,32 @@ TEST_P(FamiliesTest, SlicesAreTheUnsplitModelBitForBit) {
   EXPECT_EQ(AllLogits(Runner(*model_, model_->sliced, 1), GetParam()), whole);
   EXPECT_EQ(AllLogits(Runner(*model_, model_->sliced, 2), GetParam()), whole)
       << "on two executors, which share the context only";
+}
+
+TEST_P(FamiliesTest, WeightsThatTakeTurnsInMemoryGiveTheSameBits) {
+  const std::vector<std::vector<float>> whole =
+      AllLogits(Runner(*model_, model_->sliced, 1), GetParam());
+  WeightOptions options;
+  options.model_dir = GetParam().dir;
+  const int num_slices = static_cast<int>(model_->sliced.slices.size());
+  int num_tried = 0;
+  for (int interval = 1; interval <= num_slices; ++interval) {
+    const TemporaryFolder folder;
+    const OffloadOptions offload{.interval = interval, .folder = folder.path(), .buffers = 1};
+    Result<std::unique_ptr<LoadedModel>> model = LoadedModel::Load(options, team_, offload);
+    if (num_slices / interval <= 1) {
+      EXPECT_EQ(model.status().code(), StatusCode::kInvalidArgument) << interval;
+      continue;
+    }
+    ASSERT_TRUE(model.ok()) << model.status();
+    ++num_tried;
+    for (const int num_executors : {1, 2}) {
+      ASSERT_EQ(AllLogits(Runner(**model, (*model)->sliced, num_executors), GetParam()), whole)
+          << interval << " " << num_executors;
+    }
+    EXPECT_GT((*model)->weights->ring()->stats().num_entered, 0);
+  }
+  EXPECT_GT(num_tried, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FamiliesTest, ::testing::ValuesIn(Families()),

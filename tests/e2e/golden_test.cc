@@ -200,6 +200,21 @@ std::vector<Deployment> AllDeployments() {
   overlapped.num_compute_nodes = 2;
   overlapped.pipeline = PipelineMode::kRotational;
   all.push_back(overlapped);
+  Deployment outside;  // weights on a disk
+  for (const int interval : {1, 2}) {
+    outside.offload = {.interval = interval, .folder = "/var/tmp", .buffers = 1};
+    outside.num_batches = 1;
+    outside.num_memory_nodes = interval - 1;
+    all.push_back(outside);
+  }
+  outside.offload.interval = 1;
+  outside.offload.buffers = 2;
+  outside.num_batches = 3;
+  outside.overlap = Switch::kOn;
+  all.push_back(outside);
+  outside.overlap = Switch::kOff;
+  outside.tensor_parallel_size = 2;
+  all.push_back(outside);
   Deployment several;
   several.num_compute_nodes = 2;
   all.push_back(several);

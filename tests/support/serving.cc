@@ -80,12 +80,16 @@ std::string Deployment::Name() const {
       pipeline_parallel_size > 1 ? "_" + std::to_string(pipeline_parallel_size) + "_stages" : "";
   const std::string ranks =
       tensor_parallel_size > 1 ? "_" + std::to_string(tensor_parallel_size) + "_ranks" : "";
+  const std::string outside = offload.interval > 0
+                                  ? "_outside_every_" + std::to_string(offload.interval) +
+                                        "_over_" + std::to_string(offload.buffers)
+                                  : "";
   const int num_shares = pipeline_parallel_size * tensor_parallel_size;
   const std::string standbys = num_standbys > 0 ? std::to_string(num_standbys) + "_standby_" : "";
   return std::to_string(num_compute_nodes * num_shares) + "_compute" + stages + ranks + "_" +
          standbys + std::to_string(num_memory_nodes) + "_memory" + heads + spread + policy +
          batches + "_" + std::string(TransportKindName(transport)) + "_" + kv + wire + overlapped +
-         polled + devices;
+         polled + outside + devices;
 }
 
 Result<ClusterConfig> ConfigOf(const Deployment& deployment, const ModelConfig& model,
@@ -147,10 +151,12 @@ Result<std::unique_ptr<LocalCluster>> StartNodes(const Deployment& deployment) {
     options.standbys.push_back({.name = "s" + std::to_string(i), .role = NodeRole::kCompute});
   size_t num_memory = 0;
   for (NodeConfig& node : options.nodes) {
-    if (node.role == NodeRole::kCompute)
+    if (node.role == NodeRole::kCompute) {
       node.device = deployment.compute_device;
-    else if (!deployment.memory_devices.empty())
+      node.offload = deployment.offload;
+    } else if (!deployment.memory_devices.empty()) {
       node.device = deployment.memory_devices.at(num_memory++);
+    }
   }
   return LocalCluster::Create(options);
 }

@@ -57,6 +57,7 @@ struct Deployment {
   int num_memory_nodes = 2;
   int num_standbys = 0;                          // s0, s1, ...
   std::string compute_device = "cpu";            // of every compute node, or in process
+  NodeOffload offload = {};                      // likewise of every compute node
   std::vector<std::string> memory_devices = {};  // of each memory node; empty: cpu
   TransportKind transport = TransportKind::kShm;
   int kv_head_parallel = 1;                     // as manager/cluster_config.h

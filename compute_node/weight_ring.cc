@@ -1,0 +1,100 @@
+#include "compute_node/weight_ring.h"
+
+#include <cstdlib>
+#include <set>
+#include <utility>
+
+#include "base/log.h"
+#include "tiers/disk_copier.h"
+
+namespace lamina {
+namespace {
+
+int64_t Aligned(int64_t bytes) {
+  return (bytes + BlockFile::kAlignment - 1) / BlockFile::kAlignment * BlockFile::kAlignment;
+}
+
+// Of which slice each matrix is that no other slice, and no lookup, uses.
+std::map<std::string, int> SlicesOfMatrices(const SlicedModel& model, SliceRange range) {
+  std::map<std::string, int> slices;
+  std::set<std::string> shared;
+  for (int k = range.first; k < range.end; ++k) {
+    for (const Op& op : model.slices[static_cast<size_t>(k)].program) {
+      for (const WeightRef& weight : op.weights) {
+        const WeightRole role = RoleOf(op, weight);
+        if (role == WeightRole::kTable) shared.insert(weight.id());
+        if (role != WeightRole::kMatrix) continue;
+        const auto [known, is_new] = slices.emplace(weight.id(), k);
+        if (!is_new && known->second != k) shared.insert(weight.id());
+      }
+    }
+  }
+  for (const std::string& id : shared) slices.erase(id);
+  return slices;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<WeightRing>> WeightRing::Create(
+    const SlicedModel& model, SliceRange range, const std::vector<WeightReader::Named>& named,
+    const OffloadOptions& options) {
+  std::unique_ptr<WeightRing> ring(new WeightRing(range, options));
+  const std::map<std::string, int> slices = SlicesOfMatrices(model, range);
+  const auto num_blocks = static_cast<size_t>(range.end - range.first);
+  ring->blocks_.resize(num_blocks);
+  ring->block_bytes_.resize(num_blocks);
+  for (const WeightReader::Named& weight : named) {
+    const auto slice = slices.find(weight.id);
+    if (weight.role != WeightRole::kMatrix || slice == slices.end()) continue;
+    const auto block = static_cast<size_t>(slice->second - range.first);
+    Matrix& matrix = ring->matrices_[weight.id];
+    matrix = {static_cast<int>(block), ring->block_bytes_[block], weight.dtype};
+    ring->block_bytes_[block] +=
+        Aligned(PackedWeights::SizeBytes(weight.dtype, weight.shape[0], weight.shape[1]));
+    ring->blocks_[block].push_back(&matrix);
+  }
+  LAMINA_ASSIGN_OR_RETURN(ring->file_, BlockFile::Create(options.folder, ring->block_bytes_));
+  if (!ring->file_->is_direct()) {
+    LAMINA_LOG_WARN(
+        "the file system of {} does not let reads pass by the system's cache: weights that lie "
+        "outside take memory there while nobody else needs it",
+        options.folder);
+  }
+  return ring;
+}
+
+Status WeightRing::Store(const FoundWeight& found, WorkerTeam& team, PackedWeights& weights) {
+  Matrix& matrix = matrices_.at(found.id);
+  matrix.weights = &weights;
+  const PackedWeights packed(found.tensor.data.data(), found.tensor.dtype, found.weight.shape[0],
+                             found.weight.shape[1], team);
+  // Its memory is whole pages.
+  return file_->Write(matrix.block, matrix.offset, static_cast<const std::byte*>(packed.data()),
+                      Aligned(packed.size_bytes()));
+}
+
+Status WeightRing::Start() {
+  BlockRingOptions options;
+  options.block_bytes = block_bytes_;
+  options.outside = OutsideByInterval(static_cast<int>(blocks_.size()), options_.interval);
+  options.num_buffers = options_.buffers;
+  LAMINA_ASSIGN_OR_RETURN(
+      ring_, BlockRing::Create(std::move(options),
+                               std::make_unique<DiskCopier>(file_, 1e9 * options_.gb_per_s)));
+  return OkStatus();
+}
+
+void WeightRing::Enter(int slice) {
+  const int block = slice - range_.first;
+  const Result<const std::byte*> bytes = ring_->Enter(block);
+  if (!bytes.ok()) {
+    LAMINA_LOG_ERROR("the weights of slice {} cannot be had: {}", slice, bytes.status().message());
+    std::abort();
+  }
+  for (const Matrix* matrix : blocks_[static_cast<size_t>(block)])
+    matrix->weights->PointTo(*bytes + matrix->offset);
+}
+
+void WeightRing::Leave(int slice) { ring_->Leave(slice - range_.first); }
+
+}  // namespace lamina

@@ -1,0 +1,72 @@
+// The matrices of slices whose weights take turns in memory (tiers/block_ring.h): one block for the
+// matrices of each slice.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "base/worker_team.h"
+#include "compute_node/offload_options.h"
+#include "compute_node/weight_reader.h"
+#include "kernels/linear.h"
+#include "splitter/model_share.h"
+#include "splitter/slices.h"
+#include "tiers/block_file.h"
+#include "tiers/block_ring.h"
+
+namespace lamina {
+
+// Use while loading: Create, Store for each matrix that it Has, Start. Then Enter and Leave around
+// each slice. Thread: one owner.
+class WeightRing {
+ public:
+  // Plans the blocks of the slices of `range` and makes their file. `named`: all weights, as List
+  // gives them. Matrices that several slices use, or that are also a table, are none of its own.
+  // Errors are those of BlockFile::Create.
+  static Result<std::unique_ptr<WeightRing>> Create(const SlicedModel& model, SliceRange range,
+                                                    const std::vector<WeightReader::Named>& named,
+                                                    const OffloadOptions& options);
+
+  bool Has(const std::string& id) const { return matrices_.contains(id); }
+  // Packs a matrix and writes it to the file. `weights` stands for it, is borrowed, owns no memory,
+  // and knows its panels while its slice is entered. The error is that of the disk.
+  Status Store(const FoundWeight& found, WorkerTeam& team, PackedWeights& weights);
+  // All are stored. Errors are those of BlockRing::Create.
+  Status Start();
+
+  // Has the matrices of a slice in memory until Leave, and waits for that. Ends the process if they
+  // cannot be read: no step could go on, and its peers notice that it is gone. REQUIRES: started.
+  void Enter(int slice);
+  void Leave(int slice);
+
+  // One more, or one less, may have entered a slice at the same time as the others.
+  Status AddRunner() { return ring_->AllowInUse(++num_runners_); }
+  void RemoveRunner() { --num_runners_; }
+
+  int64_t memory_bytes() const { return ring_->memory_bytes(); }
+  const BlockRingStats& stats() const { return ring_->stats(); }
+
+ private:
+  struct Matrix {
+    int block = 0;
+    int64_t offset = 0;  // in the block
+    DType dtype = DType::kBF16;
+    PackedWeights* weights = nullptr;  // once it is stored
+  };
+  WeightRing(SliceRange range, const OffloadOptions& options) : range_(range), options_(options) {}
+
+  const SliceRange range_;
+  const OffloadOptions options_;
+  std::map<std::string, Matrix> matrices_;  // by WeightRef::id
+  std::vector<std::vector<Matrix*>> blocks_;
+  std::vector<int64_t> block_bytes_;
+  std::shared_ptr<const BlockFile> file_;
+  std::unique_ptr<BlockRing> ring_;  // null before Start
+  int num_runners_ = 0;
+};
+
+}  // namespace lamina

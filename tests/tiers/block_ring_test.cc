@@ -1,0 +1,241 @@
+// Blocks that take turns, over an engine that copies as early or as late as copies may come.
+#include "tiers/block_ring.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <deque>
+#include <random>
+
+namespace lamina {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::byte ByteOf(int block) { return std::byte(block + 1); }
+
+// What was done, in its order: "start 3", "wait 3".
+using Log = std::vector<std::string>;
+
+class PlayedEngine final : public CopyEngine {
+ public:
+  // When bytes come: as soon as the copy is begun, when somebody waits for it, or by chance.
+  enum class Comes { kEarly, kLate, kByChance };
+
+  PlayedEngine(std::vector<int64_t> block_bytes, Comes comes, Log* log)
+      : block_bytes_(std::move(block_bytes)), comes_(comes), log_(log) {}
+
+  void Start(int block, std::byte* to) override {
+    log_->push_back("start " + std::to_string(block));
+    begun_.push_back({block, to});
+    const bool early = comes_ == Comes::kEarly || (comes_ == Comes::kByChance && random_() % 2);
+    if (early) Write(begun_.back());
+  }
+  Status FinishOldest() override {
+    EXPECT_FALSE(begun_.empty());
+    const Copy copy = begun_.front();
+    begun_.pop_front();
+    log_->push_back("wait " + std::to_string(copy.block));
+    if (copy.block == fails) return InternalError("the disk is broken");
+    Write(copy);
+    return OkStatus();
+  }
+
+  int fails = -1;
+
+ private:
+  struct Copy {
+    int block;
+    std::byte* to;
+  };
+  void Write(const Copy& copy) const {
+    std::memset(copy.to, static_cast<int>(ByteOf(copy.block)),
+                static_cast<size_t>(block_bytes_[static_cast<size_t>(copy.block)]));
+  }
+
+  const std::vector<int64_t> block_bytes_;
+  const Comes comes_;
+  Log* const log_;
+  std::deque<Copy> begun_;
+  std::mt19937 random_{7};
+};
+
+std::vector<int64_t> Sizes(int num_blocks) {
+  std::vector<int64_t> sizes;
+  for (int i = 0; i < num_blocks; ++i) sizes.push_back(4096 * (1 + i % 3) - 96);
+  return sizes;
+}
+
+struct Ring {
+  Ring(int num_blocks, int interval, int num_buffers,
+       PlayedEngine::Comes comes = PlayedEngine::Comes::kLate)
+      : sizes(Sizes(num_blocks)) {
+    auto played = std::make_unique<PlayedEngine>(sizes, comes, &log);
+    engine = played.get();
+    ring = BlockRing::Create({sizes, OutsideByInterval(num_blocks, interval), num_buffers,
+                              /*poison=*/true},
+                             std::move(played));
+  }
+
+  // Enters the block and looks whether all of its bytes are there.
+  void Enter(int block) {
+    const Result<const std::byte*> bytes = (*ring)->Enter(block);
+    ASSERT_TRUE(bytes.ok()) << bytes.status();
+    ExpectHere(block, *bytes);
+  }
+  void ExpectHere(int block, const std::byte* bytes) const {
+    const int64_t size = sizes[static_cast<size_t>(block)];
+    for (int64_t i = 0; i < size; i += 97) ASSERT_EQ(bytes[i], ByteOf(block)) << block << " " << i;
+    ASSERT_EQ(bytes[size - 1], ByteOf(block)) << block;
+  }
+  void Visit(int block) {
+    ASSERT_NO_FATAL_FAILURE(Enter(block));
+    (*ring)->Leave(block);
+  }
+  Log TakeLog() { return std::exchange(log, {}); }
+
+  std::vector<int64_t> sizes;
+  Log log;
+  PlayedEngine* engine = nullptr;
+  Result<std::unique_ptr<BlockRing>> ring = InternalError("");
+};
+
+TEST(BlockRing, OfEveryIntervalTheLastLiesOutside) {
+  EXPECT_THAT(OutsideByInterval(7, 3), ElementsAre(false, false, true, false, false, true, false));
+  EXPECT_THAT(OutsideByInterval(3, 1), ElementsAre(true, true, true));
+  EXPECT_THAT(OutsideByInterval(2, 3), ElementsAre(false, false));
+}
+
+TEST(BlockRing, EveryBlockIsWholeForEveryIntervalAndNumberOfBuffers) {
+  for (const auto comes :
+       {PlayedEngine::Comes::kEarly, PlayedEngine::Comes::kLate, PlayedEngine::Comes::kByChance}) {
+    for (int num_blocks = 2; num_blocks <= 12; ++num_blocks) {
+      for (int interval = 1; interval <= num_blocks; ++interval) {
+        for (int buffers = 1; buffers < num_blocks / interval; ++buffers) {
+          Ring ring(num_blocks, interval, buffers, comes);
+          ASSERT_TRUE(ring.ring.ok()) << ring.ring.status();
+          for (int round = 0; round < 4; ++round) {
+            for (int block = 0; block < num_blocks; ++block)
+              ASSERT_NO_FATAL_FAILURE(ring.Visit(block)) << interval << " " << buffers;
+          }
+          const BlockRingStats& stats = (*ring.ring)->stats();
+          EXPECT_EQ(stats.num_entered, 4 * (num_blocks / interval));
+          EXPECT_EQ(stats.num_out_of_order, 0);
+        }
+      }
+    }
+  }
+}
+
+// Select-N, section 4.3: the copy of the last block of an interval begins with the interval's
+// first one, which is when the block outside before it is left.
+TEST(BlockRing, WithOneBufferTheScheduleIsThatOfSelectN) {
+  Ring ring(6, 3, 1);
+  EXPECT_THAT(ring.TakeLog(), ElementsAre("start 0", "wait 0", "start 1", "wait 1", "start 3",
+                                          "wait 3", "start 4", "wait 4", "start 2"))
+      << "those that stay, and the first that lies outside";
+  for (const int block : {0, 1}) ring.Visit(block);
+  EXPECT_THAT(ring.TakeLog(), ElementsAre());
+  ring.Visit(2);
+  EXPECT_THAT(ring.TakeLog(), ElementsAre("wait 2", "start 5"));
+  for (const int block : {3, 4, 5}) ring.Visit(block);
+  EXPECT_THAT(ring.TakeLog(), ElementsAre("wait 5", "start 2"));
+}
+
+// DeepSpeed: while one block is used the next one comes.
+TEST(BlockRing, WithIntervalOneAndTwoBuffersTheNextComesMeanwhile) {
+  Ring ring(4, 1, 2);
+  EXPECT_THAT(ring.TakeLog(), ElementsAre("start 0", "start 1"));
+  ring.Visit(0);
+  EXPECT_THAT(ring.TakeLog(), ElementsAre("wait 0", "start 2"));
+  ring.Visit(1);
+  EXPECT_THAT(ring.TakeLog(), ElementsAre("wait 1", "start 3"));
+}
+
+TEST(BlockRing, MemoryIsThatOfWhatStaysAndOfTheBuffers) {
+  Ring ring(6, 2, 2);  // 1, 3 and 5 lie outside, of which 5 is the largest
+  int64_t stay = 0;
+  for (const int block : {0, 2, 4})
+    stay += (ring.sizes[static_cast<size_t>(block)] + 4095) / 4096 * 4096;
+  EXPECT_EQ((*ring.ring)->memory_bytes(), stay + 2 * 3 * 4096);
+}
+
+TEST(BlockRing, ABlockIsThereUntilAllWhoEnteredItHaveLeft) {
+  Ring ring(6, 1, 2);
+  ASSERT_TRUE((*ring.ring)->AllowInUse(3).ok());
+  ring.Enter(0);
+  ring.Enter(0);
+  (*ring.ring)->Leave(0);
+  const std::byte* const bytes = *(*ring.ring)->Enter(0);
+  ring.Visit(1);
+  ring.Visit(2);
+  ring.ExpectHere(0, bytes);
+  (*ring.ring)->Leave(0);
+  (*ring.ring)->Leave(0);
+  ring.Visit(3);
+}
+
+TEST(BlockRing, OtherOrdersAreServedToo) {
+  Ring ring(8, 2, 2, PlayedEngine::Comes::kByChance);
+  std::mt19937 random(1);
+  for (int i = 0; i < 500; ++i)
+    ASSERT_NO_FATAL_FAILURE(ring.Visit(static_cast<int>(random() % 8))) << i;
+  EXPECT_GT((*ring.ring)->stats().num_out_of_order, 50);
+  // A step that was given up, and the next one.
+  for (const int block : {0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 6, 7})
+    ASSERT_NO_FATAL_FAILURE(ring.Visit(block));
+}
+
+TEST(BlockRing, SeveralVisitorsAtATime) {
+  constexpr int kVisitors = 3, kBlocks = 9;
+  Ring ring(kBlocks, 2, 1, PlayedEngine::Comes::kByChance);
+  ASSERT_TRUE((*ring.ring)->AllowInUse(kVisitors).ok());
+  std::mt19937 random(3);
+  std::array<int, kVisitors> at{};
+  std::array<const std::byte*, kVisitors> bytes{};
+  for (int i = 0; i < 3000; ++i) {
+    const size_t visitor = random() % kVisitors;
+    if (bytes[visitor] == nullptr) {
+      const Result<const std::byte*> entered = (*ring.ring)->Enter(at[visitor]);
+      ASSERT_TRUE(entered.ok()) << entered.status();
+      bytes[visitor] = *entered;
+    } else {
+      ASSERT_NO_FATAL_FAILURE(ring.ExpectHere(at[visitor], bytes[visitor])) << i;
+      (*ring.ring)->Leave(at[visitor]);
+      bytes[visitor] = nullptr;
+      at[visitor] = (at[visitor] + 1) % kBlocks;
+    }
+  }
+}
+
+TEST(BlockRing, MoreThanAllowedAtATimeIsAnError) {
+  Ring ring(4, 1, 2);
+  ring.Enter(0);
+  ring.Enter(1);
+  const Status status = (*ring.ring)->Enter(2).status();
+  EXPECT_EQ(status.code(), StatusCode::kOutOfSpace);
+  EXPECT_THAT(status.message(), HasSubstr("all 2 buffers are in use"));
+  (*ring.ring)->Leave(0);
+  ring.Visit(2);
+}
+
+TEST(BlockRing, ACopyThatFailsIsTheErrorOfWhoNeedsIt) {
+  Ring ring(4, 2, 1);
+  ring.engine->fails = 3;
+  for (const int block : {0, 1, 2}) ring.Visit(block);
+  EXPECT_EQ((*ring.ring)->Enter(3).status().message(), "the disk is broken");
+  ring.engine->fails = -1;
+  ring.Visit(3);
+}
+
+TEST(BlockRing, RefusesToLeaveOutsideWhatHasRoom) {
+  Ring ring(4, 2, 2);
+  EXPECT_EQ(ring.ring.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(ring.ring.status().message(),
+              HasSubstr("2 of 4 blocks would lie outside and take turns in 2 buffers"));
+}
+
+}  // namespace
+}  // namespace lamina

@@ -1,0 +1,80 @@
+#include "tiers/block_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+namespace lamina {
+namespace {
+
+int OpenUnnamed(const std::string& folder, int flags) {
+  return open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC | flags, 0600);
+}
+
+std::string Reason() { return std::strerror(errno); }
+
+}  // namespace
+
+Result<std::unique_ptr<BlockFile>> BlockFile::Create(const std::string& folder,
+                                                     const std::vector<int64_t>& block_bytes) {
+  std::vector<int64_t> begins = {0};
+  for (const int64_t bytes : block_bytes)
+    begins.push_back(begins.back() + (bytes + kAlignment - 1) / kAlignment * kAlignment);
+  bool is_direct = true;
+  int fd = OpenUnnamed(folder, O_DIRECT);
+  if (fd < 0 && errno == EINVAL) {
+    is_direct = false;
+    fd = OpenUnnamed(folder, 0);
+  }
+  if (fd < 0)
+    return InvalidArgument("a file for blocks cannot be made in " + folder + ": " + Reason());
+  std::unique_ptr<BlockFile> file(new BlockFile(folder, fd, is_direct, std::move(begins)));
+  const int64_t size = file->begins_.back();
+  if (const int error = size > 0 ? posix_fallocate(fd, 0, size) : 0; error != 0) {
+    std::error_code ignored;
+    const auto free = std::filesystem::space(folder, ignored).available;
+    return OutOfSpace("a file of " + std::to_string(size) + " bytes in " + folder + ": " +
+                      std::strerror(error) + "; the disk has " + std::to_string(free) +
+                      " bytes left");
+  }
+  return file;
+}
+
+BlockFile::BlockFile(std::string folder, int fd, bool is_direct, std::vector<int64_t> begins)
+    : folder_(std::move(folder)), fd_(fd), is_direct_(is_direct), begins_(std::move(begins)) {}
+
+BlockFile::~BlockFile() { close(fd_); }
+
+Status BlockFile::Failure(const char* what) const {
+  return InternalError(std::string(what) + " of the file for blocks in " + folder_ +
+                       " failed: " + Reason());
+}
+
+Status BlockFile::Write(int block, int64_t offset, const std::byte* from, int64_t size) const {
+  const int64_t at = begins_[static_cast<size_t>(block)] + offset;
+  for (int64_t done = 0; done < size;) {
+    const ssize_t n = pwrite(fd_, from + done, static_cast<size_t>(size - done), at + done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return Failure("a write");
+    done += n;
+  }
+  return OkStatus();
+}
+
+Status BlockFile::Read(int block, int64_t offset, std::byte* to, int64_t size) const {
+  const int64_t at = begins_[static_cast<size_t>(block)] + offset;
+  for (int64_t done = 0; done < size;) {
+    const ssize_t n = pread(fd_, to + done, static_cast<size_t>(size - done), at + done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return Failure("a read");
+    done += n;
+  }
+  if (!is_direct_) posix_fadvise(fd_, at, size, POSIX_FADV_DONTNEED);
+  return OkStatus();
+}
+
+}  // namespace lamina

@@ -1,0 +1,79 @@
+#include "tiers/disk_copier.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/device_timeline.h"
+
+namespace lamina {
+namespace {
+
+// Of a read: large enough that a disk is as fast as it gets, small enough that a limited one is
+// even.
+constexpr int64_t kPieceBytes = int64_t{4} << 20;
+
+}  // namespace
+
+DiskCopier::DiskCopier(std::shared_ptr<const BlockFile> file, double bytes_per_s)
+    : file_(std::move(file)), bytes_per_s_(bytes_per_s), thread_([this] { Run(); }) {}
+
+DiskCopier::~DiskCopier() {
+  {
+    MutexLock lock(mutex_);
+    stop_ = true;
+  }
+  changed_.NotifyAll();
+  thread_.join();
+}
+
+void DiskCopier::Start(int block, std::byte* to) {
+  {
+    MutexLock lock(mutex_);
+    begun_.push_back({block, to});
+  }
+  changed_.NotifyAll();
+}
+
+Status DiskCopier::FinishOldest() {
+  MutexLock lock(mutex_);
+  while (ended_.empty()) changed_.Wait(lock);
+  Status status = std::move(ended_.front());
+  ended_.pop_front();
+  return status;
+}
+
+bool DiskCopier::Await(Copy& copy) {
+  MutexLock lock(mutex_);
+  while (begun_.empty() && !stop_) changed_.Wait(lock);
+  if (stop_) return false;
+  copy = begun_.front();
+  return true;
+}
+
+void DiskCopier::Run() {
+  for (Copy copy; Await(copy);) {
+    Status status = Read(copy);
+    {
+      MutexLock lock(mutex_);
+      begun_.pop_front();
+      ended_.push_back(std::move(status));
+    }
+    changed_.NotifyAll();
+  }
+}
+
+Status DiskCopier::Read(const Copy& copy) {
+  const TimePoint start = Clock::now();
+  const int64_t size = file_->block_bytes(copy.block);
+  for (int64_t done = 0; done < size;) {
+    const int64_t piece = std::min(kPieceBytes, size - done);
+    LAMINA_RETURN_IF_ERROR(file_->Read(copy.block, done, copy.to + done, piece));
+    done += piece;
+    if (bytes_per_s_ > 0)
+      std::this_thread::sleep_until(start + FromSeconds(static_cast<double>(done) / bytes_per_s_));
+  }
+  return OkStatus();
+}
+
+}  // namespace lamina

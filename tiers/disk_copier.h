@@ -1,0 +1,47 @@
+// Reads blocks of a file into memory on a thread of its own.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <thread>
+
+#include "base/mutex.h"
+#include "tiers/block_file.h"
+#include "tiers/copy_engine.h"
+
+namespace lamina {
+
+// Thread: one owner.
+class DiskCopier final : public CopyEngine {
+ public:
+  // `bytes_per_s`: it reads no faster than that, so that a disk has a known speed; 0: as fast as
+  // the disk does.
+  DiskCopier(std::shared_ptr<const BlockFile> file, double bytes_per_s);
+  // Waits for the end of a read that is under way; what was begun besides is not done.
+  ~DiskCopier() override;
+
+  void Start(int block, std::byte* to) override;
+  Status FinishOldest() override;
+
+ private:
+  struct Copy {
+    int block = 0;
+    std::byte* to = nullptr;
+  };
+  void Run();
+  Status Read(const Copy& copy);
+  // Whether there is a copy to make, which is left in the queue. False: the end.
+  bool Await(Copy& copy);
+
+  const std::shared_ptr<const BlockFile> file_;
+  const double bytes_per_s_;
+  Mutex mutex_;
+  CondVar changed_;
+  bool stop_ GUARDED_BY(mutex_) = false;
+  std::deque<Copy> begun_ GUARDED_BY(mutex_);    // the first one may be under way
+  std::deque<Status> ended_ GUARDED_BY(mutex_);  // and not waited for yet
+  std::thread thread_;
+};
+
+}  // namespace lamina
