@@ -213,6 +213,7 @@ std::vector<Deployment> AllDeployments() {
   outside.overlap = Switch::kOn;
   all.push_back(outside);
   outside.overlap = Switch::kOff;
+  outside.num_memory_nodes = 2;
   outside.tensor_parallel_size = 2;
   all.push_back(outside);
   Deployment several;
