@@ -22,9 +22,9 @@ int main(int argc, char** argv) {
              "of every so many slices in a row, the weights of the last lie on a disk until "
              "they are needed")
           ->check(CLI::Range(1, 1 << 16));
-  CLI::Option* const folder =
-      app.add_option("--offload-folder", offload.folder, "on that disk")->needs(interval);
-  interval->needs(folder);
+  app.add_option("--offload-folder", offload.folder,
+                 "on that disk; not of modelled devices, whose weights come from their host")
+      ->needs(interval);
   app.add_option("--offload-buffers", offload.buffers,
                  "so many of them have room in memory at a time")
       ->check(CLI::Range(1, 1 << 10))
@@ -35,5 +35,10 @@ int main(int argc, char** argv) {
       ->capture_default_str()
       ->needs(interval);
   if (const std::optional<int> status = daemon.Prepare(argc, argv)) return *status;
+  if (offload.any() && offload.folder.empty() &&
+      std::holds_alternative<lamina::HostCpu>(options.device)) {
+    LAMINA_LOG_ERROR("--offload-interval: where do the weights lie? give --offload-folder");
+    return 2;
+  }
   return daemon.Run(lamina::ComputeNode::Create(options, offload));
 }

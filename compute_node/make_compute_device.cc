@@ -29,10 +29,10 @@ Result<std::unique_ptr<ComputeDevice>> MakeCudaDevice(const CudaGpu& gpu,
 
 Result<std::unique_ptr<ComputeDevice>> MakeComputeDevice(const NodeDevice& device, WorkerTeam& team,
                                                          const OffloadOptions& offload) {
-  if (offload.any() && !std::holds_alternative<HostCpu>(device))
-    return Unimplemented("weights can lie outside a CPU's memory only, so far");
+  if (offload.any() && std::holds_alternative<CudaGpu>(device))
+    return Unimplemented("weights cannot lie outside a GPU's memory yet");
   if (const auto* const spec = std::get_if<DeviceSpec>(&device))
-    return std::unique_ptr<ComputeDevice>(std::make_unique<ModelledDevice>(*spec));
+    return std::unique_ptr<ComputeDevice>(std::make_unique<ModelledDevice>(*spec, offload));
   if (const auto* const gpu = std::get_if<CudaGpu>(&device)) return MakeCudaDevice(*gpu, team);
   return std::unique_ptr<ComputeDevice>(std::make_unique<CpuDevice>(team, offload));
 }

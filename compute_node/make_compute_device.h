@@ -10,8 +10,8 @@
 namespace lamina {
 
 // Borrows the team. For a GPU: kUnimplemented if this program was built without CUDA, kNotFound if
-// there is no such GPU; the message says which ones there are. Weights lie outside on CPUs only, so
-// far: else kUnimplemented.
+// there is no such GPU; the message says which ones there are. Weights cannot lie outside a GPU's
+// memory yet: kUnimplemented.
 Result<std::unique_ptr<ComputeDevice>> MakeComputeDevice(const NodeDevice& device, WorkerTeam& team,
                                                          const OffloadOptions& offload = {});
 

@@ -6,13 +6,38 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "base/host_memory.h"
 #include "base/units.h"
 #include "cost/cost_model.h"
 #include "kernels/modelled_kv_cache.h"
+#include "splitter/weight_blocks.h"
+#include "tiers/block_ring.h"
+#include "tiers/modelled_copier.h"
 
 namespace lamina {
 namespace {
+
+// The weights of slices that take turns in the device's memory, as far as that takes time.
+class ModelledWeights final : public DeviceWeights {
+ public:
+  ModelledWeights(int first_slice, std::unique_ptr<BlockRing> ring)
+      : first_slice_(first_slice), ring_(std::move(ring)) {}
+
+  Status AddRunner() { return ring_->AllowInUse(++num_runners_); }
+  void RemoveRunner() { --num_runners_; }
+  // Takes the time that somebody waits for the slice's weights.
+  void Enter(int slice) {
+    const Result<const std::byte*> entered = ring_->Enter(slice - first_slice_);
+    LAMINA_CHECK(entered.ok(), "slice {}: {}", slice, entered.status().message());
+  }
+  void Leave(int slice) { ring_->Leave(slice - first_slice_); }
+
+ private:
+  const int first_slice_;
+  const std::unique_ptr<BlockRing> ring_;
+  int num_runners_ = 0;
+};
 
 // Takes the time that the slices would take on the device. Values that others read or write have
 // memory, but nothing computes them.
@@ -47,23 +72,39 @@ class ModelledSlices final : public SliceRunner {
     return OkStatus();
   }
 
+  ~ModelledSlices() override {
+    LeaveSlice();
+    if (ring_ != nullptr) ring_->RemoveRunner();
+  }
+
+  // The weights of slices take turns in the device's memory.
+  Status Use(ModelledWeights& ring) {
+    LAMINA_RETURN_IF_ERROR(ring.AddRunner());
+    ring_ = &ring;
+    return OkStatus();
+  }
+
   void Begin(std::span<const TokenId> tokens, std::span<const int32_t>) override {
+    LeaveSlice();  // of a step that was given up
     num_rows_ = static_cast<int64_t>(tokens.size());
     next_op_ = 0;
   }
 
   const Op* Run(int k) override {
+    EnterSlice(k);
     const std::vector<Op>& program = ProgramOf(k);
     const size_t end = EndOfPart(k);
     if (rest_done_ == TimePoint{}) rest_done_ = timeline_.Book(Clock::now(), PartTime(k, end));
     SleepUntil(std::exchange(rest_done_, TimePoint{}));
     next_op_ = end < program.size() ? end + 1 : 0;
+    if (next_op_ == 0) LeaveSlice();
     return end < program.size() ? &program[end] : nullptr;
   }
 
   // Books the whole part at once and returns when q is there. The device goes on with the rest
   // while its host sends q, and the next Run waits for that.
   const Op* RunToQueries(int k) override {
+    EnterSlice(k);
     const ValueId q = model_.sliced.slices[static_cast<size_t>(k)].q;
     const size_t end = EndOfPart(k);
     const auto part = std::span(ProgramOf(k)).subspan(next_op_, end - next_op_);
@@ -105,6 +146,17 @@ class ModelledSlices final : public SliceRunner {
     return sampled;
   }
 
+  void EnterSlice(int k) {
+    if (ring_ == nullptr || entered_ == k) return;
+    LeaveSlice();
+    ring_->Enter(k);
+    entered_ = k;
+  }
+  void LeaveSlice() {
+    if (entered_ >= 0) ring_->Leave(entered_);
+    entered_ = -1;
+  }
+
   const std::vector<Op>& ProgramOf(int k) const {
     return model_.sliced.slices[static_cast<size_t>(k)].program;
   }
@@ -142,7 +194,9 @@ class ModelledSlices final : public SliceRunner {
   std::vector<int64_t> widths_;  // of a row, by role
   std::vector<std::vector<float>> values_;
   int64_t num_rows_ = 0;
-  size_t next_op_ = 0;  // in the slice that runs
+  size_t next_op_ = 0;               // in the slice that runs
+  ModelledWeights* ring_ = nullptr;  // null: all weights are in the device's memory
+  int entered_ = -1;                 // that slice, if there is a ring
   // When the rest of a slice that was run to q is done; TimePoint{}: there is no such slice.
   TimePoint rest_done_{};
 };
@@ -182,6 +236,37 @@ class ModelledKv final : public LocalKv {
   DeviceTimeline& timeline_;
 };
 
+struct RingModel {
+  std::unique_ptr<ModelledWeights> weights;
+  int64_t bytes = 0;            // of all matrices of its slices
+  int64_t bytes_in_device = 0;  // what they take there
+};
+
+Result<RingModel> MakeRing(const LoadedModel& model, const DeviceSpec& device,
+                           const OffloadOptions& offload) {
+  const double gb_per_s = offload.gb_per_s > 0 ? offload.gb_per_s : device.host_link_gb_per_s;
+  if (gb_per_s == 0) {
+    return InvalidArgument("the catalog says no host_link_gb_per_s of device " + device.name +
+                           ", over which weights would come that lie outside: give gb_per_s");
+  }
+  const SliceRange range = model.slices();
+  RingModel ring;
+  BlockRingOptions options;
+  for (const int64_t elements : MatrixElements(model.sliced, range)) {
+    options.block_bytes.push_back(elements * static_cast<int64_t>(ElementSize(model.config.dtype)));
+    ring.bytes += options.block_bytes.back();
+  }
+  options.outside = OutsideByInterval(range.end - range.first, offload.interval);
+  options.num_buffers = offload.buffers;
+  options.holds_bytes = false;
+  auto copier = std::make_unique<ModelledCopier>(options.block_bytes, 1e9 * gb_per_s);
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<BlockRing> blocks,
+                          BlockRing::Create(std::move(options), std::move(copier)));
+  ring.bytes_in_device = blocks->memory_bytes();
+  ring.weights = std::make_unique<ModelledWeights>(range.first, std::move(blocks));
+  return ring;
+}
+
 }  // namespace
 
 std::byte* ModelledDevice::Pack(std::span<const PackedParts> packed, std::byte* message) {
@@ -196,10 +281,17 @@ Result<std::unique_ptr<LoadedModel>> ModelledDevice::Load(const WeightOptions& o
   LAMINA_RETURN_IF_ERROR(FitProfile(spec_, model->config, spec_.tensor_parallel));
   LAMINA_RETURN_IF_ERROR(CheckRanks(spec_, options.share.num_ranks));
   model->weight_bytes = WeightBytes(model->part(), model->config.dtype);
-  if (model->weight_bytes > spec_.memory_bytes) {
-    return OutOfSpace(options.model_dir + " has " + FormatGigabytes(model->weight_bytes) +
-                      " of weights, more than the " + FormatGigabytes(spec_.memory_bytes) +
-                      " of device " + spec_.name);
+  int64_t in_device = model->weight_bytes;
+  if (offload_.any()) {
+    LAMINA_ASSIGN_OR_RETURN(RingModel ring, MakeRing(*model, spec_, offload_));
+    in_device += ring.bytes_in_device - ring.bytes;
+    model->device_weights = std::move(ring.weights);
+  }
+  if (in_device > spec_.memory_bytes) {
+    return OutOfSpace(options.model_dir + " has " + FormatGigabytes(in_device) +
+                      (offload_.any() ? " of weights that do not lie outside" : " of weights") +
+                      ", more than the " + FormatGigabytes(spec_.memory_bytes) + " of device " +
+                      spec_.name);
   }
   return model;
 }
@@ -207,6 +299,8 @@ Result<std::unique_ptr<LoadedModel>> ModelledDevice::Load(const WeightOptions& o
 Result<std::unique_ptr<SliceRunner>> ModelledDevice::MakeSlices(const LoadedModel& model,
                                                                 int max_rows) {
   auto slices = std::make_unique<ModelledSlices>(spec_, model, timeline_);
+  if (auto* const ring = dynamic_cast<ModelledWeights*>(model.device_weights.get()))
+    LAMINA_RETURN_IF_ERROR(slices->Use(*ring));
   LAMINA_RETURN_IF_ERROR(slices->Allocate(max_rows));
   return std::unique_ptr<SliceRunner>(std::move(slices));
 }

@@ -15,11 +15,14 @@ namespace lamina {
 // must outlive them. Thread: one owner.
 class ModelledDevice final : public ComputeDevice {
  public:
-  explicit ModelledDevice(const DeviceSpec& spec) : spec_(spec) {}
+  explicit ModelledDevice(const DeviceSpec& spec, OffloadOptions offload = {})
+      : spec_(spec), offload_(std::move(offload)) {}
 
-  // Reads config.json alone. kInvalidArgument if the device's profile cannot be fitted to the
-  // model, or is used with tensor parallelism (FitProfile, CheckRanks in cost_model.h);
-  // kOutOfSpace, with both sizes, if the weights would not fit into the device's memory.
+  // Reads config.json alone. Weights that lie outside come over the link from the host, whose rate
+  // the options or the catalog say. kInvalidArgument if neither does, if the device's profile
+  // cannot be fitted to the model, or is used with tensor parallelism (FitProfile, CheckRanks in
+  // cost_model.h); kOutOfSpace, with both sizes, if the weights would not fit into the device's
+  // memory.
   Result<std::unique_ptr<LoadedModel>> Load(const WeightOptions& options) override;
 
   // Every row samples the lowest token that neither begins nor ends a text and is not banned for
@@ -41,6 +44,7 @@ class ModelledDevice final : public ComputeDevice {
 
  private:
   DeviceSpec spec_;  // after Load, its profile fits the model
+  const OffloadOptions offload_;
   DeviceTimeline timeline_;
 };
 

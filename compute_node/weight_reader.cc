@@ -149,12 +149,6 @@ Status MissingWeight(const Status& status, const std::string& name, const ModelC
 
 }  // namespace
 
-WeightRole RoleOf(const Op& op, const WeightRef& weight) {
-  if (op.kind == OpKind::kEmbedding || op.kind == OpKind::kPositionEmbedding)
-    return WeightRole::kTable;
-  return weight.shape.size() == 2 ? WeightRole::kMatrix : WeightRole::kVector;
-}
-
 Result<WeightReader> WeightReader::Open(const Graph& graph, const ModelConfig& config,
                                         const WeightOptions& options) {
   WeightReader reader(config, options);

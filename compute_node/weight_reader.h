@@ -15,6 +15,7 @@
 #include "model/graph.h"
 #include "model/model_config.h"
 #include "splitter/model_share.h"
+#include "splitter/weight_blocks.h"
 #include "wire/settings.h"
 
 namespace lamina {
@@ -30,12 +31,6 @@ struct WeightOptions {
   // Asked there too: true ends the loading with kTryAgain; null: it goes on.
   std::function<bool()> interrupted = nullptr;
 };
-
-// What operators do with a weight: multiply by it, take it element by element, or look rows up.
-enum class WeightRole { kMatrix, kVector, kTable };
-
-// Which of these an operator does with one of its weights.
-WeightRole RoleOf(const Op& op, const WeightRef& weight);
 
 // One weight, as ReadAll gives it. Borrowed for the call, except for `made`.
 struct FoundWeight {

@@ -1,7 +1,6 @@
 #include "compute_node/weight_ring.h"
 
 #include <cstdlib>
-#include <set>
 #include <utility>
 
 #include "base/log.h"
@@ -12,25 +11,6 @@ namespace {
 
 int64_t Aligned(int64_t bytes) {
   return (bytes + BlockFile::kAlignment - 1) / BlockFile::kAlignment * BlockFile::kAlignment;
-}
-
-// Of which slice each matrix is that no other slice, and no lookup, uses.
-std::map<std::string, int> SlicesOfMatrices(const SlicedModel& model, SliceRange range) {
-  std::map<std::string, int> slices;
-  std::set<std::string> shared;
-  for (int k = range.first; k < range.end; ++k) {
-    for (const Op& op : model.slices[static_cast<size_t>(k)].program) {
-      for (const WeightRef& weight : op.weights) {
-        const WeightRole role = RoleOf(op, weight);
-        if (role == WeightRole::kTable) shared.insert(weight.id());
-        if (role != WeightRole::kMatrix) continue;
-        const auto [known, is_new] = slices.emplace(weight.id(), k);
-        if (!is_new && known->second != k) shared.insert(weight.id());
-      }
-    }
-  }
-  for (const std::string& id : shared) slices.erase(id);
-  return slices;
 }
 
 }  // namespace

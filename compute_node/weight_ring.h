@@ -15,6 +15,7 @@
 #include "kernels/linear.h"
 #include "splitter/model_share.h"
 #include "splitter/slices.h"
+#include "splitter/weight_blocks.h"
 #include "tiers/block_file.h"
 #include "tiers/block_ring.h"
 

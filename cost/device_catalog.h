@@ -32,10 +32,11 @@ struct DeviceSpec {
   double network_gb_per_s = 0;      // of the NIC beside the device; 0: unknown
   // To devices of the same kind in the same machine (NVLink, PCIe); 0: unknown.
   double interconnect_gb_per_s = 0;
-  double price_usd = 0;       // to buy; 0: unknown
-  double price_per_hour = 0;  // to rent, in USD; 0: unknown
-  std::string price_source;   // where and when prices come from, and whether they are assumed
-  std::vector<MfuPoint> mfu;  // at least one point, batches ascending
+  double host_link_gb_per_s = 0;  // from the host's memory (PCIe, NVLink-C2C); 0: unknown
+  double price_usd = 0;           // to buy; 0: unknown
+  double price_per_hour = 0;      // to rent, in USD; 0: unknown
+  std::string price_source;       // where and when prices come from, and whether they are assumed
+  std::vector<MfuPoint> mfu;      // at least one point, batches ascending
   // The utilisation of attention, where `batch` is the number of query rows per token of a kv head.
   // If empty, `mfu` is used.
   std::vector<MfuPoint> attention_mfu;

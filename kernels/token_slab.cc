@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/host_memory.h"
-#include "kernels/cpu/huge_memory.h"
+#include "base/huge_memory.h"
 #include "kernels/elementwise.h"
 
 namespace lamina {

@@ -35,10 +35,10 @@ std::vector<std::string> NodeArgv(const ClusterConfig& config, const NodeConfig&
   if (node.host_memory_bytes > 0)
     argv.insert(argv.end(), {"--host-memory", FormatSize(node.host_memory_bytes)});
   if (const NodeOffload& offload = node.offload; offload.interval > 0) {
-    argv.insert(argv.end(),
-                {"--offload-interval", std::to_string(offload.interval), "--offload-folder",
-                 offload.folder, "--offload-buffers", std::to_string(offload.buffers),
-                 "--offload-gb-per-s", fmt::format("{}", offload.gb_per_s)});
+    argv.insert(argv.end(), {"--offload-interval", std::to_string(offload.interval),
+                             "--offload-buffers", std::to_string(offload.buffers),
+                             "--offload-gb-per-s", fmt::format("{}", offload.gb_per_s)});
+    if (!offload.folder.empty()) argv.insert(argv.end(), {"--offload-folder", offload.folder});
   }
   argv.insert(argv.end(), {"--threads", std::to_string(node.threads)});
   if (!node.cpus.empty()) argv.insert(argv.end(), {"--cpus", node.cpus});

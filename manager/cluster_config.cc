@@ -101,13 +101,13 @@ void ReadOffload(YamlMap map, NodeConfig* node) {
   NodeOffload& offload = node->offload;
   map.Require("interval", "of how many slices in a row one lies outside, for example 4");
   map.ReadInt("interval", &offload.interval, 1, kMaxOffloadInterval);
-  map.Require("folder", "where they lie, on a disk of the node's host");
+  if (node->device == "cpu") map.Require("folder", "where they lie, on a disk of the node's host");
   map.ReadString("folder", &offload.folder);
   map.ReadInt("buffers", &offload.buffers, 1, kMaxOffloadBuffers);
   map.ReadDouble("gb_per_s", &offload.gb_per_s);
-  if (node->device != "cpu")
-    map.Fail("interval",
-             "'offload' is for compute nodes on a CPU, so far: 'device' is '" + node->device + "'");
+  if (IsGpuName(node->device)) {
+    map.Fail("interval", "'offload' is not there for GPUs yet: 'device' is '" + node->device + "'");
+  }
   map.Close();
 }
 

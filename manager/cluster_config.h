@@ -22,13 +22,15 @@
 
 namespace lamina {
 
-// offload: of a compute node, whose weights lie on its disk in part. Value type.
+// offload: of a compute node, whose weights lie on its disk in part, or, with a modelled device, in
+// its host's memory. Value type.
 struct NodeOffload {
   // Of every so many slices in a row the weights of the last lie there; 0: none do.
   int interval = 0;
-  std::string folder;   // on that disk
-  int buffers = 2;      // so many of them have room in memory at a time
-  double gb_per_s = 0;  // what may be read in a second, in 10^9 bytes; 0: no limit
+  std::string folder;  // on that disk; of modelled devices ""
+  int buffers = 2;     // so many of them have room in memory at a time
+  // What may be read in a second, in 10^9 bytes; 0: no limit, or what the device catalog says.
+  double gb_per_s = 0;
 
   friend bool operator==(const NodeOffload&, const NodeOffload&) = default;
 };

@@ -62,6 +62,12 @@ Status ResolveStages(ClusterConfig& config, int num_compute) {
 
 // Also for a config without nodes: that of an engine in one process.
 Status ResolvePipeline(ClusterConfig& config) {
+  // Each batch in flight would have the weights that lie outside come again, and in an order that
+  // is not foreseen.
+  const bool has_outside = std::ranges::any_of(
+      config.nodes, [](const NodeConfig& node) { return node.offload.interval > 0; });
+  if (has_outside && config.pipeline == PipelineMode::kAuto && config.num_batches == 0)
+    config.pipeline = PipelineMode::kNone;
   const int num_compute = std::max(
       1, static_cast<int>(std::ranges::count(config.nodes, NodeRole::kCompute, &NodeConfig::role)));
   if (config.shares_model()) return ResolveStages(config, num_compute);

@@ -14,7 +14,7 @@ import tempfile
 ALLOWED = {
     "base": [],
     "kernels": ["base"],
-    "tiers": ["kernels", "base"],
+    "tiers": ["base"],
     "transport": ["base"],
     "text": ["base"],
     "model": ["base"],
@@ -28,7 +28,7 @@ ALLOWED = {
     "manager": ["scheduler", "wire", "transport", "cost", "splitter", "model", "base"],
     "api": ["manager", "text", "wire", "transport", "model", "base"],
     # The simulator runs the manager's engine in virtual time.
-    "plan": ["manager", "text", "scheduler", "wire", "cost", "splitter", "model", "base"],
+    "plan": ["manager", "text", "scheduler", "tiers", "wire", "cost", "splitter", "model", "base"],
     "cli": ["plan", "api", "manager", "text", "wire", "transport", "cost", "splitter", "model", "base"],
     "bench": ["cli", "plan", "api", "manager", "text", "scheduler", "memory_node", "compute_node", "node", "kernels", "wire", "transport", "cost",
               "splitter", "model", "base"],

@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/host_memory.h"
-#include "kernels/cpu/huge_memory.h"
+#include "base/huge_memory.h"
 
 namespace lamina {
 
@@ -54,8 +54,12 @@ BlockRing::~BlockRing() {
 Result<BlockRing::Memory> BlockRing::Allocate(int64_t bytes) {
   constexpr int64_t kPage = 4096;
   bytes = std::max(kPage, (bytes + kPage - 1) / kPage * kPage);
-  LAMINA_RETURN_IF_ERROR(CheckHostMemory(bytes, "a block of weights"));
   Memory memory;
+  if (!options_.holds_bytes) {
+    memory_bytes_ += bytes;
+    return memory;
+  }
+  LAMINA_RETURN_IF_ERROR(CheckHostMemory(bytes, "a block of weights"));
   memory.bytes = static_cast<size_t>(bytes);
   memory.data = static_cast<std::byte*>(MapHuge(memory.bytes));
   if (memory.data == nullptr)
@@ -68,6 +72,7 @@ Status BlockRing::FillResidents() {
   for (size_t i = 0; i < residents_.size(); ++i) {
     if (options_.outside[i]) continue;
     LAMINA_ASSIGN_OR_RETURN(residents_[i], Allocate(options_.block_bytes[i]));
+    if (!options_.holds_bytes) continue;
     engine_->Start(static_cast<int>(i), residents_[i].data);
     LAMINA_RETURN_IF_ERROR(engine_->FinishOldest());
   }

@@ -30,6 +30,8 @@ struct BlockRingOptions {
   int num_buffers = 2;
   // What a block has left behind is overwritten, for tests.
   bool poison = false;
+  // False: nothing is kept, and Enter returns null, as where only the times of copies matter.
+  bool holds_bytes = true;
 };
 
 // Since the ring was made.

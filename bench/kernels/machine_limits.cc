@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/cpu/huge_memory.h"
+#include "base/huge_memory.h"
 #include "plan/statistics.h"
 
 namespace lamina {

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <utility>
 
-#include "kernels/cpu/huge_memory.h"
+#include "base/huge_memory.h"
 #include "kernels/cpu/kernel_table.h"
 
 namespace lamina {

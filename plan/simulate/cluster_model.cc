@@ -9,6 +9,7 @@
 #include "cost/network_cost.h"
 #include "cost/node_device.h"
 #include "manager/resolve_config.h"
+#include "plan/simulate/virtual_ring.h"
 #include "splitter/model_share.h"
 #include "splitter/tensor_parallel.h"
 
@@ -156,7 +157,16 @@ Status AddNodes(const ClusterChanges& changes, ClusterModel& cluster) {
     if (node.role == NodeRole::kMemory) {
       LAMINA_RETURN_IF_ERROR(AddMemoryNode(node, member, device, cluster));
     } else if (member.rank == 0) {
-      cluster.compute.push_back({node.name, member.id, device});
+      const auto stage = static_cast<size_t>(member.stage);
+      cluster.compute.push_back({node.name,
+                                 member.id,
+                                 device,
+                                 node.offload,
+                                 {cluster.first_slices[stage], cluster.first_slices[stage + 1]}});
+      if (node.offload.interval > 0) {
+        const Status ring = VirtualRing::Create(cluster, cluster.compute.back()).status();
+        if (!ring.ok()) return ring.WithContext("node '" + node.name + "'");
+      }
     } else {
       cluster.compute.back().name += "+" + node.name;
     }

@@ -12,6 +12,7 @@
 #include "manager/cluster_config.h"
 #include "model/model_config.h"
 #include "scheduler/scheduler.h"
+#include "splitter/model_share.h"
 #include "splitter/placement.h"
 #include "splitter/slices.h"
 #include "splitter/topology.h"
@@ -59,6 +60,8 @@ struct ComputeNodeModel {
   std::string name;
   NodeId id;
   const DeviceSpec* device = nullptr;
+  NodeOffload offload = {};
+  SliceRange slices;  // that may run here
 };
 
 // The whole cluster. Immutable once loaded; movable, as the devices that it points to are on the

@@ -42,6 +42,8 @@ VirtualNodes::VirtualNodes(const ClusterModel& cluster, const HostCosts& host, b
     Compute& compute = compute_.emplace_back();
     compute.model = &node;
     compute.times = known->second.get();
+    // Whether there can be one was seen when the cluster was loaded.
+    if (node.offload.interval > 0) compute.ring = *VirtualRing::Create(cluster, node);
     compute.nics.resize(static_cast<size_t>(config.tensor_parallel_size));
     left_.push_back(static_cast<int>(left_.size()));
   }
@@ -258,9 +260,13 @@ void VirtualNodes::RunPart(int number, TimePoint now) {
   const std::vector<SlicePart>& parts = compute.times->Of(batch.slice, rows);
   const SlicePart& part = parts[batch.part];
   const Clock::duration time = Scaled(part.time, compute.slow);
-  const TimePoint done = compute.device.Book(now, time);
+  const TimePoint start =
+      compute.ring != nullptr && batch.part == 0 ? compute.ring->Enter(batch.slice, now) : now;
+  const TimePoint done = compute.device.Book(start, time);
+  if (compute.ring != nullptr && batch.part + 1 == parts.size())
+    compute.ring->Leave(batch.slice, done);
   batch.ready_at = kNever;
-  batch.cost.slices += SecondsOf(time);
+  batch.cost.slices += SecondsOf(time + (start - now));
   compute.busy_s += SecondsOf(time);
   usage_.AddBusy(&UsageTimeline::Piece::compute_s, done - time, done);
   // An all-reduce follows; the node can run another batch meanwhile.
@@ -475,7 +481,11 @@ void VirtualNodes::LoseCompute(size_t node, bool replaced) {
   if (!replaced) std::erase(left_, static_cast<int>(node));
   if (!left_.empty()) placement_ = cluster_.PlacementAmong(num_compute_left());
   for (Batch& batch : batches_) batch.under_way = false;
-  for (Compute& compute : compute_) compute.busy_until = TimePoint{};
+  for (Compute& compute : compute_) {
+    compute.busy_until = TimePoint{};
+    // Slices of steps that are given up are not entered any more.
+    if (compute.ring != nullptr) compute.ring = *VirtualRing::Create(cluster_, *compute.model);
+  }
 }
 
 std::vector<std::pair<NodeId, double>> VirtualNodes::MeasureSpeeds() {

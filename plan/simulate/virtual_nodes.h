@@ -37,6 +37,7 @@
 #include "plan/simulate/slice_times.h"
 #include "plan/simulate/usage.h"
 #include "plan/simulate/virtual_nic.h"
+#include "plan/simulate/virtual_ring.h"
 #include "scheduler/pipeline.h"
 #include "scheduler/scheduler.h"
 #include "splitter/placement.h"
@@ -132,7 +133,8 @@ class VirtualNodes {
     const ComputeNodeModel* model = nullptr;
     SliceTimes* times = nullptr;
     DeviceTimeline device;
-    std::vector<VirtualNic> nics;  // of each rank
+    std::unique_ptr<VirtualRing> ring;  // null: all weights are in its memory
+    std::vector<VirtualNic> nics;       // of each rank
     TimePoint busy_until;
     int last = 0;  // the batch that ran last
     double slow = 1;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "kernels/cpu/huge_memory.h"
+#include "base/huge_memory.h"
 #include "kernels/token_slab.h"
 
 namespace lamina {

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "base/clock.h"
-#include "kernels/cpu/huge_memory.h"
+#include "base/huge_memory.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lamina {

@@ -1,4 +1,4 @@
-#include "kernels/cpu/huge_memory.h"
+#include "base/huge_memory.h"
 
 #include <sys/mman.h>
 
