@@ -44,6 +44,42 @@ TEST(ModelledDevice, WeightsThatDoNotFitAreRefused) {
   EXPECT_TRUE(ModelledDevice(Device("2xA100-40G")).Load(Options("llama-33b")).ok());
 }
 
+TEST(ModelledDevice, WeightsThatLieOutsideTakeNoMemoryButTimeOnTheLink) {
+  OffloadOptions offload{.interval = 2, .folder = "", .buffers = 2, .gb_per_s = 1000};
+  ModelledDevice device(Device("A100-40G"), offload);
+  const Result<std::unique_ptr<LoadedModel>> model = device.Load(Options("llama-33b"));
+  ASSERT_TRUE(model.ok()) << "half of its 65 GB: " << model.status();
+  std::unique_ptr<SliceRunner> slices = *device.MakeSlices(**model, 1);
+  const std::vector<TokenId> tokens = {1};
+  const std::vector<int32_t> positions = {0};
+  const int num_slices = static_cast<int>((*model)->sliced.slices.size());
+  const auto step = [&] {
+    const TimePoint start = Clock::now();
+    slices->Begin(tokens, positions);
+    for (int k = 0; k < num_slices; ++k) EXPECT_EQ(slices->Run(k), nullptr);
+    return std::chrono::duration<double>(Clock::now() - start).count();
+  };
+  step();
+  const double bytes = static_cast<double>((*model)->weight_bytes) / 2;
+  EXPECT_GT(step(), 0.9 * bytes / 1000e9) << "the link is faster than the device's memory";
+  slices.reset();
+  offload.gb_per_s = 100;
+  ModelledDevice slow(Device("A100-40G"), offload);
+  const std::unique_ptr<LoadedModel> same = *slow.Load(Options("llama-33b"));
+  slices = *slow.MakeSlices(*same, 1);
+  step();
+  EXPECT_GT(step(), 0.9 * bytes / 100e9) << "it waits for the link";
+}
+
+TEST(ModelledDevice, WithoutALinkNothingCanLieOutside) {
+  OffloadOptions offload{.interval = 2, .folder = "", .buffers = 2, .gb_per_s = 0};
+  EXPECT_TRUE(ModelledDevice(Device("A100-40G"), offload).Load(Options("llama-13b")).ok())
+      << "the catalog has its link";
+  const Status status = ModelledDevice(Device("H20"), offload).Load(Options("llama-13b")).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("no host_link_gb_per_s of device H20"));
+}
+
 TEST(ModelledDevice, StepsThatTheHostHasNoMemoryForAreRefused) {
   ModelledDevice device(Device("A100-40G"));
   const std::unique_ptr<LoadedModel> model = *device.Load(Options("llama-13b"));

@@ -16,6 +16,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 constexpr char kSmall[] = R"(version: 1
@@ -278,6 +279,36 @@ TEST(ClusterConfig, WithoutMemoryNodesTheComputeNodeHoldsTheKvCache) {
               HasSubstr("c.yaml:5: without memory nodes"));
 }
 
+TEST(ClusterConfig, WeightsMayLieOutside) {
+  const std::string text =
+      "version: 1\nnodes:\n- {name: c0, role: compute, port: 1, memory: 1GiB, offload: {interval: "
+      "3, "
+      "folder: /var/tmp, buffers: 4, gb_per_s: 1.5}}\nmodel: {path: /m}\n";
+  const Result<ClusterConfig> config = ClusterConfig::Parse(text, "/etc/c.yaml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->nodes[0].offload,
+            (NodeOffload{.interval = 3, .folder = "/var/tmp", .buffers = 4, .gb_per_s = 1.5}));
+  const auto with = [&](const std::string& offload, const std::string& more = "") {
+    return ErrorOf(
+        "version: 1\nnodes:\n- {name: c0, role: compute, port: 1, memory: 1GiB, offload: " +
+        offload + more + "}\nmodel: {path: /m}\n");
+  };
+  EXPECT_THAT(with("{folder: /x}"), HasSubstr("'interval'"));
+  EXPECT_THAT(with("{interval: 3}"), HasSubstr("where they lie, on a disk of the node's host"));
+  EXPECT_TRUE(
+      ClusterConfig::Parse("version: 1\nnodes:\n- {name: c0, role: compute, port: 1, memory: "
+                           "1GiB, device: \"modelled:A10\", offload: {interval: "
+                           "3}}\nmodel: {path: /m}\n",
+                           "/etc/c.yaml")
+          .ok())
+      << "a host's memory needs no folder";
+  EXPECT_THAT(with("{interval: 0, folder: /x}"), HasSubstr("'interval'"));
+  EXPECT_THAT(with("{interval: 3, folder: /x, buffers: 0}"), HasSubstr("'buffers'"));
+  EXPECT_THAT(with("{interval: 3, folder: /x}", ", device: \"cuda:0\""),
+              HasSubstr("'offload' is not there for GPUs yet: 'device' is 'cuda:0'"));
+  EXPECT_THAT(with("{interval: 3, folder: /x, tier: 2}"), HasSubstr("tier"));
+}
+
 TEST(ClusterConfig, StandbysAreNoNodesOfTheCluster) {
   const std::string standby = "nodes:\n- {name: s0, role: compute, standby: true, port: 7102}\n";
   const Result<ClusterConfig> config =
@@ -364,7 +395,7 @@ TEST(ClusterConfig, NodesAreChecked) {
       ErrorOf(Changed("port: 7100", "port: 7100, gpus: 2")),
       "/etc/c.yaml:3: unknown key 'gpus' under node 'c0'; known keys: name, role, standby, host, "
       "port, device, threads, cpus, price_per_hour, "
-      "memory");
+      "memory, offload");
 }
 
 TEST(ClusterConfig, ModelledDevicesComeFromACatalog) {
@@ -387,13 +418,13 @@ TEST(ClusterConfig, ModelledDevicesComeFromACatalog) {
 TEST(ClusterConfig, AnUnknownModelledDeviceNamesItsNodeAndTheKnownOnes) {
   const TemporaryFolder folder;
   std::ofstream(folder / "c.yaml")
-      << Changed("port: 7100", "port: 7100, device: \"modelled:A10\"")
+      << Changed("port: 7100", "port: 7100, device: \"modelled:A11\"")
       << "cluster: {device_catalog: " << SourcePath("/configs/devices.yaml") << "}\n";
   const Status status = ClusterConfig::Load(folder / "c.yaml").status();
   EXPECT_EQ(status.code(), StatusCode::kNotFound);
   EXPECT_THAT(status.message(),
               HasSubstr("node 'c0': device catalog " + SourcePath("/configs/devices.yaml") +
-                        " has no 'A10'; it has: A100-40G, "));
+                        " has no 'A11'; it has: A100-40G, "));
 }
 
 TEST(ClusterConfig, SharedMemoryNeedsOneHost) {

@@ -70,6 +70,40 @@ TEST_F(SimulateTest, WithoutMemoryNodesTheComputeNodeAttends) {
   EXPECT_NE(error_of(more_compute).find("need memory nodes"), std::string::npos);
 }
 
+// One sequence decodes. Slices take their time on the device or on the link, whichever is longer.
+TEST_F(SimulateTest, WeightsThatLieOutsideComeOverALink) {
+  double plain = 0;
+  for (int k = 0; k <= kLayers; ++k) plain += SliceTime(k, 1, 1);
+  const double slice = 2 * (kQkvWeights + kRestWeights), first = 2 * kQkvWeights,
+               last = 2 * kRestWeights + 2 * kHidden * kVocabulary;  // bytes
+  const auto round = [&](int interval, int buffers, double gb_per_s) {
+    WriteFile(folder_ / "outside.yaml",
+              "version: 1\ncluster: {device_catalog: devices.yaml}\n"
+              "nodes:\n- {name: c0, role: compute, port: 7000, device: \"modelled:Flops\", "
+              "memory: 40GB, offload: {interval: " +
+                  std::to_string(interval) + ", buffers: " + std::to_string(buffers) +
+                  ", gb_per_s: " + std::to_string(gb_per_s) +
+                  "}}\nmodel: {path: " + SourcePath("/configs/models/llama-13b") + "}\n");
+    Result<ClusterModel> cluster = ClusterModel::Load(folder_ / "outside.yaml", {});
+    EXPECT_TRUE(cluster.ok()) << cluster.status();
+    SimulationOptions options;
+    options.prompts_appear = true;
+    const SimulationResult result = Run(*cluster, Alike(1, 1, 40), options);
+    return result.requests[0].tpot_s();
+  };
+  const double attention = kLayers * 4 * kHidden * 40 / kFlops;  // at most
+  for (const int buffers : {1, 2})
+    EXPECT_NEAR(round(4, buffers, 1e6), plain, 0.01 * plain + attention) << "it is hidden";
+  // 10 of 41 slices lie outside with an interval of 4, none of them the first or the last.
+  const double bytes4 = 10 * slice;
+  EXPECT_NEAR(round(4, 2, 1), bytes4 / 1e9, 0.001 * bytes4 / 1e9 + attention);
+  const double bytes1 = first + 39 * slice + last;
+  EXPECT_NEAR(round(1, 2, 1), bytes1 / 1e9, 0.001 * bytes1 / 1e9 + attention);
+  // With one buffer the link rests while the slice runs that it brought.
+  EXPECT_NEAR(round(4, 1, 1), bytes4 / 1e9 + 10 * SliceTime(4, 1, 1),
+              0.001 * bytes4 / 1e9 + attention);
+}
+
 TEST_F(SimulateTest, PromptsThatAppearTakeNoTime) {
   SimulationOptions options;
   options.prompts_appear = true;
