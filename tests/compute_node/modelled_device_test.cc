@@ -69,6 +69,7 @@ TEST(ModelledDevice, WeightsThatLieOutsideTakeNoMemoryButTimeOnTheLink) {
   slices = *slow.MakeSlices(*same, 1);
   step();
   EXPECT_GT(step(), 0.9 * bytes / 100e9) << "it waits for the link";
+  slices.reset();  // before its model
 }
 
 TEST(ModelledDevice, WithoutALinkNothingCanLieOutside) {
