@@ -273,9 +273,20 @@ def replace(path, old, new):
 
 
 def copy_tree(to):
-    """Files that are as they were in the copy stay untouched, so that only what changed is compiled."""
+    """Files that are as they were in the copy stay untouched, so that only what changed is compiled; those that are no more go."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
-    for name in filter(None, listed):
+    listed = [name for name in listed if name]
+    os.makedirs(to, exist_ok=True)
+    manifest = os.path.join(to, ".copied")
+    if os.path.isfile(manifest):
+        with open(manifest, encoding="utf-8") as file:
+            gone = set(file.read().split("\0")) - set(listed)
+        for name in gone:
+            if os.path.isfile(os.path.join(to, name)):
+                os.remove(os.path.join(to, name))
+    with open(manifest, "w", encoding="utf-8") as file:
+        file.write("\0".join(listed))
+    for name in listed:
         source, target = os.path.join(ROOT, name), os.path.join(to, name)
         if not os.path.isfile(source):
             continue
