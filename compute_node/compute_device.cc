@@ -5,7 +5,6 @@
 #include "base/host_memory.h"
 #include "compute_node/local_attention.h"
 #include "compute_node/slice_executor.h"
-#include "compute_node/weight_ring.h"
 #include "kernels/elementwise.h"
 #include "splitter/tensor_parallel.h"
 
@@ -51,9 +50,9 @@ Result<std::unique_ptr<SliceRunner>> CpuDevice::MakeSlices(const LoadedModel& mo
   LAMINA_RETURN_IF_ERROR(
       CheckHostMemory(SaturatedProduct(SliceExecutor::ValueBytes(model.sliced), max_rows),
                       "the values of a step of " + std::to_string(max_rows) + " tokens"));
-  if (model.weights->ring() != nullptr) LAMINA_RETURN_IF_ERROR(model.weights->ring()->AddRunner());
-  return std::unique_ptr<SliceRunner>(
-      std::make_unique<SliceExecutor>(model.sliced, *model.weights, max_rows, team_));
+  auto slices = std::make_unique<SliceExecutor>(model.sliced, *model.weights, max_rows, team_);
+  LAMINA_RETURN_IF_ERROR(slices->BeginTurns());
+  return std::unique_ptr<SliceRunner>(std::move(slices));
 }
 
 Result<std::unique_ptr<LocalKv>> CpuDevice::MakeKv(const AttentionShape& shape, const KvShape& kv,

@@ -25,7 +25,7 @@ namespace lamina {
 class ComputeNode {
  public:
   // Listens for a manager. kUnimplemented if the device is a GPU and this program was built without
-  // CUDA, or if weights are to lie outside a device that cannot; kNotFound if there is no such
+  // CUDA, or if weights are to lie outside a GPU's memory; kNotFound if there is no such
   // GPU. Other errors are those of ManagerChannel::Open.
   static Result<std::unique_ptr<ComputeNode>> Create(const NodeOptions& options,
                                                      const OffloadOptions& offload = {});

@@ -9,11 +9,11 @@
 #include "base/check.h"
 #include "base/host_memory.h"
 #include "base/units.h"
+#include "compute_node/slice_turn.h"
 #include "cost/cost_model.h"
 #include "kernels/modelled_kv_cache.h"
 #include "splitter/weight_blocks.h"
-#include "tiers/block_ring.h"
-#include "tiers/modelled_copier.h"
+#include "tiers/modelled_ring.h"
 
 namespace lamina {
 namespace {
@@ -24,8 +24,8 @@ class ModelledWeights final : public DeviceWeights {
   ModelledWeights(int first_slice, std::unique_ptr<BlockRing> ring)
       : first_slice_(first_slice), ring_(std::move(ring)) {}
 
-  Status AddRunner() { return ring_->AllowInUse(++num_runners_); }
-  void RemoveRunner() { --num_runners_; }
+  Status AddVisitor() { return ring_->AddVisitor(); }
+  void RemoveVisitor() { ring_->RemoveVisitor(); }
   // Takes the time that somebody waits for the slice's weights.
   void Enter(int slice) {
     const Result<const std::byte*> entered = ring_->Enter(slice - first_slice_);
@@ -36,7 +36,6 @@ class ModelledWeights final : public DeviceWeights {
  private:
   const int first_slice_;
   const std::unique_ptr<BlockRing> ring_;
-  int num_runners_ = 0;
 };
 
 // Takes the time that the slices would take on the device. Values that others read or write have
@@ -72,39 +71,30 @@ class ModelledSlices final : public SliceRunner {
     return OkStatus();
   }
 
-  ~ModelledSlices() override {
-    LeaveSlice();
-    if (ring_ != nullptr) ring_->RemoveRunner();
-  }
-
   // The weights of slices take turns in the device's memory.
-  Status Use(ModelledWeights& ring) {
-    LAMINA_RETURN_IF_ERROR(ring.AddRunner());
-    ring_ = &ring;
-    return OkStatus();
-  }
+  Status Use(ModelledWeights& ring) { return turn_.Begin(&ring); }
 
   void Begin(std::span<const TokenId> tokens, std::span<const int32_t>) override {
-    LeaveSlice();  // of a step that was given up
+    turn_.Leave();  // of a step that was given up
     num_rows_ = static_cast<int64_t>(tokens.size());
     next_op_ = 0;
   }
 
   const Op* Run(int k) override {
-    EnterSlice(k);
+    turn_.Enter(k);
     const std::vector<Op>& program = ProgramOf(k);
     const size_t end = EndOfPart(k);
     if (rest_done_ == TimePoint{}) rest_done_ = timeline_.Book(Clock::now(), PartTime(k, end));
     SleepUntil(std::exchange(rest_done_, TimePoint{}));
     next_op_ = end < program.size() ? end + 1 : 0;
-    if (next_op_ == 0) LeaveSlice();
+    if (next_op_ == 0) turn_.Leave();
     return end < program.size() ? &program[end] : nullptr;
   }
 
   // Books the whole part at once and returns when q is there. The device goes on with the rest
   // while its host sends q, and the next Run waits for that.
   const Op* RunToQueries(int k) override {
-    EnterSlice(k);
+    turn_.Enter(k);
     const ValueId q = model_.sliced.slices[static_cast<size_t>(k)].q;
     const size_t end = EndOfPart(k);
     const auto part = std::span(ProgramOf(k)).subspan(next_op_, end - next_op_);
@@ -146,17 +136,6 @@ class ModelledSlices final : public SliceRunner {
     return sampled;
   }
 
-  void EnterSlice(int k) {
-    if (ring_ == nullptr || entered_ == k) return;
-    LeaveSlice();
-    ring_->Enter(k);
-    entered_ = k;
-  }
-  void LeaveSlice() {
-    if (entered_ >= 0) ring_->Leave(entered_);
-    entered_ = -1;
-  }
-
   const std::vector<Op>& ProgramOf(int k) const {
     return model_.sliced.slices[static_cast<size_t>(k)].program;
   }
@@ -194,9 +173,8 @@ class ModelledSlices final : public SliceRunner {
   std::vector<int64_t> widths_;  // of a row, by role
   std::vector<std::vector<float>> values_;
   int64_t num_rows_ = 0;
-  size_t next_op_ = 0;               // in the slice that runs
-  ModelledWeights* ring_ = nullptr;  // null: all weights are in the device's memory
-  int entered_ = -1;                 // that slice, if there is a ring
+  size_t next_op_ = 0;  // in the slice that runs
+  SliceTurn<ModelledWeights> turn_;
   // When the rest of a slice that was run to q is done; TimePoint{}: there is no such slice.
   TimePoint rest_done_{};
 };
@@ -236,37 +214,6 @@ class ModelledKv final : public LocalKv {
   DeviceTimeline& timeline_;
 };
 
-struct RingModel {
-  std::unique_ptr<ModelledWeights> weights;
-  int64_t bytes = 0;            // of all matrices of its slices
-  int64_t bytes_in_device = 0;  // what they take there
-};
-
-Result<RingModel> MakeRing(const LoadedModel& model, const DeviceSpec& device,
-                           const OffloadOptions& offload) {
-  const double gb_per_s = offload.gb_per_s > 0 ? offload.gb_per_s : device.host_link_gb_per_s;
-  if (gb_per_s == 0) {
-    return InvalidArgument("the catalog says no host_link_gb_per_s of device " + device.name +
-                           ", over which weights would come that lie outside: give gb_per_s");
-  }
-  const SliceRange range = model.slices();
-  RingModel ring;
-  BlockRingOptions options;
-  for (const int64_t elements : MatrixElements(model.sliced, range)) {
-    options.block_bytes.push_back(elements * static_cast<int64_t>(ElementSize(model.config.dtype)));
-    ring.bytes += options.block_bytes.back();
-  }
-  options.outside = OutsideByInterval(range.end - range.first, offload.interval);
-  options.num_buffers = offload.buffers;
-  options.holds_bytes = false;
-  auto copier = std::make_unique<ModelledCopier>(options.block_bytes, 1e9 * gb_per_s);
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<BlockRing> blocks,
-                          BlockRing::Create(std::move(options), std::move(copier)));
-  ring.bytes_in_device = blocks->memory_bytes();
-  ring.weights = std::make_unique<ModelledWeights>(range.first, std::move(blocks));
-  return ring;
-}
-
 }  // namespace
 
 std::byte* ModelledDevice::Pack(std::span<const PackedParts> packed, std::byte* message) {
@@ -283,9 +230,14 @@ Result<std::unique_ptr<LoadedModel>> ModelledDevice::Load(const WeightOptions& o
   model->weight_bytes = WeightBytes(model->part(), model->config.dtype);
   int64_t in_device = model->weight_bytes;
   if (offload_.any()) {
-    LAMINA_ASSIGN_OR_RETURN(RingModel ring, MakeRing(*model, spec_, offload_));
-    in_device += ring.bytes_in_device - ring.bytes;
-    model->device_weights = std::move(ring.weights);
+    LAMINA_ASSIGN_OR_RETURN(const double rate, spec_.HostLinkBytesPerS(offload_.gb_per_s));
+    const std::vector<int64_t> bytes =
+        MatrixBytes(model->sliced, model->slices(), model->config.dtype);
+    LAMINA_ASSIGN_OR_RETURN(ModelledRing ring,
+                            MakeModelledRing(bytes, offload_.interval, offload_.buffers, rate));
+    in_device += ring.blocks->memory_bytes() - std::reduce(bytes.begin(), bytes.end());
+    model->device_weights =
+        std::make_unique<ModelledWeights>(model->slices().first, std::move(ring.blocks));
   }
   if (in_device > spec_.memory_bytes) {
     return OutOfSpace(options.model_dir + " has " + FormatGigabytes(in_device) +

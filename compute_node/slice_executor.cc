@@ -4,7 +4,6 @@
 #include <numeric>
 #include <utility>
 
-#include "compute_node/weight_ring.h"
 #include "kernels/elementwise.h"
 #include "kernels/linear.h"
 
@@ -17,31 +16,13 @@ SliceExecutor::SliceExecutor(const SlicedModel& model, const Weights& weights, i
     buffers_.emplace_back(static_cast<size_t>(width * max_rows));
 }
 
-SliceExecutor::~SliceExecutor() {
-  if (weights_.ring() == nullptr) return;
-  LeaveSlice();
-  weights_.ring()->RemoveRunner();
-}
-
 int64_t SliceExecutor::ValueBytes(const SlicedModel& model) {
   const std::vector<int64_t> widths = PlanBuffers(model).widths;
   return std::reduce(widths.begin(), widths.end()) * static_cast<int64_t>(sizeof(float));
 }
 
-void SliceExecutor::EnterSlice(int k) {
-  if (weights_.ring() == nullptr || entered_ == k) return;
-  LeaveSlice();
-  weights_.ring()->Enter(k);
-  entered_ = k;
-}
-
-void SliceExecutor::LeaveSlice() {
-  if (entered_ >= 0) weights_.ring()->Leave(entered_);
-  entered_ = -1;
-}
-
 void SliceExecutor::Begin(std::span<const TokenId> tokens, std::span<const int32_t> positions) {
-  LeaveSlice();  // of a step that was given up
+  turn_.Leave();  // of a step that was given up
   tokens_.assign(tokens.begin(), tokens.end());
   positions_.assign(positions.begin(), positions.end());
   next_op_ = 0;
@@ -49,7 +30,7 @@ void SliceExecutor::Begin(std::span<const TokenId> tokens, std::span<const int32
 
 // It stops at all-reduces even if there are no rows, because other ranks wait there.
 const Op* SliceExecutor::RunTo(int k, ValueId there) {
-  EnterSlice(k);
+  turn_.Enter(k);
   const std::vector<Op>& program = model_.slices[static_cast<size_t>(k)].program;
   while (next_op_ < program.size()) {
     const Op& op = program[next_op_++];
@@ -60,7 +41,7 @@ const Op* SliceExecutor::RunTo(int k, ValueId there) {
   // The slice is complete; the next one begins with its first operator.
   if (there < 0) {
     next_op_ = 0;
-    LeaveSlice();
+    turn_.Leave();
   }
   return nullptr;
 }

@@ -11,6 +11,8 @@
 #include "compute_node/buffer_plan.h"
 #include "compute_node/compute_device.h"
 #include "compute_node/experts.h"
+#include "compute_node/slice_turn.h"
+#include "compute_node/weight_ring.h"
 #include "compute_node/weights.h"
 #include "splitter/slices.h"
 
@@ -19,12 +21,13 @@ namespace lamina {
 // Thread: one owner.
 class SliceExecutor final : public SliceRunner {
  public:
-  // Borrows model, weights and team. Weights that take turns in memory were told of one more
-  // runner. `max_rows` is the largest number of rows of a step. REQUIRES: the host has memory for
-  // the values of that many rows (ValueBytes).
+  // Borrows model, weights and team. `max_rows` is the largest number of rows of a step.
+  // REQUIRES: the host has memory for the values of that many rows (ValueBytes).
   SliceExecutor(const SlicedModel& model, const Weights& weights, int max_rows, WorkerTeam& team);
 
-  ~SliceExecutor() override;
+  // To be called before the first step. kOutOfSpace if weights take turns in memory (weight_ring.h)
+  // and there is no room for another runner's slice.
+  Status BeginTurns() { return turn_.Begin(weights_.ring()); }
 
   // The size of all values of a row that an executor of this model keeps.
   static int64_t ValueBytes(const SlicedModel& model);
@@ -47,9 +50,6 @@ class SliceExecutor final : public SliceRunner {
 
  private:
   void Execute(const Op& op);
-  // Has the weights of the slice in memory until LeaveSlice.
-  void EnterSlice(int k);
-  void LeaveSlice();
 
   const SlicedModel& model_;
   const Weights& weights_;
@@ -57,7 +57,7 @@ class SliceExecutor final : public SliceRunner {
   const BufferPlan plan_;
   std::vector<std::vector<float>> buffers_;  // one for each buffer of the plan
   size_t next_op_ = 0;                       // in a slice that has stopped at q or an all-reduce
-  int entered_ = -1;                         // that slice, if its weights take turns in memory
+  SliceTurn<WeightRing> turn_;
   std::vector<TokenId> tokens_;
   std::vector<int32_t> positions_;
   std::vector<TokenId> table_rows_;  // scratch

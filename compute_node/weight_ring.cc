@@ -28,7 +28,7 @@ Result<std::unique_ptr<WeightRing>> WeightRing::Create(
     if (weight.role != WeightRole::kMatrix || slice == slices.end()) continue;
     const auto block = static_cast<size_t>(slice->second - range.first);
     Matrix& matrix = ring->matrices_[weight.id];
-    matrix = {static_cast<int>(block), ring->block_bytes_[block], weight.dtype};
+    matrix = {static_cast<int>(block), ring->block_bytes_[block]};
     ring->block_bytes_[block] +=
         Aligned(PackedWeights::SizeBytes(weight.dtype, weight.shape[0], weight.shape[1]));
     ring->blocks_[block].push_back(&matrix);

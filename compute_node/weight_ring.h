@@ -44,18 +44,16 @@ class WeightRing {
   void Enter(int slice);
   void Leave(int slice);
 
-  // One more, or one less, may have entered a slice at the same time as the others.
-  Status AddRunner() { return ring_->AllowInUse(++num_runners_); }
-  void RemoveRunner() { --num_runners_; }
+  // As BlockRing's.
+  Status AddVisitor() { return ring_->AddVisitor(); }
+  void RemoveVisitor() { ring_->RemoveVisitor(); }
 
-  int64_t memory_bytes() const { return ring_->memory_bytes(); }
   const BlockRingStats& stats() const { return ring_->stats(); }
 
  private:
   struct Matrix {
     int block = 0;
-    int64_t offset = 0;  // in the block
-    DType dtype = DType::kBF16;
+    int64_t offset = 0;                // in the block
     PackedWeights* weights = nullptr;  // once it is stored
   };
   WeightRing(SliceRange range, const OffloadOptions& options) : range_(range), options_(options) {}
@@ -67,7 +65,6 @@ class WeightRing {
   std::vector<int64_t> block_bytes_;
   std::shared_ptr<const BlockFile> file_;
   std::unique_ptr<BlockRing> ring_;  // null before Start
-  int num_runners_ = 0;
 };
 
 }  // namespace lamina

@@ -130,6 +130,13 @@ double DeviceSpec::AttentionMfu(double rows_per_token) const {
   return Interpolate(attention_mfu.empty() ? mfu : attention_mfu, rows_per_token);
 }
 
+Result<double> DeviceSpec::HostLinkBytesPerS(double told_gb_per_s) const {
+  const double gb_per_s = told_gb_per_s > 0 ? told_gb_per_s : host_link_gb_per_s;
+  if (gb_per_s > 0) return 1e9 * gb_per_s;
+  return InvalidArgument("the catalog says no host_link_gb_per_s of device " + name +
+                         ", over which weights would come that lie outside: give gb_per_s");
+}
+
 Result<DeviceCatalog> DeviceCatalog::Load(const std::string& path) { return LoadNested(path, 0); }
 
 Result<DeviceCatalog> DeviceCatalog::Parse(const std::string& yaml, const std::string& path) {

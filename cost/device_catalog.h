@@ -52,6 +52,9 @@ struct DeviceSpec {
   double peak_flops_per_s(int element_bytes = 2) const {
     return 1e12 * (element_bytes == 4 && fp32_tflops > 0 ? fp32_tflops : bf16_tflops);
   }
+  // Of the link from the host: `told_gb_per_s` unless that is 0. kInvalidArgument if nothing says
+  // it.
+  Result<double> HostLinkBytesPerS(double told_gb_per_s) const;
   double reached_bytes_per_s() const { return bandwidth_gb_per_s * 1e9 * bandwidth_efficiency; }
 
   // Utilisation, interpolated linearly in log(batch) between the points, and constant beyond the

@@ -28,19 +28,22 @@ std::map<std::string, int> SlicesOfMatrices(const SlicedModel& model, SliceRange
   return slices;
 }
 
-std::vector<int64_t> MatrixElements(const SlicedModel& model, SliceRange range) {
+std::vector<int64_t> MatrixBytes(const SlicedModel& model, SliceRange range, DType dtype) {
   const std::map<std::string, int> slices = SlicesOfMatrices(model, range);
-  std::map<std::string, int64_t> elements;
+  std::map<std::string, int64_t> bytes;
   for (int k = range.first; k < range.end; ++k) {
     for (const Op& op : model.slices[static_cast<size_t>(k)].program) {
       for (const WeightRef& weight : op.weights) {
-        if (weight.shape.size() == 2) elements[weight.id()] = weight.shape[0] * weight.shape[1];
+        if (RoleOf(op, weight) == WeightRole::kMatrix) {
+          bytes[weight.id()] =
+              weight.shape[0] * weight.shape[1] * static_cast<int64_t>(ElementSize(dtype));
+        }
       }
     }
   }
   std::vector<int64_t> of_slices(static_cast<size_t>(range.end - range.first));
   for (const auto& [id, slice] : slices)
-    of_slices[static_cast<size_t>(slice - range.first)] += elements[id];
+    of_slices[static_cast<size_t>(slice - range.first)] += bytes[id];
   return of_slices;
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/dtype.h"
 #include "splitter/model_share.h"
 #include "splitter/slices.h"
 
@@ -21,7 +22,7 @@ WeightRole RoleOf(const Op& op, const WeightRef& weight);
 // The slice of each matrix, by WeightRef::id, that no other slice of `range` and no lookup uses.
 std::map<std::string, int> SlicesOfMatrices(const SlicedModel& model, SliceRange range);
 
-// [slices of `range`] How many elements these matrices have.
-std::vector<int64_t> MatrixElements(const SlicedModel& model, SliceRange range);
+// [slices of `range`] The bytes of these matrices, whose elements are of `dtype`.
+std::vector<int64_t> MatrixBytes(const SlicedModel& model, SliceRange range, DType dtype);
 
 }  // namespace lamina

@@ -49,30 +49,31 @@ BlockFile::BlockFile(std::string folder, int fd, bool is_direct, std::vector<int
 
 BlockFile::~BlockFile() { close(fd_); }
 
-Status BlockFile::Failure(const char* what) const {
-  return InternalError(std::string(what) + " of the file for blocks in " + folder_ +
-                       " failed: " + Reason());
-}
-
-Status BlockFile::Write(int block, int64_t offset, const std::byte* from, int64_t size) const {
-  const int64_t at = begins_[static_cast<size_t>(block)] + offset;
+template <typename Call>
+Status BlockFile::Transfer(const char* what, int64_t size, const Call& call) const {
   for (int64_t done = 0; done < size;) {
-    const ssize_t n = pwrite(fd_, from + done, static_cast<size_t>(size - done), at + done);
+    const ssize_t n = call(done);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return Failure("a write");
+    if (n <= 0)
+      return InternalError(std::string(what) + " of the file for blocks in " + folder_ +
+                           " failed: " + Reason());
     done += n;
   }
   return OkStatus();
 }
 
+Status BlockFile::Write(int block, int64_t offset, const std::byte* from, int64_t size) const {
+  const int64_t at = begins_[static_cast<size_t>(block)] + offset;
+  return Transfer("a write", size, [&](int64_t done) {
+    return pwrite(fd_, from + done, static_cast<size_t>(size - done), at + done);
+  });
+}
+
 Status BlockFile::Read(int block, int64_t offset, std::byte* to, int64_t size) const {
   const int64_t at = begins_[static_cast<size_t>(block)] + offset;
-  for (int64_t done = 0; done < size;) {
-    const ssize_t n = pread(fd_, to + done, static_cast<size_t>(size - done), at + done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return Failure("a read");
-    done += n;
-  }
+  LAMINA_RETURN_IF_ERROR(Transfer("a read", size, [&](int64_t done) {
+    return pread(fd_, to + done, static_cast<size_t>(size - done), at + done);
+  }));
   if (!is_direct_) posix_fadvise(fd_, at, size, POSIX_FADV_DONTNEED);
   return OkStatus();
 }

@@ -42,7 +42,10 @@ class BlockFile {
 
  private:
   BlockFile(std::string folder, int fd, bool is_direct, std::vector<int64_t> begins);
-  Status Failure(const char* what) const;
+  // Calls call(done), which moves bytes from there on and returns how many as pread does, until all
+  // are.
+  template <typename Call>
+  Status Transfer(const char* what, int64_t size, const Call& call) const;
 
   const std::string folder_;
   const int fd_;

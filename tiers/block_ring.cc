@@ -4,7 +4,6 @@
 #include <cstring>
 #include <utility>
 
-#include "base/clock.h"
 #include "base/host_memory.h"
 #include "base/huge_memory.h"
 
@@ -88,10 +87,10 @@ Status BlockRing::AddBuffers(int count) {
   return OkStatus();
 }
 
-Status BlockRing::AllowInUse(int num_blocks) {
-  const int missing = num_blocks + 1 - static_cast<int>(buffers_.size());
-  if (missing <= 0) return OkStatus();
-  LAMINA_RETURN_IF_ERROR(AddBuffers(missing));
+Status BlockRing::AddVisitor() {
+  const int missing = num_visitors_ + 2 - static_cast<int>(buffers_.size());
+  LAMINA_RETURN_IF_ERROR(AddBuffers(std::max(0, missing)));
+  ++num_visitors_;
   StartCopies();
   return OkStatus();
 }
@@ -119,7 +118,6 @@ void BlockRing::StartCopies() {
     buffer->is_here = false;
     engine_->Start(next_, buffer->memory.data);
     copying_.push_back(buffer.get());
-    stats_.copied_bytes += options_.block_bytes[static_cast<size_t>(next_)];
     next_ = NextOutside(next_);
   }
 }
@@ -152,14 +150,8 @@ Result<const std::byte*> BlockRing::Enter(int block) {
   const auto index = static_cast<size_t>(block);
   if (!options_.outside[index]) return residents_[index].data;
   ++stats_.num_entered;
-  const bool foreseen = BufferOf(block) != nullptr;
-  if (!foreseen || !BufferOf(block)->is_here) {
-    const TimePoint start = Clock::now();
-    if (!foreseen) LAMINA_RETURN_IF_ERROR(StartAnewWith(block));
-    while (!BufferOf(block)->is_here) LAMINA_RETURN_IF_ERROR(FinishOldest());
-    ++stats_.num_waited;
-    stats_.waited_s += std::chrono::duration<double>(Clock::now() - start).count();
-  }
+  if (BufferOf(block) == nullptr) LAMINA_RETURN_IF_ERROR(StartAnewWith(block));
+  while (!BufferOf(block)->is_here) LAMINA_RETURN_IF_ERROR(FinishOldest());
   Buffer& buffer = *BufferOf(block);
   ++buffer.num_uses;
   return buffer.memory.data;

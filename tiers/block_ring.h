@@ -37,11 +37,8 @@ struct BlockRingOptions {
 // Since the ring was made.
 struct BlockRingStats {
   int64_t num_entered = 0;  // blocks outside that were used
-  int64_t num_waited = 0;   // of these, for which somebody had to wait
-  double waited_s = 0;
   // Of these, that were not the next ones in the order: what had come for nothing was given up.
   int64_t num_out_of_order = 0;
-  int64_t copied_bytes = 0;  // into buffers, as far as copies were begun
 };
 
 // Thread: one owner.
@@ -63,9 +60,10 @@ class BlockRing {
   Result<const std::byte*> Enter(int block);
   void Leave(int block);
 
-  // So many blocks may be in use at a time from now on; one more buffer than that is kept. Never
-  // less than in the options. kOutOfSpace as Create.
-  Status AllowInUse(int num_blocks);
+  // One more, or one less, may have entered a block while the others have. For each there is a
+  // buffer, and one besides. Buffers are kept. kOutOfSpace as Create, and then there is none more.
+  Status AddVisitor();
+  void RemoveVisitor() { --num_visitors_; }
 
   int64_t memory_bytes() const { return memory_bytes_; }  // of all blocks and buffers in memory
   const BlockRingStats& stats() const { return stats_; }
@@ -100,6 +98,7 @@ class BlockRing {
   std::vector<std::unique_ptr<Buffer>> buffers_;
   std::deque<Buffer*> copying_;  // in the order of the engine's copies
   int next_ = 0;                 // block that is copied next
+  int num_visitors_ = 0;
   int64_t memory_bytes_ = 0;
   BlockRingStats stats_;
 };

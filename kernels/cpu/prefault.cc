@@ -56,9 +56,10 @@ size_t Prefault::AwaitTarget(size_t made) {
 void Prefault::Run() {
   for (size_t made = 0; made < strip_bytes_ && !stop_;) {
     const size_t until = std::min(AwaitTarget(made), made + kPieceBytes);
-    if (!MakePages(made, until)) return;
+    if (!MakePages(made, until)) break;
     made = until;
   }
+  has_ended_ = true;
 }
 
 bool Prefault::MakePages(size_t from, size_t until) {

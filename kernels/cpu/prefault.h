@@ -31,6 +31,9 @@ class Prefault {
   // The first `bytes` of every strip are to have pages. Does not wait for them.
   void Reach(size_t bytes);
 
+  // It makes no more pages: all are there, or it has stopped for good.
+  bool has_ended() const { return has_ended_; }
+
  private:
   void Run();
   // [from, until) of every strip. False: it is to stop for good.
@@ -41,7 +44,7 @@ class Prefault {
   const size_t num_strips_, strip_bytes_;
   const int64_t spare_bytes_;
   size_t until_look_ = 0;  // bytes until it looks again at what the machine has left; the thread's
-  std::atomic<bool> stop_{false};
+  std::atomic<bool> stop_{false}, has_ended_{false};
   Mutex mutex_;
   CondVar changed_;
   size_t target_ GUARDED_BY(mutex_) = 0;

@@ -6,8 +6,7 @@
 
 #include "base/clock.h"
 #include "plan/simulate/cluster_model.h"
-#include "tiers/block_ring.h"
-#include "tiers/modelled_copier.h"
+#include "tiers/modelled_ring.h"
 
 namespace lamina {
 
@@ -23,17 +22,11 @@ class VirtualRing {
   // It has run until `now`.
   void Leave(int slice, TimePoint now);
 
-  // What the slices' weights take in the device's memory, and what they have.
-  int64_t bytes_in_device() const { return ring_->memory_bytes(); }
-  int64_t bytes() const { return bytes_; }
-
  private:
   VirtualRing() = default;
 
   int first_slice_ = 0;
-  int64_t bytes_ = 0;
-  ModelledCopier* copier_ = nullptr;  // the ring's
-  std::unique_ptr<BlockRing> ring_;
+  ModelledRing ring_;
 };
 
 }  // namespace lamina

@@ -57,11 +57,9 @@ class Runner {
     CpuDevice device(team_);
     attention_ = std::make_unique<LocalAttention>(*device.MakeKv(shape, kv, windows, 64), 1);
     for (int i = 0; i < num_executors; ++i) {
-      if (WeightRing* const ring = model.weights->ring(); ring != nullptr) {
-        EXPECT_TRUE(ring->AddRunner().ok());
-      }
       executors_.push_back(
           std::make_unique<SliceExecutor>(sliced, *model.weights, kMaxRows, team_));
+      EXPECT_TRUE(executors_.back()->BeginTurns().ok());
     }
   }
 

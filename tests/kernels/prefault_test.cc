@@ -41,8 +41,6 @@ class PrefaultTest : public ::testing::Test {
 
 TEST_F(PrefaultTest, PagesComeAsFarAsToldAndBytesStayAsTheyAre) {
   Prefault prefault(memory_, kStrips, kStripBytes);
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  ASSERT_EQ(NumPages(), 0u) << "before it is told";
   prefault.Reach(kPage);
   ASSERT_TRUE(WaitForPages(kStrips));
   ASSERT_LT(NumPages(), kPages);
@@ -56,7 +54,9 @@ TEST_F(PrefaultTest, PagesComeAsFarAsToldAndBytesStayAsTheyAre) {
 TEST_F(PrefaultTest, TakesNothingFromAMachineThatHasLittleLeft) {
   Prefault prefault(memory_, kStrips, kStripBytes, std::numeric_limits<int64_t>::max());
   prefault.Reach(kStripBytes);
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // in which it would have made some
+  const Deadline deadline = Deadline::After(std::chrono::seconds(60));
+  while (!prefault.has_ended() && !deadline.Passed()) std::this_thread::yield();
+  EXPECT_TRUE(prefault.has_ended());
   EXPECT_EQ(NumPages(), 0u);
 }
 

@@ -164,7 +164,7 @@ TEST(BlockRing, MemoryIsThatOfWhatStaysAndOfTheBuffers) {
 
 TEST(BlockRing, ABlockIsThereUntilAllWhoEnteredItHaveLeft) {
   Ring ring(6, 1, 2);
-  ASSERT_TRUE((*ring.ring)->AllowInUse(3).ok());
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE((*ring.ring)->AddVisitor().ok());
   ring.Enter(0);
   ring.Enter(0);
   (*ring.ring)->Leave(0);
@@ -191,7 +191,7 @@ TEST(BlockRing, OtherOrdersAreServedToo) {
 TEST(BlockRing, SeveralVisitorsAtATime) {
   constexpr int kVisitors = 3, kBlocks = 9;
   Ring ring(kBlocks, 2, 1, PlayedEngine::Comes::kByChance);
-  ASSERT_TRUE((*ring.ring)->AllowInUse(kVisitors).ok());
+  for (int i = 0; i < kVisitors; ++i) ASSERT_TRUE((*ring.ring)->AddVisitor().ok());
   std::mt19937 random(3);
   std::array<int, kVisitors> at{};
   std::array<const std::byte*, kVisitors> bytes{};
