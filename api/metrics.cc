@@ -167,6 +167,10 @@ struct Metrics::Families {
   Gauge& rebuilding =
       group.AddGauge("lamina:num_requests_rebuilding",
                      "Sequences whose KV was lost and that have got no token since.");
+  Gauge& offload_interval = group.AddGauge(
+      "lamina:offload_interval",
+      "Of so many slices in a row the weights of one lie outside of memory in the last step, where "
+      "that is chosen by objectives; 0: none do.");
   Gauge& kv_usage =
       group.AddGauge("vllm:kv_cache_usage_perc", "Used share of all KV token slots, 0 to 1.");
   Counter& preemptions = group.AddCounter("vllm:num_preemptions_total",
@@ -274,6 +278,7 @@ void Metrics::OnStep(const Step& step) {
   families_->attention_wait.Observe(step.attention_wait);
   families_->to_memory.Increment(static_cast<double>(step.bytes_to_memory));
   families_->from_memory.Increment(static_cast<double>(step.bytes_from_memory));
+  if (step.offload_interval) families_->offload_interval.Set(*step.offload_interval);
 }
 
 std::string Metrics::Serialize(const EngineStatus& status) {

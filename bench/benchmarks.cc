@@ -5,6 +5,8 @@
 #include "bench/modelled.h"
 #include "bench/paper_tables/paper_tables.h"
 #include "bench/profile/profile_command.h"
+#include "bench/record/offload_command.h"
+#include "bench/record/record_command.h"
 #include "bench/recovery/recovery_command.h"
 #include "bench/serve/serve_command.h"
 #include "bench/throughput.h"
@@ -24,6 +26,8 @@ void RegisterBench(CLI::App& app) {
   RegisterThroughput(*command);
   RegisterBenchServe(*command);
   RegisterBenchDollar(*command);
+  RegisterRecord(*command);
+  RegisterOffload(*command);
   RegisterRecovery(*command);
   RegisterTransport(*command);
   RegisterProfile(*command);

@@ -5,6 +5,7 @@
 #include "base/host_memory.h"
 #include "compute_node/local_attention.h"
 #include "compute_node/slice_executor.h"
+#include "compute_node/weight_ring.h"
 #include "kernels/elementwise.h"
 #include "splitter/tensor_parallel.h"
 
@@ -34,12 +35,18 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::Load(const WeightOptions& opti
     LAMINA_ASSIGN_OR_RETURN(model->weights,
                             Weights::LoadInTurns(model->sliced, model->slices(), model->part(),
                                                  model->config, options, offload, team));
+    if (offload.is_auto) model->largest_interval = model->weights->ring()->first_interval();
   } else {
     LAMINA_ASSIGN_OR_RETURN(model->weights,
                             Weights::Load(model->part(), model->config, options, team));
   }
   model->weight_bytes = model->weights->size_bytes();
   return model;
+}
+
+void LoadedModel::SetInterval(int interval) const {
+  if (weights != nullptr && weights->ring() != nullptr) weights->ring()->SetInterval(interval);
+  if (device_weights != nullptr) device_weights->SetInterval(interval);
 }
 
 Result<std::unique_ptr<LoadedModel>> CpuDevice::Load(const WeightOptions& options) {
@@ -50,9 +57,8 @@ Result<std::unique_ptr<SliceRunner>> CpuDevice::MakeSlices(const LoadedModel& mo
   LAMINA_RETURN_IF_ERROR(
       CheckHostMemory(SaturatedProduct(SliceExecutor::ValueBytes(model.sliced), max_rows),
                       "the values of a step of " + std::to_string(max_rows) + " tokens"));
-  auto slices = std::make_unique<SliceExecutor>(model.sliced, *model.weights, max_rows, team_);
-  LAMINA_RETURN_IF_ERROR(slices->BeginTurns());
-  return std::unique_ptr<SliceRunner>(std::move(slices));
+  return std::unique_ptr<SliceRunner>(
+      std::make_unique<SliceExecutor>(model.sliced, *model.weights, max_rows, team_));
 }
 
 Result<std::unique_ptr<LocalKv>> CpuDevice::MakeKv(const AttentionShape& shape, const KvShape& kv,

@@ -14,7 +14,6 @@
 #include "base/worker_team.h"
 #include "compute_node/attention_strategy.h"
 #include "compute_node/device_link.h"
-#include "compute_node/offload_options.h"
 #include "compute_node/weights.h"
 #include "kernels/attention.h"
 #include "kernels/kv_cache.h"
@@ -22,6 +21,7 @@
 #include "kernels/token_slab.h"
 #include "model/model_config.h"
 #include "splitter/model_share.h"
+#include "splitter/offload_options.h"
 #include "splitter/slices.h"
 #include "wire/wire_format.h"
 
@@ -31,9 +31,13 @@ namespace lamina {
 class DeviceWeights {
  public:
   virtual ~DeviceWeights() = default;
+
+  // As LoadedModel's.
+  virtual void SetInterval(int) {}
 };
 
-// A model, or this node's share of it, that is ready to run. Immutable.
+// A model, or this node's share of it, that is ready to run. Immutable, but for what lies outside
+// its memory.
 struct LoadedModel {
   ModelConfig config;
   SlicedModel sliced;  // all slices, also those that run on other nodes
@@ -44,6 +48,7 @@ struct LoadedModel {
   std::unique_ptr<Weights> weights;
   std::unique_ptr<DeviceWeights> device_weights;
   int64_t weight_bytes = 0;  // of these weights, as stored in the checkpoint
+  int largest_interval = 0;  // as Configured::largest_interval
 
   // Reads config.json, and traces and cuts the graph; loads no weights. kInvalidArgument if the
   // model cannot be divided as `share` says.
@@ -57,6 +62,10 @@ struct LoadedModel {
   }
   // The operators that run on this node, whose weights it needs.
   Graph part() const { return PartOf(sliced, share, slices()); }
+
+  // Of every so many slices in a row the weights of the last lie outside from now on; 0: none do.
+  // Has no effect on a model all of whose weights stay in memory. Thread: that of its runners.
+  void SetInterval(int interval) const;
 
   // Does what Describe does, and loads the weights into this machine's memory, except for what
   // `offload` leaves outside.

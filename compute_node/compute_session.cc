@@ -168,6 +168,7 @@ Result<Configured> ComputeSession::OpenWith(std::unique_ptr<AttentionStrategy> a
       runner_, StepRunner::Create(*model_, request_.limits, std::move(attention), device_));
   answer.capacity_tokens = request_.memory_nodes.empty() ? request_.local_kv_tokens : 0;
   answer.weight_bytes = model_->weight_bytes;
+  answer.largest_interval = model_->largest_interval;
   LAMINA_LOG_INFO("ready for {}: {} with {} memory nodes", manager_.name(), request_.model,
                   request_.memory_nodes.size());
   return answer;

@@ -21,10 +21,19 @@ namespace {
 // The weights of slices that take turns in the device's memory, as far as that takes time.
 class ModelledWeights final : public DeviceWeights {
  public:
-  ModelledWeights(int first_slice, std::unique_ptr<BlockRing> ring)
-      : first_slice_(first_slice), ring_(std::move(ring)) {}
+  ModelledWeights(int first_slice, const OffloadOptions& offload, std::vector<int64_t> block_bytes,
+                  std::unique_ptr<BlockRing> ring)
+      : first_slice_(first_slice),
+        offload_(offload),
+        block_bytes_(std::move(block_bytes)),
+        ring_(std::move(ring)) {}
 
-  Status AddVisitor() { return ring_->AddVisitor(); }
+  void SetInterval(int interval) override {
+    if (MayChangeTo(interval, offload_, block_bytes_))
+      ring_->SetOutside(OutsideByInterval(static_cast<int>(block_bytes_.size()), interval));
+  }
+
+  void AddVisitor() { ring_->AddVisitor(); }
   void RemoveVisitor() { ring_->RemoveVisitor(); }
   // Takes the time that somebody waits for the slice's weights.
   void Enter(int slice) {
@@ -35,6 +44,8 @@ class ModelledWeights final : public DeviceWeights {
 
  private:
   const int first_slice_;
+  const OffloadOptions offload_;
+  const std::vector<int64_t> block_bytes_;
   const std::unique_ptr<BlockRing> ring_;
 };
 
@@ -72,16 +83,17 @@ class ModelledSlices final : public SliceRunner {
   }
 
   // The weights of slices take turns in the device's memory.
-  Status Use(ModelledWeights& ring) { return turn_.Begin(&ring); }
+  void Use(ModelledWeights& ring) { turn_.Begin(&ring); }
 
   void Begin(std::span<const TokenId> tokens, std::span<const int32_t>) override {
     turn_.Leave();  // of a step that was given up
     num_rows_ = static_cast<int64_t>(tokens.size());
+    computes_ = !tokens.empty();
     next_op_ = 0;
   }
 
   const Op* Run(int k) override {
-    turn_.Enter(k);
+    if (computes_) turn_.Enter(k);
     const std::vector<Op>& program = ProgramOf(k);
     const size_t end = EndOfPart(k);
     if (rest_done_ == TimePoint{}) rest_done_ = timeline_.Book(Clock::now(), PartTime(k, end));
@@ -94,7 +106,7 @@ class ModelledSlices final : public SliceRunner {
   // Books the whole part at once and returns when q is there. The device goes on with the rest
   // while its host sends q, and the next Run waits for that.
   const Op* RunToQueries(int k) override {
-    turn_.Enter(k);
+    if (computes_) turn_.Enter(k);
     const ValueId q = model_.sliced.slices[static_cast<size_t>(k)].q;
     const size_t end = EndOfPart(k);
     const auto part = std::span(ProgramOf(k)).subspan(next_op_, end - next_op_);
@@ -175,6 +187,7 @@ class ModelledSlices final : public SliceRunner {
   int64_t num_rows_ = 0;
   size_t next_op_ = 0;  // in the slice that runs
   SliceTurn<ModelledWeights> turn_;
+  bool computes_ = false;  // the step had rows when it began, so that it needs weights
   // When the rest of a slice that was run to q is done; TimePoint{}: there is no such slice.
   TimePoint rest_done_{};
 };
@@ -232,12 +245,20 @@ Result<std::unique_ptr<LoadedModel>> ModelledDevice::Load(const WeightOptions& o
   if (offload_.any()) {
     LAMINA_ASSIGN_OR_RETURN(const double rate, spec_.HostLinkBytesPerS(offload_.gb_per_s));
     const std::vector<int64_t> bytes =
-        MatrixBytes(model->sliced, model->slices(), model->config.dtype);
-    LAMINA_ASSIGN_OR_RETURN(ModelledRing ring,
-                            MakeModelledRing(bytes, offload_.interval, offload_.buffers, rate));
+        BlockBytes(model->sliced, model->slices(), model->config.dtype, offload_.portion);
+    LAMINA_ASSIGN_OR_RETURN(const int interval, FirstInterval(offload_, bytes));
+    LAMINA_ASSIGN_OR_RETURN(std::vector<bool> outside, FirstOutside(offload_, bytes));
+    std::shared_ptr<CopyLink> link = std::make_shared<OwnLink>();
+    if (!offload_.bus.empty()) {
+      LAMINA_ASSIGN_OR_RETURN(link, SharedBus::Open(offload_.bus));
+    }
+    LAMINA_ASSIGN_OR_RETURN(
+        ModelledRing ring,
+        MakeModelledRing(bytes, std::move(outside), offload_.buffers, rate, std::move(link)));
     in_device += ring.blocks->memory_bytes() - std::reduce(bytes.begin(), bytes.end());
-    model->device_weights =
-        std::make_unique<ModelledWeights>(model->slices().first, std::move(ring.blocks));
+    if (offload_.is_auto) model->largest_interval = interval;
+    model->device_weights = std::make_unique<ModelledWeights>(model->slices().first, offload_,
+                                                              bytes, std::move(ring.blocks));
   }
   if (in_device > spec_.memory_bytes) {
     return OutOfSpace(options.model_dir + " has " + FormatGigabytes(in_device) +
@@ -252,7 +273,7 @@ Result<std::unique_ptr<SliceRunner>> ModelledDevice::MakeSlices(const LoadedMode
                                                                 int max_rows) {
   auto slices = std::make_unique<ModelledSlices>(spec_, model, timeline_);
   if (auto* const ring = dynamic_cast<ModelledWeights*>(model.device_weights.get()))
-    LAMINA_RETURN_IF_ERROR(slices->Use(*ring));
+    slices->Use(*ring);
   LAMINA_RETURN_IF_ERROR(slices->Allocate(max_rows));
   return std::unique_ptr<SliceRunner>(std::move(slices));
 }

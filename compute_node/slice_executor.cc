@@ -14,6 +14,7 @@ SliceExecutor::SliceExecutor(const SlicedModel& model, const Weights& weights, i
     : model_(model), weights_(weights), team_(team), plan_(PlanBuffers(model)) {
   for (const int64_t width : plan_.widths)
     buffers_.emplace_back(static_cast<size_t>(width * max_rows));
+  turn_.Begin(weights.ring());
 }
 
 int64_t SliceExecutor::ValueBytes(const SlicedModel& model) {
@@ -23,6 +24,7 @@ int64_t SliceExecutor::ValueBytes(const SlicedModel& model) {
 
 void SliceExecutor::Begin(std::span<const TokenId> tokens, std::span<const int32_t> positions) {
   turn_.Leave();  // of a step that was given up
+  computes_ = !tokens.empty();
   tokens_.assign(tokens.begin(), tokens.end());
   positions_.assign(positions.begin(), positions.end());
   next_op_ = 0;
@@ -30,7 +32,7 @@ void SliceExecutor::Begin(std::span<const TokenId> tokens, std::span<const int32
 
 // It stops at all-reduces even if there are no rows, because other ranks wait there.
 const Op* SliceExecutor::RunTo(int k, ValueId there) {
-  turn_.Enter(k);
+  if (computes_) turn_.Enter(k);
   const std::vector<Op>& program = model_.slices[static_cast<size_t>(k)].program;
   while (next_op_ < program.size()) {
     const Op& op = program[next_op_++];

@@ -25,10 +25,6 @@ class SliceExecutor final : public SliceRunner {
   // REQUIRES: the host has memory for the values of that many rows (ValueBytes).
   SliceExecutor(const SlicedModel& model, const Weights& weights, int max_rows, WorkerTeam& team);
 
-  // To be called before the first step. kOutOfSpace if weights take turns in memory (weight_ring.h)
-  // and there is no room for another runner's slice.
-  Status BeginTurns() { return turn_.Begin(weights_.ring()); }
-
   // The size of all values of a row that an executor of this model keeps.
   static int64_t ValueBytes(const SlicedModel& model);
 
@@ -58,6 +54,7 @@ class SliceExecutor final : public SliceRunner {
   std::vector<std::vector<float>> buffers_;  // one for each buffer of the plan
   size_t next_op_ = 0;                       // in a slice that has stopped at q or an all-reduce
   SliceTurn<WeightRing> turn_;
+  bool computes_ = false;  // the step had rows when it began, so that it needs weights
   std::vector<TokenId> tokens_;
   std::vector<int32_t> positions_;
   std::vector<TokenId> table_rows_;  // scratch

@@ -1,8 +1,6 @@
 // Which slice a runner is in, where the weights of slices take turns in memory.
 #pragma once
 
-#include "base/status.h"
-
 namespace lamina {
 
 // Ring: WeightRing, or what has the same Enter, Leave, AddVisitor and RemoveVisitor by slices.
@@ -19,12 +17,10 @@ class SliceTurn {
   SliceTurn& operator=(const SliceTurn&) = delete;
 
   // Borrows the ring. Null, or before this call: all weights are in memory, and nothing below does
-  // anything. The error is that of AddVisitor. Once at most.
-  Status Begin(Ring* ring) {
-    if (ring == nullptr) return OkStatus();
-    LAMINA_RETURN_IF_ERROR(ring->AddVisitor());
+  // anything. Once at most.
+  void Begin(Ring* ring) {
     ring_ = ring;
-    return OkStatus();
+    if (ring_ != nullptr) ring_->AddVisitor();
   }
 
   // Has the slice's weights in memory until Leave, or until another slice is entered.

@@ -1,5 +1,7 @@
 #include "compute_node/step_runner.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 #include <string>
@@ -68,6 +70,11 @@ Status StepRunner::Begin(ComputeOrder&& order) {
                            ", which is not there or has a step under way");
   if (!session_.model.share.whole() && others_ == nullptr)
     return InvalidArgument("an order before this node has joined those with the rest of the model");
+  if (order.offload_interval) {
+    if (*order.offload_interval < 0)
+      return InvalidArgument(fmt::format("offload_interval {}", *order.offload_interval));
+    session_.model.SetInterval(*order.offload_interval);
+  }
   session_.sequences.Update(order);
   for (const SequenceId released : order.released) session_.attention->Release(released);
   Step& step = steps_[order.batch];

@@ -23,16 +23,13 @@ Result<std::unique_ptr<WeightRing>> WeightRing::Create(
   const auto num_blocks = static_cast<size_t>(range.end - range.first);
   ring->blocks_.resize(num_blocks);
   ring->block_bytes_.resize(num_blocks);
+  std::vector<std::vector<const WeightReader::Named*>> matrices(num_blocks);
   for (const WeightReader::Named& weight : named) {
     const auto slice = slices.find(weight.id);
-    if (weight.role != WeightRole::kMatrix || slice == slices.end()) continue;
-    const auto block = static_cast<size_t>(slice->second - range.first);
-    Matrix& matrix = ring->matrices_[weight.id];
-    matrix = {static_cast<int>(block), ring->block_bytes_[block]};
-    ring->block_bytes_[block] +=
-        Aligned(PackedWeights::SizeBytes(weight.dtype, weight.shape[0], weight.shape[1]));
-    ring->blocks_[block].push_back(&matrix);
+    if (weight.role == WeightRole::kMatrix && slice != slices.end())
+      matrices[static_cast<size_t>(slice->second - range.first)].push_back(&weight);
   }
+  for (size_t block = 0; block < num_blocks; ++block) ring->PlanBlock(block, matrices[block]);
   LAMINA_ASSIGN_OR_RETURN(ring->file_, BlockFile::Create(options.folder, ring->block_bytes_));
   if (!ring->file_->is_direct()) {
     LAMINA_LOG_WARN(
@@ -41,6 +38,22 @@ Result<std::unique_ptr<WeightRing>> WeightRing::Create(
         options.folder);
   }
   return ring;
+}
+
+void WeightRing::PlanBlock(size_t block, const std::vector<const WeightReader::Named*>& matrices) {
+  std::vector<int64_t> bytes;
+  for (const WeightReader::Named* weight : matrices) {
+    bytes.push_back(
+        Aligned(PackedWeights::SizeBytes(weight->dtype, weight->shape[0], weight->shape[1])));
+  }
+  const std::vector<bool> outside = OutsideByPortion(bytes, options_.portion);
+  for (size_t i = 0; i < matrices.size(); ++i) {
+    if (!outside[i]) continue;
+    Matrix& matrix = matrices_[matrices[i]->id];
+    matrix = {static_cast<int>(block), block_bytes_[block]};
+    block_bytes_[block] += bytes[i];
+    blocks_[block].push_back(&matrix);
+  }
 }
 
 Status WeightRing::Store(const FoundWeight& found, WorkerTeam& team, PackedWeights& weights) {
@@ -56,8 +69,10 @@ Status WeightRing::Store(const FoundWeight& found, WorkerTeam& team, PackedWeigh
 Status WeightRing::Start() {
   BlockRingOptions options;
   options.block_bytes = block_bytes_;
-  options.outside = OutsideByInterval(static_cast<int>(blocks_.size()), options_.interval);
+  LAMINA_ASSIGN_OR_RETURN(first_interval_, FirstInterval(options_, block_bytes_));
+  LAMINA_ASSIGN_OR_RETURN(options.outside, FirstOutside(options_, block_bytes_));
   options.num_buffers = options_.buffers;
+  options.poison = options_.poison;
   LAMINA_ASSIGN_OR_RETURN(
       ring_, BlockRing::Create(std::move(options),
                                std::make_unique<DiskCopier>(file_, 1e9 * options_.gb_per_s)));
@@ -73,6 +88,11 @@ void WeightRing::Enter(int slice) {
   }
   for (const Matrix* matrix : blocks_[static_cast<size_t>(block)])
     matrix->weights->PointTo(*bytes + matrix->offset);
+}
+
+void WeightRing::SetInterval(int interval) {
+  if (MayChangeTo(interval, options_, block_bytes_))
+    ring_->SetOutside(OutsideByInterval(static_cast<int>(blocks_.size()), interval));
 }
 
 void WeightRing::Leave(int slice) { ring_->Leave(slice - range_.first); }

@@ -10,10 +10,10 @@
 
 #include "base/status.h"
 #include "base/worker_team.h"
-#include "compute_node/offload_options.h"
 #include "compute_node/weight_reader.h"
 #include "kernels/linear.h"
 #include "splitter/model_share.h"
+#include "splitter/offload_options.h"
 #include "splitter/slices.h"
 #include "splitter/weight_blocks.h"
 #include "tiers/block_file.h"
@@ -36,7 +36,7 @@ class WeightRing {
   // Packs a matrix and writes it to the file. `weights` stands for it, is borrowed, owns no memory,
   // and knows its panels while its slice is entered. The error is that of the disk.
   Status Store(const FoundWeight& found, WorkerTeam& team, PackedWeights& weights);
-  // All are stored. Errors are those of BlockRing::Create.
+  // All are stored. Errors are those of FirstInterval and BlockRing::Create.
   Status Start();
 
   // Has the matrices of a slice in memory until Leave, and waits for that. Ends the process if they
@@ -44,8 +44,13 @@ class WeightRing {
   void Enter(int slice);
   void Leave(int slice);
 
+  // The interval that it began with. Another one from now on, see BlockRing::SetOutside, unless it
+  // is fixed or there is no memory for that.
+  int first_interval() const { return first_interval_; }
+  void SetInterval(int interval);
+
   // As BlockRing's.
-  Status AddVisitor() { return ring_->AddVisitor(); }
+  void AddVisitor() { ring_->AddVisitor(); }
   void RemoveVisitor() { ring_->RemoveVisitor(); }
 
   const BlockRingStats& stats() const { return ring_->stats(); }
@@ -56,6 +61,8 @@ class WeightRing {
     int64_t offset = 0;                // in the block
     PackedWeights* weights = nullptr;  // once it is stored
   };
+  // Those of the slice's matrices that may lie outside make the block.
+  void PlanBlock(size_t block, const std::vector<const WeightReader::Named*>& matrices);
   WeightRing(SliceRange range, const OffloadOptions& options) : range_(range), options_(options) {}
 
   const SliceRange range_;
@@ -63,6 +70,7 @@ class WeightRing {
   std::map<std::string, Matrix> matrices_;  // by WeightRef::id
   std::vector<std::vector<Matrix*>> blocks_;
   std::vector<int64_t> block_bytes_;
+  int first_interval_ = 0;
   std::shared_ptr<const BlockFile> file_;
   std::unique_ptr<BlockRing> ring_;  // null before Start
 };

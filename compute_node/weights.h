@@ -10,12 +10,12 @@
 #include "base/dtype.h"
 #include "base/status.h"
 #include "base/worker_team.h"
-#include "compute_node/offload_options.h"
 #include "compute_node/weight_reader.h"
 #include "kernels/linear.h"
 #include "model/graph.h"
 #include "model/model_config.h"
 #include "splitter/model_share.h"
+#include "splitter/offload_options.h"
 #include "splitter/slices.h"
 
 namespace lamina {

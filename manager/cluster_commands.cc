@@ -34,10 +34,19 @@ std::vector<std::string> NodeArgv(const ClusterConfig& config, const NodeConfig&
   if (is_memory) argv.insert(argv.end(), {"--memory", FormatSize(node.memory_bytes)});
   if (node.host_memory_bytes > 0)
     argv.insert(argv.end(), {"--host-memory", FormatSize(node.host_memory_bytes)});
-  if (const NodeOffload& offload = node.offload; offload.interval > 0) {
-    argv.insert(argv.end(), {"--offload-interval", std::to_string(offload.interval),
-                             "--offload-buffers", std::to_string(offload.buffers),
-                             "--offload-gb-per-s", fmt::format("{}", offload.gb_per_s)});
+  if (const OffloadOptions& offload = node.offload; offload.any()) {
+    argv.insert(argv.end(),
+                {"--offload-interval", offload.is_auto ? "auto" : std::to_string(offload.interval),
+                 "--offload-buffers", std::to_string(offload.buffers), "--offload-gb-per-s",
+                 fmt::format("{}", offload.gb_per_s)});
+    if (offload.num_in_group > 1) {
+      argv.insert(argv.end(), {"--offload-num-in-group", std::to_string(offload.num_in_group)});
+    }
+    if (offload.portion < 1)
+      argv.insert(argv.end(), {"--offload-portion", fmt::format("{}", offload.portion)});
+    if (!offload.bus.empty()) argv.insert(argv.end(), {"--offload-bus", offload.bus});
+    if (offload.memory_bytes > 0)
+      argv.insert(argv.end(), {"--offload-memory", FormatSize(offload.memory_bytes)});
     if (!offload.folder.empty()) argv.insert(argv.end(), {"--offload-folder", offload.folder});
   }
   argv.insert(argv.end(), {"--threads", std::to_string(node.threads)});

@@ -97,21 +97,60 @@ void ReadDefaults(YamlMap map, ClusterConfig* config) {
   map.Close();
 }
 
-void ReadOffload(YamlMap map, NodeConfig* node) {
-  NodeOffload& offload = node->offload;
-  map.Require("interval", "of how many slices in a row one lies outside, for example 4");
-  map.ReadInt("interval", &offload.interval, 1, kMaxOffloadInterval);
+// Under the names of vLLM's options: of each group of slices the last ones lie outside, and so many
+// come before the one that runs.
+void ReadOffloadGroup(YamlMap& map, OffloadOptions* offload) {
+  map.Require("num_in_group", "how many slices of each group lie outside");
+  map.ReadInt("group_size", &offload->interval, 1, kMaxOffloadInterval);
+  map.ReadInt("num_in_group", &offload->num_in_group, 1, kMaxOffloadInterval);
+  if (offload->num_in_group > offload->interval)
+    map.Fail("num_in_group", "'num_in_group' is more than 'group_size'");
+  int ahead = 1;
+  map.ReadInt("prefetch_step", &ahead, 0, kMaxOffloadBuffers);
+  offload->buffers = ahead + 1;
+}
+
+void ReadOffloadInterval(YamlMap& map, const std::string& yaml_path, NodeConfig* node) {
+  OffloadOptions& offload = node->offload;
+  map.Require("interval",
+              "of how many slices in a row one lies outside, for example 4, or auto: as few as the "
+              "requests' objectives allow");
+  std::string interval;
+  map.ReadString("interval", &interval);
+  offload.is_auto = interval == "auto";
+  map.ReadInt("buffers", &offload.buffers, 1, kMaxOffloadBuffers);
+  if (!offload.is_auto) {
+    map.ReadInt("interval", &offload.interval, 1, kMaxOffloadInterval);
+    return;
+  }
+  map.Require("record", "the file of step times that `lamina bench record` has measured");
+  map.ReadString("record", &node->offload_record);
+  if (!node->offload_record.empty())
+    node->offload_record = FromFolderOf(yaml_path, node->offload_record);
+  map.ReadSize("memory", &offload.memory_bytes, 0);
+}
+
+void ReadOffload(YamlMap map, const std::string& yaml_path, NodeConfig* node) {
+  OffloadOptions& offload = node->offload;
+  if (map.Has("group_size"))
+    ReadOffloadGroup(map, &offload);
+  else
+    ReadOffloadInterval(map, yaml_path, node);
+  map.ReadString("bus", &offload.bus);
+  if (!offload.bus.empty() && !IsModelled(*node))
+    map.Fail("bus", "'bus' is for modelled devices: 'device' is '" + node->device + "'");
+  map.ReadDouble("portion", &offload.portion);
+  if (offload.portion <= 0 || offload.portion > 1)
+    map.Fail("portion", "'portion' has to be more than 0 and at most 1");
   if (node->device == "cpu") map.Require("folder", "where they lie, on a disk of the node's host");
   map.ReadString("folder", &offload.folder);
-  map.ReadInt("buffers", &offload.buffers, 1, kMaxOffloadBuffers);
   map.ReadDouble("gb_per_s", &offload.gb_per_s);
-  if (IsGpuName(node->device)) {
-    map.Fail("interval", "'offload' is not there for GPUs yet: 'device' is '" + node->device + "'");
-  }
+  if (IsGpuName(node->device))
+    map.Fail("folder", "'offload' is not there for GPUs yet: 'device' is '" + node->device + "'");
   map.Close();
 }
 
-NodeConfig ReadNode(YamlMap& map, bool* is_standby) {
+NodeConfig ReadNode(YamlMap& map, const std::string& yaml_path, bool* is_standby) {
   NodeConfig node;
   // The name is read before it is checked, so that all messages about this node can carry it.
   map.Require("name");
@@ -158,7 +197,7 @@ NodeConfig ReadNode(YamlMap& map, bool* is_standby) {
                "'host_memory' is for memory nodes on a GPU: 'device' is '" + node.device + "'");
   } else {
     map.ReadSize("memory", &node.memory_bytes, 0);
-    if (map.Has("offload")) ReadOffload(map.Child("offload"), &node);
+    if (map.Has("offload")) ReadOffload(map.Child("offload"), yaml_path, &node);
   }
   map.Close();
   return node;
@@ -166,14 +205,14 @@ NodeConfig ReadNode(YamlMap& map, bool* is_standby) {
 
 // Reads the nodes and checks the rules that concern several: names and addresses are unique, and
 // the roles make a cluster.
-void ReadNodes(std::vector<YamlMap> maps, int nodes_line, YamlErrors& errors,
-               ClusterConfig* config) {
+void ReadNodes(std::vector<YamlMap> maps, int nodes_line, const std::string& yaml_path,
+               YamlErrors& errors, ClusterConfig* config) {
   std::set<std::string> names;
   std::map<std::string, std::string> addresses;
   std::vector<std::pair<int, int64_t>> compute_nodes;  // {line, memory_bytes}
   for (YamlMap& map : maps) {
     bool is_standby = false;
-    const NodeConfig node = ReadNode(map, &is_standby);
+    const NodeConfig node = ReadNode(map, yaml_path, &is_standby);
     if (node.role == NodeRole::kCompute)
       compute_nodes.emplace_back(map.LineOf("role"), node.memory_bytes);
     (is_standby ? config->standbys : config->nodes).push_back(node);
@@ -294,7 +333,39 @@ void ReadParallel(YamlMap map, ClusterConfig* config) {
   map.Close();
 }
 
+// The buses, and the nodes whose weights come over them.
+void ReadBuses(std::vector<YamlMap> maps, int nodes_line, YamlErrors& errors,
+               ClusterConfig* config) {
+  for (YamlMap& map : maps) {
+    std::string name;
+    double gb_per_s = 0;
+    map.Require("name");
+    ReadName(map, "name", &name);
+    map.Require("gb_per_s", "what comes over it in a second, in 10^9 bytes");
+    map.ReadDouble("gb_per_s", &gb_per_s);
+    if (gb_per_s <= 0) map.Fail("gb_per_s", "'gb_per_s' has to be more than 0");
+    map.Close();
+    config->buses[name] = gb_per_s;
+  }
+  for (std::vector<NodeConfig>* const nodes : {&config->nodes, &config->standbys}) {
+    for (NodeConfig& node : *nodes) {
+      if (node.offload.bus.empty()) continue;
+      const auto bus = config->buses.find(node.offload.bus);
+      if (bus == config->buses.end()) {
+        errors.Add(nodes_line, "node '" + node.name + "' names the bus '" + node.offload.bus +
+                                   "', which is not in 'buses'");
+      } else if (node.offload.gb_per_s > 0) {
+        errors.Add(nodes_line,
+                   "node '" + node.name + "' has a bus, whose 'gb_per_s' is said there");
+      } else {
+        node.offload.gb_per_s = bus->second;
+      }
+    }
+  }
+}
+
 void ReadScheduling(YamlMap map, ClusterConfig* config) {
+  map.ReadBool("coordinate_buses", &config->coordinate_buses);
   ReadSetting(map, "queue", kQueueModes, &config->queue);
   ReadSetting(map, "on_hopeless", kHopelessModes, &config->on_hopeless);
   map.Close();
@@ -392,7 +463,8 @@ Result<ClusterConfig> ClusterConfig::Parse(const std::string& yaml, const std::s
   ReadDefaults(map.Child("defaults"), &config);
 
   map.Require("nodes");
-  ReadNodes(map.Items("nodes"), map.LineOf("nodes"), errors, &config);
+  ReadNodes(map.Items("nodes"), map.LineOf("nodes"), path, errors, &config);
+  ReadBuses(map.Items("buses"), map.LineOf("nodes"), errors, &config);
   // The catalog's default is known only now: whether one is needed depends on the nodes.
   if (config.has_modelled() && config.device_catalog.empty())
     config.device_catalog = "devices.yaml";

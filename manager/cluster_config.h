@@ -7,6 +7,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,22 +20,12 @@
 #include "base/status.h"
 #include "base/tls_files.h"
 #include "base/units.h"
+#include "cost/step_profile.h"
 #include "manager/cluster_settings.h"
+#include "manager/offload_bus.h"
+#include "splitter/offload_options.h"
 
 namespace lamina {
-
-// offload: of a compute node, whose weights lie on its disk in part, or, with a modelled device, in
-// its host's memory. Value type.
-struct NodeOffload {
-  // Of every so many slices in a row the weights of the last lie there; 0: none do.
-  int interval = 0;
-  std::string folder;  // on that disk; of modelled devices ""
-  int buffers = 2;     // so many of them have room in memory at a time
-  // What may be read in a second, in 10^9 bytes; 0: no limit, or what the device catalog says.
-  double gb_per_s = 0;
-
-  friend bool operator==(const NodeOffload&, const NodeOffload&) = default;
-};
 
 // One entry of `nodes`. Value type.
 struct NodeConfig {
@@ -59,9 +51,14 @@ struct NodeConfig {
   // Memory nodes on a GPU: the part of memory_bytes that lies pinned in the host's memory, where
   // the GPU reads it.
   int64_t host_memory_bytes = 0;
-  NodeOffload offload = {};
+  // Of compute nodes, whose weights lie on their disk in part, or, with a modelled device, in their
+  // host's memory.
+  OffloadOptions offload = {};
   // For figures in tokens per dollar. 0: unknown.
   double price_per_hour = 0;
+  // With offload.is_auto: the file of the step profile (cost/step_profile.h) by which the interval
+  // is chosen. Parse makes it absolute, as model_path.
+  std::string offload_record = {};
   // Which node this is in views (splitter/topology.h), greater than those of the nodes before it.
   // No key of the file, whose nodes have 0 here: their places in it, counted from 1, are their ids.
   NodeId id = {};
@@ -197,6 +194,18 @@ struct ClusterConfig {
   Clock::duration suspect_after = std::chrono::seconds(1);
   // How long requests under way may go on when the manager is asked to stop.
   Clock::duration drain_timeout = std::chrono::seconds(10);
+
+  // What offload_record names. ResolveConfig loads it; null: no node has one.
+  std::shared_ptr<const StepProfile> step_profile;
+  // The bus of all compute nodes, whose intervals are chosen with regard to each other.
+  // ResolveConfig sets it where it applies.
+  std::optional<OffloadBus> offload_bus;
+
+  // buses: that several nodes' offload names, with the modelled rate of each in 10^9 bytes per
+  // second.
+  std::map<std::string, double> buses;
+  // Whether intervals that are chosen take the other nodes on their bus into account.
+  bool coordinate_buses = true;
 
   // All that have a daemon: the nodes, then the standbys.
   std::vector<NodeConfig> daemons() const;

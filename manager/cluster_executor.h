@@ -59,6 +59,7 @@ class ClusterExecutor : public StepExecutor {
   ~ClusterExecutor() override;
 
   std::vector<KvNode> kv_nodes() const override { return connections_->kv_nodes(); }
+  int largest_interval() const override { return connections_->largest_interval(); }
   NodeId KvNodeOf(NodeId node) const override { return connections_->Find(node)->group; }
   std::map<NodeId, NodeKv> kv() const override { return connections_->kv(); }
   std::map<NodeId, LeftKv> TakeLeftKv() override { return connections_->TakeLeftKv(); }

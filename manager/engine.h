@@ -40,6 +40,7 @@ class EngineObserver {
     int64_t num_prefill_tokens = 0;
     double total = 0, attention_wait = 0;
     int64_t bytes_to_memory = 0, bytes_from_memory = 0;
+    std::optional<int> offload_interval = {};  // that was ordered, where it is chosen by step
   };
   virtual void OnStep(const Step& step) = 0;
 };

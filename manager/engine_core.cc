@@ -61,6 +61,7 @@ EngineCore::EngineCore(const EngineOptions& options, std::unique_ptr<StepExecuto
       turns_(std::min<Clock::duration>(kLongestTurn, options.step_timeout / 4)) {
   for (const KvNode& node : executor->kv_nodes()) scheduler().AddNode(node);
   TakeLeft(*executor);
+  if (options.step_profile != nullptr) offload_.emplace(options.step_profile, options.offload_bus);
   StartExecutor(std::move(executor));
 }
 
@@ -68,6 +69,7 @@ void EngineCore::StartExecutor(std::unique_ptr<StepExecutor> executor) {
   executor_ = std::move(executor);
   kv_ids_.clear();
   for (const auto& [node, kv] : executor_->kv()) kv_ids_.emplace(node, kv.id);
+  if (offload_) offload_->SetLargest(executor_->largest_interval());
   executor_->Start([post = post_, generation = ++generation_](ExecutorEvent event) {
     post({generation, std::move(event)});
   });
@@ -78,6 +80,10 @@ Result<RequestId> EngineCore::Submit(GenerateRequest request, Engine::Sink sink,
   LAMINA_RETURN_IF_ERROR(requests_.Check(request));
   const RequestId id = requests_.Add(std::move(request), std::move(sink), now);
   const GenerateRequest& spec = requests_.Spec(id);
+  if (const Status kept = offload_ ? offload_->Check(spec.slo) : OkStatus(); !kept.ok()) {
+    requests_.Drop(id);
+    return kept;
+  }
   const uint64_t group = spec.prefix_group == 0 && spec.n > 1 ? id.value : spec.prefix_group;
   const auto told_bytes = static_cast<int64_t>(MaxOrderBytes(spec.sampling));
   const std::span<const SequenceId> sequences = requests_.Sequences(id);
@@ -159,7 +165,7 @@ EngineDecisions EngineCore::Turn(TimePoint now) {
   TryAgainIfDue(now);
   decisions_.next_turn = now + turns_.turn();
   if (executor_ != nullptr) {
-    if (given_up_.ok()) steps_.PlanSteps(now, [&](const StepPlan& plan) { SubmitStep(plan, now); });
+    if (given_up_.ok()) steps_.PlanSteps(now, [&](StepPlan& plan) { SubmitStep(plan, now); });
     decisions_.next_turn = std::min(decisions_.next_turn, executor_->Turn(now));
   }
   decisions_.next_turn = std::min({decisions_.next_turn, NextDeadline(), next_try()});
@@ -203,7 +209,8 @@ void EngineCore::CheckHopeless(TimePoint now) {
   }
 }
 
-void EngineCore::SubmitStep(const StepPlan& plan, TimePoint now) {
+void EngineCore::SubmitStep(StepPlan& plan, TimePoint now) {
+  if (offload_) plan.offload_interval = offload_->Choose(plan, scheduler(), now);
   std::vector<NewSequence> added;
   for (const Work& work : plan.work) {
     if (!work.first) continue;
@@ -242,6 +249,7 @@ void EngineCore::ObserveStep(const StepPlan& plan, const StepResult& result) con
   step.attention_wait = static_cast<double>(result.attention_wait_us) * 1e-6;
   step.bytes_to_memory = result.bytes_to_memory;
   step.bytes_from_memory = result.bytes_from_memory;
+  step.offload_interval = plan.offload_interval;
   options_.observer->OnStep(step);
 }
 

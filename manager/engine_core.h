@@ -35,6 +35,7 @@
 #include "manager/engine.h"
 #include "manager/engine_options.h"
 #include "manager/node_outages.h"
+#include "manager/offload_choice.h"
 #include "manager/open_requests.h"
 #include "manager/reconnect.h"
 #include "manager/step_executor.h"
@@ -101,7 +102,7 @@ class EngineCore {
 
   void CompleteStep(const StepResult& result, TimePoint now);
   void ObserveStep(const StepPlan& plan, const StepResult& result) const;
-  void SubmitStep(const StepPlan& plan, TimePoint now);
+  void SubmitStep(StepPlan& plan, TimePoint now);
   void CheckDeadlines(TimePoint now);
   // Requests that wait and cannot be in time any more.
   void CheckHopeless(TimePoint now);
@@ -149,6 +150,7 @@ class EngineCore {
   const EngineOptions options_;
   const PostEvent post_;
   BatchSteps steps_;
+  std::optional<OffloadChoice> offload_;  // nullopt: that is not chosen here
   OpenRequests requests_;
   EngineDecisions decisions_;  // since the last turn
   NodeOutages outages_;

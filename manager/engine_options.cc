@@ -35,6 +35,8 @@ EngineOptions EngineOptions::Of(const ClusterConfig& config, const ModelConfig& 
   options.queue = config.queue;
   options.drops_hopeless = config.on_hopeless == HopelessMode::kDrop;
   options.slo = config.slo;
+  options.step_profile = config.step_profile;
+  options.offload_bus = config.offload_bus;
   return options;
 }
 

@@ -3,12 +3,15 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/clock.h"
+#include "cost/step_profile.h"
 #include "manager/cluster_config.h"
 #include "manager/engine.h"
 #include "manager/node_outages.h"
+#include "manager/offload_bus.h"
 #include "model/model_config.h"
 #include "scheduler/scheduler.h"
 #include "scheduler/step_cycle.h"
@@ -30,6 +33,10 @@ struct EngineOptions {
   // Whether requests that wait when their first token is due fail then; if not they are served.
   bool drops_hopeless = false;
   SloRule slo;  // of requests that name no objectives
+  // Of the cluster, where it is chosen for each step how much of the weights lies outside of
+  // memory; null: that is not chosen.
+  std::shared_ptr<const StepProfile> step_profile;
+  std::optional<OffloadBus> offload_bus;  // that these nodes share, and that is looked after
   // Whether somebody connects nodes anew when the engine asks for it. If not, it gives up when a
   // compute node or the last memory node is lost.
   bool reconnects = false;

@@ -72,6 +72,15 @@ std::vector<KvNode> NodeConnections::kv_nodes() const {
   return kv;
 }
 
+int NodeConnections::largest_interval() const {
+  int largest = 0;
+  for (const Node* node : compute_) {
+    const int of_node = node->configured.largest_interval;
+    if (of_node > 0) largest = largest == 0 ? of_node : std::min(largest, of_node);
+  }
+  return largest;
+}
+
 std::map<NodeId, NodeKv> NodeConnections::kv() const {
   std::map<NodeId, NodeKv> kv;
   for (const std::unique_ptr<Node>& node : nodes_) {

@@ -77,6 +77,7 @@ class NodeConnections {
   Node* Find(NodeId id) const;
   // See StepExecutor.
   std::vector<KvNode> kv_nodes() const;
+  int largest_interval() const;
   std::map<NodeId, NodeKv> kv() const;
   std::map<NodeId, LeftKv> TakeLeftKv();
 

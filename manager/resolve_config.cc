@@ -3,9 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "cost/network_cost.h"
+#include "splitter/slices.h"
+#include "splitter/weight_blocks.h"
 #include "wire/wire_format.h"
 
 namespace lamina {
@@ -64,8 +69,8 @@ Status ResolveStages(ClusterConfig& config, int num_compute) {
 Status ResolvePipeline(ClusterConfig& config) {
   // Each batch in flight would have the weights that lie outside come again, and in an order that
   // is not foreseen.
-  const bool has_outside = std::ranges::any_of(
-      config.nodes, [](const NodeConfig& node) { return node.offload.interval > 0; });
+  const bool has_outside =
+      std::ranges::any_of(config.nodes, [](const NodeConfig& node) { return node.offload.any(); });
   if (has_outside && config.pipeline == PipelineMode::kAuto && config.num_batches == 0)
     config.pipeline = PipelineMode::kNone;
   const int num_compute = std::max(
@@ -98,6 +103,57 @@ Status ResolvePipeline(ClusterConfig& config) {
   return OkStatus();
 }
 
+// Where every compute node has the whole model, and all of them are on one bus.
+Status FindOffloadBus(ClusterConfig& config, const ModelConfig& model) {
+  if (!config.coordinate_buses || config.shares_model()) return OkStatus();
+  std::set<std::string> buses;
+  int num_compute = 0;
+  double portion = 1;
+  for (const NodeConfig& node : config.nodes) {
+    if (node.role != NodeRole::kCompute) continue;
+    ++num_compute;
+    buses.insert(node.offload.bus);
+    portion = node.offload.portion;
+  }
+  // Each of them has to run the steps of one batch.
+  if (num_compute < 2 || num_compute != config.num_batches) return OkStatus();
+  if (buses.size() != 1 || buses.begin()->empty()) return OkStatus();
+  LAMINA_ASSIGN_OR_RETURN(Graph graph, TraceModel(model));
+  LAMINA_ASSIGN_OR_RETURN(const SlicedModel sliced, SplitGraph(std::move(graph)));
+  const int num_slices = static_cast<int>(sliced.slices.size());
+  const std::vector<int64_t> blocks = BlockBytes(sliced, {0, num_slices}, model.dtype, portion);
+  OffloadBus bus;
+  bus.bytes_per_s = 1e9 * config.buses.at(*buses.begin());
+  for (const int interval : config.step_profile->intervals()) {
+    const std::vector<bool> outside = OutsideByInterval(num_slices, interval);
+    double& bytes = bus.bytes_outside[interval];
+    for (size_t i = 0; i < blocks.size(); ++i)
+      bytes += outside[i] ? static_cast<double>(blocks[i]) : 0;
+  }
+  config.offload_bus = std::move(bus);
+  return OkStatus();
+}
+
+// All nodes change their intervals alike, by one profile.
+Status LoadStepProfile(ClusterConfig& config, const ModelConfig& model) {
+  std::string record;
+  for (const NodeConfig& node : config.daemons()) {
+    if (node.offload_record.empty()) continue;
+    if (!record.empty() && node.offload_record != record) {
+      return InvalidArgument(
+          fmt::format("node '{}' has the record {}, and another node {}: steps are of the whole "
+                      "cluster, so that "
+                      "there is one record of them",
+                      node.name, node.offload_record, record));
+    }
+    record = node.offload_record;
+  }
+  if (record.empty()) return OkStatus();
+  LAMINA_ASSIGN_OR_RETURN(StepProfile profile, StepProfile::Load(record));
+  config.step_profile = std::make_shared<const StepProfile>(std::move(profile));
+  return FindOffloadBus(config, model);
+}
+
 }  // namespace
 
 Status ResolveConfig(ClusterConfig& config, const ModelConfig& model) {
@@ -116,6 +172,7 @@ Status ResolveConfig(ClusterConfig& config, const ModelConfig& model) {
   }
   LAMINA_RETURN_IF_ERROR(ResolvePipeline(config));
   LAMINA_RETURN_IF_ERROR(ResolveRanks(config, model));
+  LAMINA_RETURN_IF_ERROR(LoadStepProfile(config, model));
   if (!config.kv_dtype) config.kv_dtype = model.dtype;
   if (!config.wire_dtype) config.wire_dtype = config.has_modelled() ? model.dtype : DType::kF32;
   if (config.overlap == Switch::kAuto)

@@ -16,6 +16,7 @@ ComputeOrder MakeComputeOrder(uint64_t epoch, const StepPlan& plan, std::vector<
   order.batch = static_cast<uint32_t>(plan.batch);
   order.rotates = plan.rotates;
   order.dummy_prefill = plan.dummy_prefill;
+  order.offload_interval = plan.offload_interval;
   order.released = plan.released;
   order.new_sequences = std::move(added);
   order.work.reserve(plan.work.size());

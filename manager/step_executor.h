@@ -74,6 +74,10 @@ class StepExecutor {
   // By memory node: what a manager that is gone left there. Empty when it was taken.
   virtual std::map<NodeId, LeftKv> TakeLeftKv() { return {}; }
 
+  // The largest interval (ComputeOrder::offload_interval) that all nodes have memory for, where it
+  // is not fixed; 0: all weights find room. Fixed before Start.
+  virtual int largest_interval() const { return 0; }
+
   // Events go to `on_event` from here on, from any thread; a loss may be told twice. REQUIRES:
   // called once.
   virtual void Start(std::function<void(ExecutorEvent)> on_event) = 0;

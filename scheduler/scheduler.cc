@@ -315,6 +315,13 @@ std::span<const TokenId> Scheduler::Tokens(SequenceId sequence) const {
   return it->second.tokens;
 }
 
+Scheduler::Promise Scheduler::PromiseOf(SequenceId sequence) const {
+  const auto it = state_->sequences.find(sequence);
+  if (it == state_->sequences.end()) return {};
+  const Sequence& found = it->second;
+  return {found.slo, found.start, found.num_tokens(), found.num_tokens() - found.num_prompt_tokens};
+}
+
 SchedulerStats Scheduler::stats() const {
   SchedulerStats stats;
   stats.num_running = static_cast<int>(state_->running.size());

@@ -172,6 +172,8 @@ struct StepPlan {
   // K and V of prefill work are not computed but made up where they are stored, for benchmarks of
   // decoding. The scheduler leaves it false; its caller sets it.
   bool dummy_prefill = false;
+  // As ComputeOrder::offload_interval. The scheduler leaves it empty; its caller sets it.
+  std::optional<int> offload_interval = {};
   // Decode work first, then prefill. At most one sequence is left partly prefilled after a step,
   // and it continues first.
   std::vector<Work> work;
@@ -316,6 +318,14 @@ class Scheduler {
   // Tokens of a sequence so far: prompt and generated. Empty for an unknown one. Borrowed until the
   // next call that changes the scheduler.
   std::span<const TokenId> Tokens(SequenceId sequence) const;
+
+  // What a sequence was promised, and how far it is. All zero for an unknown one.
+  struct Promise {
+    Slo slo;
+    TimePoint start;  // when it arrived
+    int64_t num_tokens = 0, num_generated = 0;
+  };
+  Promise PromiseOf(SequenceId sequence) const;
 
   SchedulerStats stats() const;
 

@@ -37,6 +37,7 @@ ALLOWED = {
 BESIDE = {
     "plan/simulate": ["plan/workload"],
     "bench/profile": ["bench/kernels"],
+    "bench/record": ["bench/kernels"],
     "bench/dollar": ["bench/kernels", "bench/serve"],
 }
 # A main, and so the program that is made of it, may do with more than its folder: {main: folders}

@@ -2,6 +2,8 @@
 
 #include <set>
 
+#include "splitter/offload_options.h"
+
 namespace lamina {
 
 WeightRole RoleOf(const Op& op, const WeightRef& weight) {
@@ -28,23 +30,27 @@ std::map<std::string, int> SlicesOfMatrices(const SlicedModel& model, SliceRange
   return slices;
 }
 
-std::vector<int64_t> MatrixBytes(const SlicedModel& model, SliceRange range, DType dtype) {
+std::vector<int64_t> BlockBytes(const SlicedModel& model, SliceRange range, DType dtype,
+                                double portion) {
   const std::map<std::string, int> slices = SlicesOfMatrices(model, range);
-  std::map<std::string, int64_t> bytes;
+  std::vector<std::vector<int64_t>> matrices(static_cast<size_t>(range.end - range.first));
+  std::set<std::string> seen;
   for (int k = range.first; k < range.end; ++k) {
     for (const Op& op : model.slices[static_cast<size_t>(k)].program) {
       for (const WeightRef& weight : op.weights) {
-        if (RoleOf(op, weight) == WeightRole::kMatrix) {
-          bytes[weight.id()] =
-              weight.shape[0] * weight.shape[1] * static_cast<int64_t>(ElementSize(dtype));
-        }
+        if (!slices.contains(weight.id()) || !seen.insert(weight.id()).second) continue;
+        matrices[static_cast<size_t>(k - range.first)].push_back(
+            weight.shape[0] * weight.shape[1] * static_cast<int64_t>(ElementSize(dtype)));
       }
     }
   }
-  std::vector<int64_t> of_slices(static_cast<size_t>(range.end - range.first));
-  for (const auto& [id, slice] : slices)
-    of_slices[static_cast<size_t>(slice - range.first)] += bytes[id];
-  return of_slices;
+  std::vector<int64_t> blocks;
+  for (const std::vector<int64_t>& bytes : matrices) {
+    const std::vector<bool> outside = OutsideByPortion(bytes, portion);
+    blocks.push_back(0);
+    for (size_t i = 0; i < bytes.size(); ++i) blocks.back() += outside[i] ? bytes[i] : 0;
+  }
+  return blocks;
 }
 
 }  // namespace lamina

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "base/host_memory.h"
@@ -9,161 +10,202 @@
 
 namespace lamina {
 
-std::vector<bool> OutsideByInterval(int num_blocks, int interval) {
-  std::vector<bool> outside(static_cast<size_t>(num_blocks));
-  for (int block = interval - 1; block < num_blocks; block += interval)
-    outside[static_cast<size_t>(block)] = true;
-  return outside;
+namespace {
+
+int64_t WholePages(int64_t bytes) {
+  constexpr int64_t kPage = 4096;
+  return std::max(kPage, (bytes + kPage - 1) / kPage * kPage);
 }
+
+}  // namespace
 
 Result<std::unique_ptr<BlockRing>> BlockRing::Create(BlockRingOptions options,
                                                      std::unique_ptr<CopyEngine> engine) {
-  const auto num_outside = std::ranges::count(options.outside, true);
-  if (num_outside <= options.num_buffers) {
-    return InvalidArgument(
-        std::to_string(num_outside) + " of " + std::to_string(options.block_bytes.size()) +
-        " blocks would lie outside and take turns in " + std::to_string(options.num_buffers) +
-        " buffers: use a smaller interval, fewer buffers, or leave none outside");
-  }
   std::unique_ptr<BlockRing> ring(new BlockRing(std::move(options), std::move(engine)));
   LAMINA_RETURN_IF_ERROR(ring->FillResidents());
-  LAMINA_RETURN_IF_ERROR(ring->AddBuffers(ring->options_.num_buffers));
-  ring->next_ = ring->NextOutside(-1);
-  ring->StartCopies();
+  LAMINA_RETURN_IF_ERROR(ring->StartCopies());
   return ring;
 }
 
 BlockRing::BlockRing(BlockRingOptions options, std::unique_ptr<CopyEngine> engine)
     : options_(std::move(options)),
       engine_(std::move(engine)),
-      residents_(options_.block_bytes.size()) {
-  for (size_t i = 0; i < options_.outside.size(); ++i) {
-    if (options_.outside[i]) largest_outside_ = std::max(largest_outside_, options_.block_bytes[i]);
-  }
+      blocks_(options_.block_bytes.size()),
+      num_buffers_(options_.num_buffers) {
+  SetOutside(options_.outside);
 }
 
 BlockRing::~BlockRing() {
   // Copies that are under way write there.
   Status ended;
   while (!copying_.empty()) ended = FinishOldest();
-  for (const Memory& memory : residents_) UnmapHuge(memory.data, memory.bytes);
-  for (const auto& buffer : buffers_) UnmapHuge(buffer->memory.data, buffer->memory.bytes);
+  for (Block& block : blocks_) Free(block.memory);
+  for (Memory& memory : spare_) Free(memory);
+}
+
+void BlockRing::SetOutside(std::vector<bool> outside) {
+  outside_ = std::move(outside);
+  num_outside_ = static_cast<int>(std::ranges::count(outside_, true));
+  largest_outside_ = 0;
+  for (size_t i = 0; i < outside_.size(); ++i) {
+    if (outside_[i])
+      largest_outside_ = std::max(largest_outside_, options_.block_bytes[i]);
+    else
+      Trim(blocks_[i].memory, options_.block_bytes[i]);
+  }
+  // Their sizes were those of other blocks.
+  for (Memory& memory : spare_) Free(memory);
+  spare_.clear();
 }
 
 Result<BlockRing::Memory> BlockRing::Allocate(int64_t bytes) {
-  constexpr int64_t kPage = 4096;
-  bytes = std::max(kPage, (bytes + kPage - 1) / kPage * kPage);
   Memory memory;
-  if (!options_.holds_bytes) {
-    memory_bytes_ += bytes;
-    return memory;
+  memory.bytes = WholePages(bytes);
+  if (options_.holds_bytes) {
+    LAMINA_RETURN_IF_ERROR(CheckHostMemory(memory.bytes, "a block of weights"));
+    memory.data = static_cast<std::byte*>(MapHuge(static_cast<size_t>(memory.bytes)));
+    if (memory.data == nullptr)
+      return OutOfSpace("the system refused " + std::to_string(memory.bytes) +
+                        " bytes for a block");
   }
-  LAMINA_RETURN_IF_ERROR(CheckHostMemory(bytes, "a block of weights"));
-  memory.bytes = static_cast<size_t>(bytes);
-  memory.data = static_cast<std::byte*>(MapHuge(memory.bytes));
-  if (memory.data == nullptr)
-    return OutOfSpace("the system refused " + std::to_string(bytes) + " bytes for a block");
-  memory_bytes_ += bytes;
+  memory_bytes_ += memory.bytes;
   return memory;
 }
 
+void BlockRing::Free(Memory& memory) {
+  memory_bytes_ -= memory.bytes;
+  UnmapHuge(memory.data, static_cast<size_t>(memory.bytes));
+  memory = {};
+}
+
+void BlockRing::Trim(Memory& memory, int64_t bytes) {
+  const int64_t needed = WholePages(bytes);
+  if (memory.bytes <= needed) return;
+  if (memory.data != nullptr)
+    UnmapHuge(memory.data + needed, static_cast<size_t>(memory.bytes - needed));
+  memory_bytes_ -= memory.bytes - needed;
+  memory.bytes = needed;
+}
+
 Status BlockRing::FillResidents() {
-  for (size_t i = 0; i < residents_.size(); ++i) {
-    if (options_.outside[i]) continue;
-    LAMINA_ASSIGN_OR_RETURN(residents_[i], Allocate(options_.block_bytes[i]));
-    if (!options_.holds_bytes) continue;
-    engine_->Start(static_cast<int>(i), residents_[i].data);
-    LAMINA_RETURN_IF_ERROR(engine_->FinishOldest());
+  for (int i = 0; i < static_cast<int>(blocks_.size()); ++i) {
+    if (IsOutside(i)) continue;
+    if (!options_.holds_bytes) {  // it takes no time
+      LAMINA_ASSIGN_OR_RETURN(At(i).memory, Allocate(options_.block_bytes[static_cast<size_t>(i)]));
+      At(i).is_here = true;
+      continue;
+    }
+    LAMINA_RETURN_IF_ERROR(StartCopy(i));
+    LAMINA_RETURN_IF_ERROR(FinishOldest());
   }
   return OkStatus();
 }
 
-Status BlockRing::AddBuffers(int count) {
-  for (int i = 0; i < count; ++i) {
-    auto buffer = std::make_unique<Buffer>();
-    LAMINA_ASSIGN_OR_RETURN(buffer->memory, Allocate(largest_outside_));
-    buffers_.push_back(std::move(buffer));
-  }
-  return OkStatus();
-}
-
-Status BlockRing::AddVisitor() {
-  const int missing = num_visitors_ + 2 - static_cast<int>(buffers_.size());
-  LAMINA_RETURN_IF_ERROR(AddBuffers(std::max(0, missing)));
+void BlockRing::AddVisitor() {
   ++num_visitors_;
-  StartCopies();
+  num_buffers_ = std::max(num_buffers_, num_visitors_ + 1);
+}
+
+int BlockRing::NumInTurn() const {
+  int count = 0;
+  for (size_t i = 0; i < blocks_.size(); ++i) count += outside_[i] && blocks_[i].memory.bytes > 0;
+  return count;
+}
+
+Result<BlockRing::Memory> BlockRing::TakeBuffer(int block) {
+  if (NumInTurn() >= num_buffers_)
+    return OutOfSpace("all " + std::to_string(num_buffers_) + " buffers are in use");
+  if (!spare_.empty()) {
+    Memory memory = std::exchange(spare_.back(), {});
+    spare_.pop_back();
+    if (memory.bytes >= options_.block_bytes[static_cast<size_t>(block)]) return memory;
+    Free(memory);
+  }
+  return Allocate(largest_outside_);
+}
+
+Status BlockRing::StartCopy(int block) {
+  const int64_t bytes = options_.block_bytes[static_cast<size_t>(block)];
+  if (!IsOutside(block)) {
+    Result<Memory> memory = Allocate(bytes);
+    if (memory.ok()) {
+      At(block).memory = *memory;
+    } else {
+      if (last_entered_ < 0) return memory.status();
+      ++stats_.num_without_memory;
+      outside_[static_cast<size_t>(block)] = true;
+      ++num_outside_;
+      largest_outside_ = std::max(largest_outside_, bytes);
+    }
+  }
+  if (IsOutside(block)) {
+    LAMINA_ASSIGN_OR_RETURN(At(block).memory, TakeBuffer(block));
+  }
+  engine_->Start(block, At(block).memory.data);
+  copying_.push_back(block);
+  stats_.bytes_copied += bytes;
   return OkStatus();
 }
 
-BlockRing::Buffer* BlockRing::BufferOf(int block) {
-  for (const auto& buffer : buffers_) {
-    if (buffer->block == block) return buffer.get();
+Status BlockRing::StartCopies() {
+  const int n = static_cast<int>(blocks_.size());
+  for (int i = 1; i <= n; ++i) {
+    const int block = (last_entered_ + i) % n;
+    if (At(block).memory.bytes > 0) continue;
+    if (IsOutside(block) && NumInTurn() >= num_buffers_) return OkStatus();
+    LAMINA_RETURN_IF_ERROR(StartCopy(block));
   }
-  return nullptr;
-}
-
-int BlockRing::NextOutside(int block) const {
-  const int n = static_cast<int>(options_.outside.size());
-  do {
-    block = (block + 1) % n;
-  } while (!options_.outside[static_cast<size_t>(block)]);
-  return block;
-}
-
-void BlockRing::StartCopies() {
-  for (const auto& buffer : buffers_) {
-    // It is here already if all that lie outside have a buffer.
-    if (buffer->block >= 0 || BufferOf(next_) != nullptr) continue;
-    buffer->block = next_;
-    buffer->is_here = false;
-    engine_->Start(next_, buffer->memory.data);
-    copying_.push_back(buffer.get());
-    next_ = NextOutside(next_);
-  }
+  return OkStatus();
 }
 
 Status BlockRing::FinishOldest() {
-  Buffer& buffer = *copying_.front();
+  const int block = copying_.front();
   copying_.pop_front();
   Status status = engine_->FinishOldest();
   if (status.ok())
-    buffer.is_here = true;
+    At(block).is_here = true;
   else
-    buffer.block = -1;
+    Drop(block);
   return status;
+}
+
+void BlockRing::Drop(int number) {
+  Block& block = At(number);
+  if (options_.poison && block.memory.data != nullptr)
+    std::memset(block.memory.data, 0xff, static_cast<size_t>(block.memory.bytes));  // NaNs
+  block.is_here = false;
+  if (IsOutside(number) && NumInTurn() + static_cast<int>(spare_.size()) <= num_buffers_)
+    spare_.push_back(std::exchange(block.memory, {}));
+  else
+    Free(block.memory);
 }
 
 Status BlockRing::StartAnewWith(int block) {
   ++stats_.num_out_of_order;
   while (!copying_.empty()) LAMINA_RETURN_IF_ERROR(FinishOldest());
-  for (const auto& buffer : buffers_) {
-    if (buffer->num_uses == 0) buffer->block = -1;
+  for (int i = 0; i < static_cast<int>(blocks_.size()); ++i) {
+    if (IsOutside(i) && At(i).memory.bytes > 0 && At(i).num_uses == 0) Drop(i);
   }
-  next_ = block;
-  StartCopies();
-  return BufferOf(block) != nullptr
-             ? OkStatus()
-             : OutOfSpace("all " + std::to_string(buffers_.size()) + " buffers are in use");
+  return StartCopy(block);
 }
 
-Result<const std::byte*> BlockRing::Enter(int block) {
-  const auto index = static_cast<size_t>(block);
-  if (!options_.outside[index]) return residents_[index].data;
-  ++stats_.num_entered;
-  if (BufferOf(block) == nullptr) LAMINA_RETURN_IF_ERROR(StartAnewWith(block));
-  while (!BufferOf(block)->is_here) LAMINA_RETURN_IF_ERROR(FinishOldest());
-  Buffer& buffer = *BufferOf(block);
-  ++buffer.num_uses;
-  return buffer.memory.data;
+Result<const std::byte*> BlockRing::Enter(int number) {
+  Block& block = At(number);
+  if (IsOutside(number)) ++stats_.num_entered;
+  if (block.memory.bytes == 0) LAMINA_RETURN_IF_ERROR(StartAnewWith(number));
+  last_entered_ = number;
+  while (!block.is_here) LAMINA_RETURN_IF_ERROR(FinishOldest());
+  ++block.num_uses;
+  // What cannot begin now is tried again when the next block is entered.
+  Status begun = StartCopies();
+  return block.memory.data;
 }
 
-void BlockRing::Leave(int block) {
-  if (!options_.outside[static_cast<size_t>(block)]) return;
-  Buffer& buffer = *BufferOf(block);
-  if (--buffer.num_uses > 0) return;
-  if (options_.poison) std::memset(buffer.memory.data, 0xff, buffer.memory.bytes);  // NaNs
-  buffer.block = -1;
-  StartCopies();
+void BlockRing::Leave(int number) {
+  if (--At(number).num_uses > 0) return;
+  // It stays where there are buffers for all.
+  if (IsOutside(number) && num_outside_ > num_buffers_) Drop(number);
+  Status begun = StartCopies();  // as in Enter
 }
 
 }  // namespace lamina

@@ -20,10 +20,6 @@
 
 namespace lamina {
 
-// Which of `num_blocks` blocks lie outside: of every `interval` in a row the last. REQUIRES:
-// interval >= 1.
-std::vector<bool> OutsideByInterval(int num_blocks, int interval);
-
 struct BlockRingOptions {
   std::vector<int64_t> block_bytes;  // in the order in which blocks are used
   std::vector<bool> outside;         // [block]
@@ -36,17 +32,19 @@ struct BlockRingOptions {
 
 // Since the ring was made.
 struct BlockRingStats {
-  int64_t num_entered = 0;  // blocks outside that were used
-  // Of these, that were not the next ones in the order: what had come for nothing was given up.
+  int64_t num_entered = 0;   // blocks outside that were used
+  int64_t bytes_copied = 0;  // into memory, also of blocks that stay there
+  // Blocks that were not the next ones in the order: what had come for nothing was given up.
   int64_t num_out_of_order = 0;
+  // Blocks that should have stayed in memory, for which there was none.
+  int64_t num_without_memory = 0;
 };
 
 // Thread: one owner.
 class BlockRing {
  public:
-  // Fills the blocks that stay in memory. kInvalidArgument if fewer blocks than buffers, or as
-  // many, lie outside: then all could stay in memory; kOutOfSpace if the memory cannot be had;
-  // otherwise as the engine's copies.
+  // Fills the blocks that stay in memory. kOutOfSpace if the memory cannot be had; otherwise as the
+  // engine's copies.
   static Result<std::unique_ptr<BlockRing>> Create(BlockRingOptions options,
                                                    std::unique_ptr<CopyEngine> engine);
   ~BlockRing();
@@ -60,9 +58,15 @@ class BlockRing {
   Result<const std::byte*> Enter(int block);
   void Leave(int block);
 
+  // Other blocks lie outside from now on. Nothing is copied for that alone: a block that is to stay
+  // does so when it has come next, and one that is not goes when it has been used next. One that is
+  // to stay and finds no memory goes on to take its turns. REQUIRES: one for each block.
+  void SetOutside(std::vector<bool> outside);
+  const std::vector<bool>& outside() const { return outside_; }
+
   // One more, or one less, may have entered a block while the others have. For each there is a
-  // buffer, and one besides. Buffers are kept. kOutOfSpace as Create, and then there is none more.
-  Status AddVisitor();
+  // buffer, and one besides. Buffers are kept.
+  void AddVisitor();
   void RemoveVisitor() { --num_visitors_; }
 
   int64_t memory_bytes() const { return memory_bytes_; }  // of all blocks and buffers in memory
@@ -71,33 +75,44 @@ class BlockRing {
  private:
   struct Memory {
     std::byte* data = nullptr;
-    size_t bytes = 0;
+    int64_t bytes = 0;  // 0: there is none
   };
-  struct Buffer {
-    Memory memory;
-    int block = -1;  // -1: free
+  struct Block {
+    Memory memory;  // also while it comes
     bool is_here = false;
     int num_uses = 0;
   };
   BlockRing(BlockRingOptions options, std::unique_ptr<CopyEngine> engine);
+  Block& At(int block) { return blocks_[static_cast<size_t>(block)]; }
+  bool IsOutside(int block) const { return outside_[static_cast<size_t>(block)]; }
   Result<Memory> Allocate(int64_t bytes);
+  void Free(Memory& memory);
+  // Gives back what is behind so many bytes.
+  void Trim(Memory& memory, int64_t bytes);
+  // Blocks outside that have memory at the moment.
+  int NumInTurn() const;
+  // Memory for a block that takes turns, if there is a buffer for one more.
+  Result<Memory> TakeBuffer(int block);
   Status FillResidents();
-  Status AddBuffers(int count);
-  Buffer* BufferOf(int block);
-  int NextOutside(int block) const;
-  // Begins to copy into free buffers, in the order of use.
-  void StartCopies();
+  // Begins to copy what is used next and not there, in the order of use, as far as there is memory.
+  Status StartCopies();
+  Status StartCopy(int block);
   Status FinishOldest();
-  // Visits come in another order than foreseen: begins anew with `block`.
+  // A block that lies outside is no longer needed.
+  void Drop(int block);
+  // The block has to come, and none that comes or is here must wait for that.
   Status StartAnewWith(int block);
 
   const BlockRingOptions options_;
   const std::unique_ptr<CopyEngine> engine_;
-  std::vector<Memory> residents_;  // [block]; null for those outside
+  std::vector<bool> outside_;
+  int num_outside_ = 0;
   int64_t largest_outside_ = 0;
-  std::vector<std::unique_ptr<Buffer>> buffers_;
-  std::deque<Buffer*> copying_;  // in the order of the engine's copies
-  int next_ = 0;                 // block that is copied next
+  std::vector<Block> blocks_;
+  std::vector<Memory> spare_;  // buffers that no block has
+  std::deque<int> copying_;    // blocks, in the order of the engine's copies
+  int last_entered_ = -1;
+  int num_buffers_ = 0;
   int num_visitors_ = 0;
   int64_t memory_bytes_ = 0;
   BlockRingStats stats_;

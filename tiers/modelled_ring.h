@@ -19,17 +19,18 @@ struct ModelledRing {
   ModelledCopier* copier = nullptr;  // of `blocks`
 };
 
-// `interval`: as OutsideByInterval's. `now`: set if the ring is driven in virtual time, which
-// begins then (ModelledCopier::SetNow). Errors are those of BlockRing::Create.
-inline Result<ModelledRing> MakeModelledRing(std::vector<int64_t> block_bytes, int interval,
-                                             int num_buffers, double bytes_per_s,
+// `now`: set if the ring is driven in virtual time, which begins then (ModelledCopier::SetNow).
+// Errors are those of BlockRing::Create.
+inline Result<ModelledRing> MakeModelledRing(std::vector<int64_t> block_bytes,
+                                             std::vector<bool> outside, int num_buffers,
+                                             double bytes_per_s, std::shared_ptr<CopyLink> link,
                                              std::optional<TimePoint> now = {}) {
-  auto copier = std::make_unique<ModelledCopier>(block_bytes, bytes_per_s);
+  auto copier = std::make_unique<ModelledCopier>(block_bytes, bytes_per_s, std::move(link));
   if (now) copier->SetNow(*now);
   ModelledRing ring;
   ring.copier = copier.get();
   BlockRingOptions options;
-  options.outside = OutsideByInterval(static_cast<int>(block_bytes.size()), interval);
+  options.outside = std::move(outside);
   options.block_bytes = std::move(block_bytes);
   options.num_buffers = num_buffers;
   options.holds_bytes = false;

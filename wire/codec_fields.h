@@ -258,6 +258,7 @@ constexpr auto FieldsOf(const Configured*) {
       Field(&M::offers, &P::offers, &P::mutable_offers),
       Field(&M::weight_bytes, &P::weight_bytes, &P::set_weight_bytes),
       Field(&M::paths, &P::paths, &P::mutable_paths),
+      Field(&M::largest_interval, &P::largest_interval, &P::set_largest_interval),
       Field(&M::holds, &P::holds, &P::mutable_holds), Field(&M::kv_id, &P::kv_id, &P::set_kv_id),
       Field(&M::missing, &P::missing, &P::mutable_missing),
       Field(&M::left, &P::left, &P::mutable_left));
@@ -404,6 +405,8 @@ constexpr auto FieldsOf(const ComputeOrder*) {
       Field(&M::new_sequences, &P::new_sequences, &P::mutable_new_sequences),
       Field(&M::work, &P::work, &P::mutable_work), Field(&M::rotates, &P::rotates, &P::set_rotates),
       Field(&M::dummy_prefill, &P::dummy_prefill, &P::set_dummy_prefill),
+      Optional(&P::has_offload_interval,
+               Field(&M::offload_interval, &P::offload_interval, &P::set_offload_interval)),
       Field(&M::no_times, &P::no_times, &P::set_no_times));
 }
 constexpr auto FieldsOf(const TokenLogprob*) {

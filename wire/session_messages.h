@@ -235,6 +235,9 @@ struct Configured {
   // Compute node: the paths to the memory nodes; in the answer to ConnectCompute, those to the
   // compute nodes before it in the list.
   std::vector<DataPath> paths = {};
+  // Compute node whose interval (ComputeOrder::offload_interval) is not fixed: the largest that it
+  // has memory for; 0: all weights find room.
+  int32_t largest_interval = 0;
   std::string holds = {};  // compute node with a part of the model: a description of it, for people
   // Memory node: which KV this is. That of the order, if the node still had it, or one that was
   // never used, and is empty. Never 0.

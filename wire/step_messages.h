@@ -106,6 +106,9 @@ struct ComputeOrder {
   // MemoryOrder::dummy_prefill. Prefill work is not computed, and it is in the order only if this
   // node holds the KV.
   bool dummy_prefill = false;
+  // Of every so many slices in a row the weights of the last lie outside from now on, on nodes
+  // where that is not fixed; 0: none do. nullopt: as it is.
+  std::optional<int32_t> offload_interval = {};
   bool no_times = false;  // do not time this step; only to measure what timing costs
 };
 

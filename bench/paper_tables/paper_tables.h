@@ -40,6 +40,8 @@ Result<Section> FigureOfTheory(const DeviceCatalog& catalog, const std::string& 
 Result<Section> FiguresOfThroughput(const DeviceCatalog& catalog, const std::string& models);
 // The second version: H100s and H20s against H100s.
 Result<Section> PairsOfEqualCost(const DeviceCatalog& catalog, const PaperTablesOptions& options);
+// Select-N: weights outside of memory.
+Result<Section> SelectN(const DeviceCatalog& catalog, const std::string& models);
 // Layer times of one model, predicted from those of others. In neither paper.
 Result<Section> PredictedProfiles(const DeviceCatalog& catalog, const std::string& profiles);
 

@@ -163,8 +163,10 @@ Status AddNodes(const ClusterChanges& changes, ClusterModel& cluster) {
                                  device,
                                  node.offload,
                                  {cluster.first_slices[stage], cluster.first_slices[stage + 1]}});
-      if (node.offload.interval > 0) {
-        const Status ring = VirtualRing::Create(cluster, cluster.compute.back()).status();
+      if (node.offload.any()) {
+        const Status ring =
+            VirtualRing::Create(cluster, cluster.compute.back(), std::make_shared<OwnLink>())
+                .status();
         if (!ring.ok()) return ring.WithContext("node '" + node.name + "'");
       }
     } else {

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "manager/attention_speed.h"
+#include "manager/offload_choice.h"
 #include "plan/simulate/event_queue.h"
 #include "plan/simulate/virtual_nodes.h"
 #include "scheduler/batch_steps.h"
@@ -52,6 +53,10 @@ class Simulation {
       scheduler().AddNode(node);
       result_.num_kv_tokens += node.capacity_tokens;
     }
+    if (engine_.step_profile != nullptr) {
+      offload_.emplace(engine_.step_profile, engine_.offload_bus);
+      offload_->SetLargest(nodes_.largest_interval());
+    }
     result_.requests.resize(workload.requests.size());
     result_.num_left_out = workload.num_left_out;
   }
@@ -94,6 +99,7 @@ class Simulation {
   const SimulationOptions& options_;
   const EngineOptions engine_;
   BatchSteps steps_;
+  std::optional<OffloadChoice> offload_;
   SimulationResult result_;
   EventQueue events_;
   VirtualNodes nodes_;
@@ -240,6 +246,8 @@ void Simulation::Arrive(size_t request, TimePoint now) {
   SequenceSpec asked{sequence, PromptOf(spec, block_tokens, sequence), spec.output_tokens};
   asked.start = now;
   asked.slo = engine_.slo.Of(spec.input_tokens);
+  if (offload_ && !offload_->Check(asked.slo).ok())
+    return Refuse(request, "a TPOT that cannot be kept");
   const Status added = scheduler().Add(std::move(asked));
   if (!added.ok()) Refuse(request, WhyRefused(added, spec));
 }
@@ -286,6 +294,7 @@ void Simulation::CheckHopeless(TimePoint now) {
 
 void Simulation::Submit(StepPlan& plan, TimePoint now) {
   plan.dummy_prefill = options_.prompts_appear;
+  if (offload_) plan.offload_interval = offload_->Choose(plan, scheduler(), now);
   std::vector<SequenceId>& sampled = sampled_[static_cast<size_t>(plan.batch)];
   sampled.clear();
   int64_t num_rows = 0;

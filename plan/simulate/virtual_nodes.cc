@@ -43,7 +43,8 @@ VirtualNodes::VirtualNodes(const ClusterModel& cluster, const HostCosts& host, b
     compute.model = &node;
     compute.times = known->second.get();
     // Whether there can be one was seen when the cluster was loaded.
-    if (node.offload.interval > 0) compute.ring = *VirtualRing::Create(cluster, node);
+    if (node.offload.any())
+      compute.ring = *VirtualRing::Create(cluster, node, LinkOf(node.offload.bus));
     compute.nics.resize(static_cast<size_t>(config.tensor_parallel_size));
     left_.push_back(static_cast<int>(left_.size()));
   }
@@ -67,7 +68,29 @@ size_t VirtualNodes::WindowBefore(int slice) const {
       cluster_.sliced.attentions[static_cast<size_t>(attention)].layer)];
 }
 
+std::shared_ptr<CopyLink> VirtualNodes::LinkOf(const std::string& bus) {
+  if (bus.empty()) return std::make_shared<OwnLink>();
+  std::shared_ptr<CopyLink>& link = buses_[bus];
+  if (link == nullptr) link = std::make_shared<OwnLink>();
+  return link;
+}
+
+int VirtualNodes::largest_interval() const {
+  int largest = 0;
+  for (const Compute& compute : compute_) {
+    if (compute.ring == nullptr || !compute.model->offload.is_auto) continue;
+    const int of_node = compute.ring->first_interval();
+    if (of_node > 0) largest = largest == 0 ? of_node : std::min(largest, of_node);
+  }
+  return largest;
+}
+
 void VirtualNodes::Submit(const StepPlan& plan, TimePoint at) {
+  if (plan.offload_interval) {
+    for (Compute& compute : compute_) {
+      if (compute.ring != nullptr) compute.ring->SetInterval(*plan.offload_interval);
+    }
+  }
   Batch& batch = batches_[static_cast<size_t>(plan.batch)];
   batch.rotates = plan.rotates;
   batch.rows = batch.prefill_rows = batch.sampled = 0;
@@ -231,6 +254,7 @@ void VirtualNodes::Handle(const VirtualEvent& event) {
 
 void VirtualNodes::Advance(int node, TimePoint now) {
   Compute& compute = compute_[static_cast<size_t>(node)];
+  if (compute.ring != nullptr) compute.ring->GoOn(now);
   // There is another kAdvance for when it is not busy any more.
   if (compute.busy_until > now) return;
   const int num_batches = static_cast<int>(batches_.size());
@@ -260,11 +284,11 @@ void VirtualNodes::RunPart(int number, TimePoint now) {
   const std::vector<SlicePart>& parts = compute.times->Of(batch.slice, rows);
   const SlicePart& part = parts[batch.part];
   const Clock::duration time = Scaled(part.time, compute.slow);
+  const bool needs_weights = compute.ring != nullptr && batch.rows > 0;
   const TimePoint start =
-      compute.ring != nullptr && batch.part == 0 ? compute.ring->Enter(batch.slice, now) : now;
+      needs_weights && batch.part == 0 ? compute.ring->Enter(batch.slice, now) : now;
   const TimePoint done = compute.device.Book(start, time);
-  if (compute.ring != nullptr && batch.part + 1 == parts.size())
-    compute.ring->Leave(batch.slice, done);
+  if (needs_weights && batch.part + 1 == parts.size()) compute.ring->Leave(batch.slice, done);
   batch.ready_at = kNever;
   batch.cost.slices += SecondsOf(time + (start - now));
   compute.busy_s += SecondsOf(time);
@@ -484,7 +508,9 @@ void VirtualNodes::LoseCompute(size_t node, bool replaced) {
   for (Compute& compute : compute_) {
     compute.busy_until = TimePoint{};
     // Slices of steps that are given up are not entered any more.
-    if (compute.ring != nullptr) compute.ring = *VirtualRing::Create(cluster_, *compute.model);
+    if (compute.ring != nullptr)
+      compute.ring =
+          *VirtualRing::Create(cluster_, *compute.model, LinkOf(compute.model->offload.bus));
   }
 }
 

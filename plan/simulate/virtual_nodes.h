@@ -26,7 +26,9 @@
 
 #include <array>
 #include <functional>
+#include <map>
 #include <memory>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -72,6 +74,7 @@ class VirtualNodes {
   // The node is lost, and no step that is under way will have a result. `replaced`: another one of
   // the same kind has its place from then on.
   void LoseCompute(size_t node, bool replaced);
+  int largest_interval() const;  // as StepExecutor's
   int num_compute_left() const { return static_cast<int>(left_.size()); }
 
   // The speeds of attention as the manager learns them now and then: by the scheduler's node,
@@ -162,6 +165,8 @@ class VirtualNodes {
     bool stores = false, wants_lse = false;
   };
 
+  // That the weights of nodes with this bus come over.
+  std::shared_ptr<CopyLink> LinkOf(const std::string& bus);
   void CollectRows(const StepPlan& plan, Batch& batch);
   void AddPrefill(const StepPlan& plan, Batch& batch);
   // Of works for which `counts` is true.
@@ -199,6 +204,7 @@ class VirtualNodes {
   uint64_t generation_ = 1;
   // One for each kind of device.
   std::vector<std::pair<const DeviceSpec*, std::unique_ptr<SliceTimes>>> slice_times_;
+  std::map<std::string, std::shared_ptr<CopyLink>> buses_;
   std::vector<Compute> compute_;
   std::vector<int> left_;  // compute nodes that are not lost, as indices into compute_
   Placement placement_;    // of slices among left_

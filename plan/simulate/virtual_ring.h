@@ -3,6 +3,8 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "base/clock.h"
 #include "plan/simulate/cluster_model.h"
@@ -13,19 +15,35 @@ namespace lamina {
 // Thread: owner.
 class VirtualRing {
  public:
-  // kInvalidArgument if the node's offload cannot be, with its reason. REQUIRES: it has one.
+  // kInvalidArgument if the node's offload cannot be, with its reason. `link`: that the weights
+  // come over; others may use it too. REQUIRES: it has one.
   static Result<std::unique_ptr<VirtualRing>> Create(const ClusterModel& cluster,
-                                                     const ComputeNodeModel& node);
+                                                     const ComputeNodeModel& node,
+                                                     std::shared_ptr<CopyLink> link);
+
+  // As WeightRing's (compute_node/weight_ring.h).
+  int first_interval() const { return first_interval_; }
+  void SetInterval(int interval);
 
   // A slice would run from `now` on; returns when its weights are there.
   TimePoint Enter(int slice, TimePoint now);
-  // It has run until `now`.
-  void Leave(int slice, TimePoint now);
+  // It will have run at `at`: what comes in its place begins to come then, when GoOn is called, or
+  // the next slice is entered.
+  void Leave(int slice, TimePoint at) { left_ = {slice, at}; }
+  void GoOn(TimePoint now);
 
  private:
   VirtualRing() = default;
 
+  struct Left {
+    int slice = 0;
+    TimePoint at;
+  };
+  std::optional<Left> left_;
+  OffloadOptions offload_;
+  std::vector<int64_t> block_bytes_;
   int first_slice_ = 0;
+  int first_interval_ = 0;
   ModelledRing ring_;
 };
 

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 
@@ -51,10 +52,28 @@ TEST(PaperTables, PairsOfEqualCostHaveThePapersBatches) {
   EXPECT_LT(Difference(section->rows[2]), 0.10) << "about 800 sequences";
 }
 
+TEST(PaperTables, IntervalsOfSelectN) {
+  const Result<Section> section = SelectN(Catalog(), Options().models);
+  ASSERT_TRUE(section.ok()) << section.status();
+  const auto row = [&](const std::string& what) {
+    const auto found = std::ranges::find_if(
+        section->rows, [&](const Comparison& each) { return each.what.starts_with(what); });
+    EXPECT_NE(found, section->rows.end()) << what;
+    return *found;
+  };
+  EXPECT_EQ(row("OPT-6.7B, prefill of 16 x 64").ours.to, 3) << "the paper's";
+  const double decode = row("OPT-6.7B, 128 x 64 decode").ours.to;
+  EXPECT_GE(decode, 5);
+  EXPECT_LE(decode, 10) << "the paper's is 8";
+  EXPECT_LE(row("TPOT over its objective, +20 to +50 %: Select-N").ours.to, 1);
+  EXPECT_GT(row("the same: DeepSpeed").ours.to, 5);
+  EXPECT_GT(row("OPT-13B, 32 x 100 tokens").ours.from, 100) << "no schedule can keep 100 ms";
+}
+
 TEST(PaperTables, TheReportShowsBothFigures) {
   const Result<std::vector<Section>> sections = MakePaperTables(Options());
   ASSERT_TRUE(sections.ok()) << sections.status();
-  EXPECT_EQ(sections->size(), 5u);
+  EXPECT_EQ(sections->size(), 6u);
   const std::string markdown = ToMarkdown(*sections), html = ToHtml(*sections);
   EXPECT_THAT(markdown, HasSubstr("| LLaMA-13B, A100, batch 128 | 4.90 GB/s | "));
   EXPECT_THAT(html, HasSubstr("<td>LLaMA-13B, A100, batch 128</td><td>4.90 GB/s</td>"));

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <memory>
+#include <random>
 
 #include "compute_node/compute_device.h"
 #include "compute_node/local_attention.h"
@@ -59,7 +61,6 @@ class Runner {
     for (int i = 0; i < num_executors; ++i) {
       executors_.push_back(
           std::make_unique<SliceExecutor>(sliced, *model.weights, kMaxRows, team_));
-      EXPECT_TRUE(executors_.back()->BeginTurns().ok());
     }
   }
 
@@ -121,14 +122,19 @@ class Runner {
 };
 
 // Logits that choose each of the family's tokens: the prompt in chunks of 7, then token by token.
-std::vector<std::vector<float>> AllLogits(Runner runner, const Family& family) {
+// Calls `before` before each step.
+std::vector<std::vector<float>> AllLogits(
+    Runner runner, const Family& family, const std::function<void()>& before = [] {}) {
   std::vector<std::vector<float>> all;
   const std::span<const TokenId> prompt = family.prompt;
   std::vector<float> logits;
-  for (size_t begin = 0; begin < prompt.size(); begin += 7)
+  for (size_t begin = 0; begin < prompt.size(); begin += 7) {
+    before();
     logits = runner.Step(prompt.subspan(begin, std::min<size_t>(7, prompt.size() - begin)));
+  }
   for (const TokenId& token : family.tokens) {
     all.push_back(std::move(logits));
+    before();
     logits = runner.Step({&token, 1});
   }
   return all;
@@ -175,30 +181,69 @@ TEST_P(FamiliesTest, SlicesAreTheUnsplitModelBitForBit) {
       << "on two executors, which share the context only";
 }
 
+// What is no longer needed in memory is overwritten.
 TEST_P(FamiliesTest, WeightsThatTakeTurnsInMemoryGiveTheSameBits) {
   const std::vector<std::vector<float>> whole =
       AllLogits(Runner(*model_, model_->sliced, 1), GetParam());
   WeightOptions options;
   options.model_dir = GetParam().dir;
   const int num_slices = static_cast<int>(model_->sliced.slices.size());
-  int num_tried = 0;
+  const TemporaryFolder folder;
+  const OffloadOptions poisoned{.folder = folder.path(), .buffers = 1, .poison = true};
+  std::vector<OffloadOptions> all;
   for (int interval = 1; interval <= num_slices; ++interval) {
-    const TemporaryFolder folder;
-    const OffloadOptions offload{.interval = interval, .folder = folder.path(), .buffers = 1};
+    all.push_back(poisoned);
+    all.back().interval = interval;
+  }
+  for (const double portion : {0.3, 0.7}) {
+    all.push_back(poisoned);
+    all.back().interval = 1;
+    all.back().portion = portion;
+  }
+  all.push_back(poisoned);
+  all.back().interval = 3;
+  all.back().num_in_group = 2;
+  int num_tried = 0;
+  for (const OffloadOptions& offload : all) {
     Result<std::unique_ptr<LoadedModel>> model = LoadedModel::Load(options, team_, offload);
-    if (num_slices / interval <= 1) {
-      EXPECT_EQ(model.status().code(), StatusCode::kInvalidArgument) << interval;
+    if (num_slices / offload.interval * offload.num_in_group <= 1) {
+      EXPECT_EQ(model.status().code(), StatusCode::kInvalidArgument) << offload.interval;
       continue;
     }
     ASSERT_TRUE(model.ok()) << model.status();
     ++num_tried;
     for (const int num_executors : {1, 2}) {
       ASSERT_EQ(AllLogits(Runner(**model, (*model)->sliced, num_executors), GetParam()), whole)
-          << interval << " " << num_executors;
+          << offload.interval << " " << offload.portion << " " << num_executors;
     }
     EXPECT_GT((*model)->weights->ring()->stats().num_entered, 0);
   }
-  EXPECT_GT(num_tried, 0);
+  EXPECT_GT(num_tried, 2);
+}
+
+TEST_P(FamiliesTest, IntervalsThatChangeBetweenStepsGiveTheSameBits) {
+  const std::vector<std::vector<float>> whole =
+      AllLogits(Runner(*model_, model_->sliced, 1), GetParam());
+  WeightOptions options;
+  options.model_dir = GetParam().dir;
+  const int num_slices = static_cast<int>(model_->sliced.slices.size());
+  std::mt19937 random(1);
+  for (const int buffers : {1, 2}) {
+    const TemporaryFolder folder;
+    const Result<std::unique_ptr<LoadedModel>> model = LoadedModel::Load(
+        options, team_,
+        {.is_auto = true, .folder = folder.path(), .buffers = buffers, .poison = true});
+    ASSERT_TRUE(model.ok()) << model.status();
+    for (const int num_executors : {1, 2}) {
+      const auto change = [&] {
+        (*model)->SetInterval(static_cast<int>(random() % static_cast<unsigned>(num_slices + 1)));
+      };
+      ASSERT_EQ(AllLogits(Runner(**model, (*model)->sliced, num_executors), GetParam(), change),
+                whole)
+          << buffers << " " << num_executors;
+    }
+    EXPECT_GT((*model)->weights->ring()->stats().num_entered, 0);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FamiliesTest, ::testing::ValuesIn(Families()),

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "compute_node/step_context.h"
 #include "tests/support/faulty_fabric.h"
 #include "tests/support/join_all.h"
@@ -83,6 +85,16 @@ TEST_F(StepRunnerTest, AStepThatHasLeftLeavesTheNodeIdle) {
   EXPECT_TRUE(runner_->idle());
   EXPECT_TRUE(ContextArrived());
   EXPECT_TRUE(results_.empty()) << "it goes on at the other node";
+}
+
+TEST_F(StepRunnerTest, RefusesAnIntervalThatCannotBe) {
+  ComputeOrder order = Order();
+  order.offload_interval = -1;
+  EXPECT_EQ(runner_->Begin(std::move(order)).code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(runner_->idle());
+  order = Order();
+  order.offload_interval = std::numeric_limits<int32_t>::max();
+  EXPECT_TRUE(runner_->Begin(std::move(order)).ok()) << "nothing lies outside here";
 }
 
 TEST_F(StepRunnerTest, ANodeIsNotIdleBeforeItsContextHasLeft) {

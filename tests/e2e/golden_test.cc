@@ -216,6 +216,17 @@ std::vector<Deployment> AllDeployments() {
   outside.num_memory_nodes = 2;
   outside.tensor_parallel_size = 2;
   all.push_back(outside);
+  Deployment chosen;  // intervals that change as sequences come and go
+  chosen.offload = {.is_auto = true, .folder = "/var/tmp", .buffers = 1, .poison = true};
+  for (const double rows : {1, 100}) {
+    chosen.step_times.push_back({false, 1, rows, 100, 0.01 * rows});
+    chosen.step_times.push_back({false, 2, rows, 100, 0.005 * rows});
+    chosen.step_times.push_back({false, 0, rows, 100, 0.0001 * rows});
+  }
+  chosen.slo.tpot = milliseconds(60);
+  all.push_back(chosen);
+  chosen.num_memory_nodes = 0;
+  all.push_back(chosen);
   Deployment several;
   several.num_compute_nodes = 2;
   all.push_back(several);

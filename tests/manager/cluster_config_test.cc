@@ -287,7 +287,7 @@ TEST(ClusterConfig, WeightsMayLieOutside) {
   const Result<ClusterConfig> config = ClusterConfig::Parse(text, "/etc/c.yaml");
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->nodes[0].offload,
-            (NodeOffload{.interval = 3, .folder = "/var/tmp", .buffers = 4, .gb_per_s = 1.5}));
+            (OffloadOptions{.interval = 3, .folder = "/var/tmp", .buffers = 4, .gb_per_s = 1.5}));
   const auto with = [&](const std::string& offload, const std::string& more = "") {
     return ErrorOf(
         "version: 1\nnodes:\n- {name: c0, role: compute, port: 1, memory: 1GiB, offload: " +
@@ -303,10 +303,72 @@ TEST(ClusterConfig, WeightsMayLieOutside) {
           .ok())
       << "a host's memory needs no folder";
   EXPECT_THAT(with("{interval: 0, folder: /x}"), HasSubstr("'interval'"));
+  EXPECT_THAT(with("{interval: many, folder: /x}"), HasSubstr("'interval'"));
+  EXPECT_THAT(with("{interval: 3, folder: /x, portion: 0}"), HasSubstr("'portion' has to be more"));
+  EXPECT_THAT(with("{interval: 3, folder: /x, portion: 1.5}"), HasSubstr("'portion' has to be"));
+  EXPECT_THAT(with("{interval: 3, folder: /x, memory: 1GiB}"), HasSubstr("memory"));
   EXPECT_THAT(with("{interval: 3, folder: /x, buffers: 0}"), HasSubstr("'buffers'"));
   EXPECT_THAT(with("{interval: 3, folder: /x}", ", device: \"cuda:0\""),
               HasSubstr("'offload' is not there for GPUs yet: 'device' is 'cuda:0'"));
   EXPECT_THAT(with("{interval: 3, folder: /x, tier: 2}"), HasSubstr("tier"));
+}
+
+TEST(ClusterConfig, WhatLiesOutsideMayBeChosenOrGrouped) {
+  const auto with = [&](const std::string& offload) {
+    return ClusterConfig::Parse(
+        "version: 1\nnodes:\n- {name: c0, role: compute, port: 1, memory: 1GiB, offload: " +
+            offload + "}\nmodel: {path: /m}\n",
+        "/etc/c.yaml");
+  };
+  Result<ClusterConfig> config =
+      with("{interval: auto, record: steps.csv, memory: 512MiB, folder: /x, buffers: 1}");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(
+      config->nodes[0].offload,
+      (OffloadOptions{
+          .is_auto = true, .memory_bytes = int64_t{512} << 20, .folder = "/x", .buffers = 1}));
+  EXPECT_EQ(config->nodes[0].offload_record, "/etc/steps.csv");
+  EXPECT_THAT(with("{interval: auto, folder: /x}").status().message(),
+              HasSubstr("that `lamina bench record` has measured"));
+
+  config = with("{group_size: 8, num_in_group: 2, prefetch_step: 3, folder: /x, portion: 0.5}");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->nodes[0].offload,
+            (OffloadOptions{
+                .interval = 8, .num_in_group = 2, .portion = 0.5, .folder = "/x", .buffers = 4}));
+  EXPECT_THAT(with("{group_size: 8, folder: /x}").status().message(), HasSubstr("'num_in_group'"));
+  EXPECT_THAT(with("{group_size: 2, num_in_group: 3, folder: /x}").status().message(),
+              HasSubstr("'num_in_group' is more than 'group_size'"));
+}
+
+TEST(ClusterConfig, WhatLiesOutsideMayComeOverASharedBus) {
+  const auto with = [&](const std::string& buses, const std::string& offload,
+                        const std::string& device = "modelled:A10") {
+    return ClusterConfig::Parse(
+        "version: 1\nbuses: " + buses +
+            "\nnodes:\n- {name: c0, role: compute, port: 1, memory: 1GiB, device: \"" + device +
+            "\", offload: " + offload +
+            "}\nmodel: {path: /m}\nscheduling: {coordinate_buses: "
+            "false}\n",
+        "/etc/c.yaml");
+  };
+  const Result<ClusterConfig> config =
+      with("[{name: pcie0, gb_per_s: 24}]", "{interval: 3, bus: pcie0}");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->nodes[0].offload,
+            (OffloadOptions{.interval = 3, .gb_per_s = 24, .bus = "pcie0"}));
+  EXPECT_FALSE(config->coordinate_buses);
+  const auto error_of = [&](const auto&... texts) { return with(texts...).status().message(); };
+  EXPECT_THAT(error_of("[]", "{interval: 3, bus: pcie0}"),
+              HasSubstr("names the bus 'pcie0', which is not in 'buses'"));
+  EXPECT_THAT(error_of("[{name: pcie0}]", "{interval: 3, bus: pcie0}"), HasSubstr("'gb_per_s'"));
+  EXPECT_THAT(error_of("[{name: pcie0, gb_per_s: 0}]", "{interval: 3, bus: pcie0}"),
+              HasSubstr("'gb_per_s' has to be more than 0"));
+  EXPECT_THAT(error_of("[{name: pcie0, gb_per_s: 2}]", "{interval: 3, bus: pcie0, gb_per_s: 2}"),
+              HasSubstr("whose 'gb_per_s' is said there"));
+  EXPECT_THAT(
+      error_of("[{name: pcie0, gb_per_s: 2}]", "{interval: 3, bus: pcie0, folder: /x}", "cpu"),
+      HasSubstr("'bus' is for modelled devices"));
 }
 
 TEST(ClusterConfig, StandbysAreNoNodesOfTheCluster) {

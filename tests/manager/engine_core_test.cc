@@ -73,6 +73,30 @@ TEST_F(EngineCoreTest, EndsAtTheEndOfSequenceToken) {
   ExpectNothingHeld();
 }
 
+TEST_F(EngineCoreTest, OrdersAsMuchOutsideAsObjectivesAllow) {
+  const std::vector<StepTime> times = {
+      {false, 1, 1, 10, 0.080}, {false, 4, 1, 10, 0.020}, {false, 0, 1, 10, 0.010}};
+  options_.step_profile = std::make_shared<const StepProfile>(*StepProfile::Of(times));
+  nodes_->answer_at_once = false;
+  Create();
+  GenerateRequest request = GreedyRequest({1, 2, 3}, 5);
+  request.slo.tpot = milliseconds(100);
+  const Collector first, second, third;
+  ASSERT_TRUE(engine_->Submit(request, first.sink()).ok());
+  StepPlan plan = NextSubmitted();
+  EXPECT_EQ(plan.offload_interval, 1);
+  request.slo.tpot = milliseconds(50);
+  ASSERT_TRUE(engine_->Submit(request, second.sink()).ok());
+  Answer(plan);
+  EXPECT_EQ(NextSubmitted().offload_interval, 4) << "from the step on in which it starts";
+
+  request.slo.tpot = milliseconds(5);
+  const Status refused = engine_->Submit(request, third.sink()).status();
+  EXPECT_EQ(refused.code(), StatusCode::kTryAgain);
+  EXPECT_THAT(refused.message(), HasSubstr("a TPOT of 5 ms cannot be kept here"));
+  EXPECT_EQ(engine_->status().scheduler.num_running, 2);
+}
+
 TEST_F(EngineCoreTest, EndsAtMaxTokensAndIgnoresTheEndIfAsked) {
   Create();
   const Collector collector;

@@ -83,7 +83,8 @@ std::string Deployment::Name() const {
   const std::string outside = offload.interval > 0
                                   ? "_outside_every_" + std::to_string(offload.interval) +
                                         "_over_" + std::to_string(offload.buffers)
-                                  : "";
+                              : offload.is_auto ? "_outside_as_objectives_allow"
+                                                : "";
   const int num_shares = pipeline_parallel_size * tensor_parallel_size;
   const std::string standbys = num_standbys > 0 ? std::to_string(num_standbys) + "_standby_" : "";
   return std::to_string(num_compute_nodes * num_shares) + "_compute" + stages + ranks + "_" +
@@ -95,6 +96,11 @@ std::string Deployment::Name() const {
 Result<ClusterConfig> ConfigOf(const Deployment& deployment, const ModelConfig& model,
                                ClusterConfig config) {
   config.model_path = deployment.model;
+  config.slo = deployment.slo;
+  if (!deployment.step_times.empty()) {
+    LAMINA_ASSIGN_OR_RETURN(StepProfile profile, StepProfile::Of(deployment.step_times));
+    config.step_profile = std::make_shared<const StepProfile>(std::move(profile));
+  }
   config.load_format = deployment.load_format;
   config.kv_dtype = deployment.kv_dtype;
   config.wire_dtype = deployment.wire_dtype;

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/slo.h"
+#include "cost/step_profile.h"
 #include "manager/engine.h"
 #include "manager/local_cluster.h"
 #include "manager/serving_engine.h"
@@ -57,7 +59,9 @@ struct Deployment {
   int num_memory_nodes = 2;
   int num_standbys = 0;                          // s0, s1, ...
   std::string compute_device = "cpu";            // of every compute node, or in process
-  NodeOffload offload = {};                      // likewise of every compute node
+  OffloadOptions offload = {};                   // likewise of every compute node
+  std::vector<StepTime> step_times = {};         // with offload.is_auto: the record
+  SloRule slo = {};                              // as manager/cluster_config.h
   std::vector<std::string> memory_devices = {};  // of each memory node; empty: cpu
   TransportKind transport = TransportKind::kShm;
   int kv_head_parallel = 1;                     // as manager/cluster_config.h

@@ -1,0 +1,72 @@
+// Whether weights of a compute node lie outside its memory, and which.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace lamina {
+
+// Value type.
+struct OffloadOptions {
+  // Of every so many slices in a row the weights of the last lie outside; 0: none do.
+  int interval = 0;
+  // Not of the last one alone, but of the last so many.
+  int num_in_group = 1;
+  // Of each of these slices so much of the weights, in whole matrices, lies outside; the rest
+  // stays.
+  double portion = 1;
+  // `interval` is not fixed: the manager says with each step what it is.
+  bool is_auto = false;
+  // With is_auto: what the weights of slices may take in memory; 0: no limit.
+  int64_t memory_bytes = 0;
+  // Where the file is that they lie in, a folder on a disk. Modelled devices: "".
+  std::string folder = {};
+  // Slices that lie outside have so many places in memory, in which they take turns.
+  int buffers = 2;
+  // What may be read in a second, in 10^9 bytes; 0: what the disk can, or what the device catalog
+  // says.
+  double gb_per_s = 0;
+  // Modelled devices: the bus that they come over, which others of the same name use as well. "":
+  // the device has one to itself.
+  std::string bus = {};
+  // What a slice has left behind in memory is overwritten, for tests.
+  bool poison = false;
+
+  bool any() const { return interval > 0 || is_auto; }
+  friend bool operator==(const OffloadOptions&, const OffloadOptions&) = default;
+};
+
+// Which of `num_blocks` blocks lie outside: of every `interval` in a row the last `num_in_group`.
+// 0: none do.
+std::vector<bool> OutsideByInterval(int num_blocks, int interval, int num_in_group = 1);
+
+// Which parts of a slice lie outside so that they have about `portion` of its bytes: those that
+// lie, in their order, behind the rest of it, where the middle of a part counts. [parts]
+std::vector<bool> OutsideByPortion(const std::vector<int64_t>& part_bytes, double portion);
+
+// What blocks take in memory if those that lie outside take turns in so many buffers.
+int64_t BytesInMemory(const std::vector<int64_t>& block_bytes, const std::vector<bool>& outside,
+                      int buffers);
+
+// The intervals that differ in how many of `num_blocks` blocks lie outside, ascending, the largest
+// of each kind; those of which as few lie outside as there are buffers are left out, as these could
+// stay in memory. Ends with 0, where none lie outside.
+std::vector<int> UsefulIntervals(int num_blocks, int buffers);
+
+// The blocks that lie outside when a node begins, see FirstInterval.
+Result<std::vector<bool>> FirstOutside(const OffloadOptions& options,
+                                       const std::vector<int64_t>& block_bytes);
+
+// The interval that a node begins with: the fixed one, or, if it is not fixed, the one with the
+// most blocks in memory. kInvalidArgument if as few lie outside as there are buffers; kOutOfSpace,
+// with both sizes, if options.memory_bytes are not enough for any.
+Result<int> FirstInterval(const OffloadOptions& options, const std::vector<int64_t>& block_bytes);
+
+// Whether the interval is not fixed, and there is memory for this one. REQUIRES: interval >= 0.
+bool MayChangeTo(int interval, const OffloadOptions& options,
+                 const std::vector<int64_t>& block_bytes);
+
+}  // namespace lamina

@@ -1,0 +1,105 @@
+// Weights outside of memory in the simulator, where the interval is chosen by objectives, and where
+// nodes share a bus.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "cost/step_profile.h"
+#include "tests/plan/simulate_fixture.h"
+
+namespace lamina::testing {
+namespace {
+
+// A slice has 634 MB, the link moves 10 GB/s, and a step of one row computes for less than a
+// millisecond: it takes 63 ms for each slice that lies outside.
+constexpr double kSliceSeconds = 2 * (kQkvWeights + kRestWeights) / 10e9;
+
+class SimulateOffloadTest : public SimulateTest {
+ protected:
+  SimulateOffloadTest() {
+    std::vector<::lamina::StepTime> times;
+    for (const int interval : {1, 2, 4, 8, 0}) {
+      const double outside = interval == 0 ? 0 : 41 / interval;
+      for (const double rows : {1, 2})
+        times.push_back({false, interval, rows, 1, 0.001 * rows + outside * kSliceSeconds});
+    }
+    WriteFile(folder_ / "steps.csv", StepProfile::ToCsv(times));
+  }
+
+  // The TPOT of each request: one for each compute node, all from the start.
+  std::vector<double> Tpots(int num_compute, const std::string& offload, const std::string& more) {
+    std::string yaml =
+        "version: 1\ncluster: {device_catalog: devices.yaml}\n"
+        "buses: [{name: pcie0, gb_per_s: 10}]\nnodes:\n";
+    for (int i = 0; i < num_compute; ++i) {
+      yaml += fmt::format(
+          "- {{name: c{}, role: compute, port: {}, device: \"modelled:Flops\", offload: {}}}\n", i,
+          7000 + i, offload);
+    }
+    yaml +=
+        "- {name: m0, role: memory, port: 7100, device: \"modelled:Bytes\", memory: 40GB}\n"
+        "model: {path: " +
+        SourcePath("/configs/models/llama-13b") + "}\n" + more;
+    WriteFile(folder_ / "offload.yaml", yaml);
+    Result<ClusterModel> cluster = ClusterModel::Load(folder_ / "offload.yaml", {});
+    EXPECT_TRUE(cluster.ok()) << cluster.status();
+    SimulationOptions options;
+    options.prompts_appear = true;
+    last_ = Run(*cluster, Alike(num_compute, 1, 40), options);
+    std::vector<double> tpots;
+    for (const RequestTimes& request : last_.requests) {
+      if (request.outcome == RequestTimes::Outcome::kDone) tpots.push_back(request.tpot_s());
+    }
+    return tpots;
+  }
+
+  SimulationResult last_;
+};
+
+TEST_F(SimulateOffloadTest, TheIntervalIsWhatObjectivesAllow) {
+  const std::string offload = "{interval: auto, record: steps.csv, gb_per_s: 10}";
+  for (const int num_outside : {10, 5}) {  // intervals 4 and 8
+    const std::string slo =
+        fmt::format("slo: {{tpot: {}ms}}\n", static_cast<int>(1100 * num_outside * kSliceSeconds));
+    const std::vector<double> tpots = Tpots(1, offload, slo);
+    ASSERT_EQ(tpots.size(), 1u);
+    // The first of 39 steps finds all in memory.
+    const double expected = num_outside * kSliceSeconds * 38 / 39;
+    EXPECT_NEAR(tpots[0], expected, 0.005 * expected);
+  }
+  const std::vector<double> free = Tpots(1, offload, "");
+  ASSERT_EQ(free.size(), 1u);
+  EXPECT_LT(free[0], 0.002) << "without an objective all stays in memory";
+  EXPECT_TRUE(Tpots(1, offload, "slo: {tpot: 1ms}\n").empty());
+  EXPECT_EQ(last_.refusals.count("a TPOT that cannot be kept"), 1u);
+}
+
+TEST_F(SimulateOffloadTest, NodesOnOneBusWaitForEachOther) {
+  const double alone = 10 * kSliceSeconds;
+  for (const double tpot : Tpots(2, "{interval: 4, gb_per_s: 10}", ""))
+    EXPECT_NEAR(tpot, alone, 0.02 * alone) << "each has a link";
+  for (const double tpot : Tpots(2, "{interval: 4, bus: pcie0}", ""))
+    EXPECT_NEAR(tpot, 2 * alone, 0.05 * 2 * alone);
+}
+
+TEST_F(SimulateOffloadTest, TwoNodesOnOneBusKeepTheirObjectiveOnlyWithRegardToEachOther) {
+  const std::string offload = "{interval: auto, record: steps.csv, bus: pcie0}";
+  const double objective = 1.1 * 10 * kSliceSeconds;
+  const std::string slo = fmt::format("slo: {{tpot: {}ms}}\n", static_cast<int>(1e3 * objective));
+  EXPECT_NEAR(Tpots(1, offload, slo).at(0), 10 * kSliceSeconds, 0.02) << "alone";
+
+  std::vector<double> tpots = Tpots(2, offload, slo);
+  ASSERT_EQ(tpots.size(), 2u);
+  for (const double tpot : tpots) {
+    EXPECT_LE(tpot, objective);
+    EXPECT_GT(tpot, 0.8 * objective) << "the bus is used";
+  }
+  tpots = Tpots(2, offload, slo + "scheduling: {coordinate_buses: false}\n");
+  ASSERT_EQ(tpots.size(), 2u);
+  EXPECT_GT(std::ranges::max(tpots), 1.2 * objective);
+}
+
+}  // namespace
+}  // namespace lamina::testing
