@@ -7,6 +7,7 @@
 #include "compute_node/slice_executor.h"
 #include "compute_node/weight_ring.h"
 #include "kernels/elementwise.h"
+#include "node/kv_ring.h"
 #include "splitter/tensor_parallel.h"
 
 namespace lamina {
@@ -50,7 +51,7 @@ void LoadedModel::SetInterval(int interval) const {
 }
 
 Result<std::unique_ptr<LoadedModel>> CpuDevice::Load(const WeightOptions& options) {
-  return LoadedModel::Load(options, team_, offload_);
+  return LoadedModel::Load(options, team_, offload_.weights);
 }
 
 Result<std::unique_ptr<SliceRunner>> CpuDevice::MakeSlices(const LoadedModel& model, int max_rows) {
@@ -64,7 +65,14 @@ Result<std::unique_ptr<SliceRunner>> CpuDevice::MakeSlices(const LoadedModel& mo
 Result<std::unique_ptr<LocalKv>> CpuDevice::MakeKv(const AttentionShape& shape, const KvShape& kv,
                                                    const std::vector<int64_t>& windows,
                                                    int64_t capacity_tokens) {
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<KvStore> store, KvStore::Create(kv, capacity_tokens));
+  std::unique_ptr<KvStore> store;
+  if (offload_.kv.any()) {
+    LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<KvRing> ring,
+                            KvRing::Create(kv, offload_.kv, capacity_tokens));
+    LAMINA_ASSIGN_OR_RETURN(store, KvStore::CreateIn(std::move(ring), kv, capacity_tokens));
+  } else {
+    LAMINA_ASSIGN_OR_RETURN(store, KvStore::Create(kv, capacity_tokens));
+  }
   return std::unique_ptr<LocalKv>(std::make_unique<CpuKv>(shape, windows, std::move(store), team_));
 }
 

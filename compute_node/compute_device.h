@@ -192,7 +192,7 @@ class ComputeDevice {
 // The cores and the memory of this machine.
 class CpuDevice final : public ComputeDevice {
  public:
-  explicit CpuDevice(WorkerTeam& team, OffloadOptions offload = {})
+  explicit CpuDevice(WorkerTeam& team, ComputeOffload offload = {})
       : team_(team), offload_(std::move(offload)) {}
 
   Result<std::unique_ptr<LoadedModel>> Load(const WeightOptions& options) override;
@@ -209,7 +209,7 @@ class CpuDevice final : public ComputeDevice {
 
  private:
   WorkerTeam& team_;
-  const OffloadOptions offload_;
+  const ComputeOffload offload_;
   std::vector<float> scratch_;  // for AddUnpacked
 };
 

@@ -11,7 +11,7 @@
 namespace lamina {
 
 Result<std::unique_ptr<ComputeNode>> ComputeNode::Create(const NodeOptions& options,
-                                                         const OffloadOptions& offload) {
+                                                         const ComputeOffload& offload) {
   std::unique_ptr<ComputeNode> node(new ComputeNode(options));
   LAMINA_ASSIGN_OR_RETURN(node->device_, MakeComputeDevice(options.device, node->team_, offload));
   LAMINA_ASSIGN_OR_RETURN(node->managers_, ManagerChannel::Open("compute node", options));

@@ -28,7 +28,7 @@ class ComputeNode {
   // CUDA, or if weights are to lie outside a GPU's memory; kNotFound if there is no such
   // GPU. Other errors are those of ManagerChannel::Open.
   static Result<std::unique_ptr<ComputeNode>> Create(const NodeOptions& options,
-                                                     const OffloadOptions& offload = {});
+                                                     const ComputeOffload& offload = {});
 
   const std::string& address() const { return managers_->address(); }
 

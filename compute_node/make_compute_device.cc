@@ -28,9 +28,9 @@ Result<std::unique_ptr<ComputeDevice>> MakeCudaDevice(const CudaGpu& gpu,
 }  // namespace
 
 Result<std::unique_ptr<ComputeDevice>> MakeComputeDevice(const NodeDevice& device, WorkerTeam& team,
-                                                         const OffloadOptions& offload) {
+                                                         const ComputeOffload& offload) {
   if (offload.any() && std::holds_alternative<CudaGpu>(device))
-    return Unimplemented("weights cannot lie outside a GPU's memory yet");
+    return Unimplemented("weights and KV cannot lie outside a GPU's memory yet");
   if (const auto* const spec = std::get_if<DeviceSpec>(&device))
     return std::unique_ptr<ComputeDevice>(std::make_unique<ModelledDevice>(*spec, offload));
   if (const auto* const gpu = std::get_if<CudaGpu>(&device)) return MakeCudaDevice(*gpu, team);

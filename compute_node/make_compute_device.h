@@ -10,9 +10,9 @@
 namespace lamina {
 
 // Borrows the team. For a GPU: kUnimplemented if this program was built without CUDA, kNotFound if
-// there is no such GPU; the message says which ones there are. Weights cannot lie outside a GPU's
+// there is no such GPU; the message says which ones there are. Nothing can lie outside a GPU's
 // memory yet: kUnimplemented.
 Result<std::unique_ptr<ComputeDevice>> MakeComputeDevice(const NodeDevice& device, WorkerTeam& team,
-                                                         const OffloadOptions& offload = {});
+                                                         const ComputeOffload& offload = {});
 
 }  // namespace lamina

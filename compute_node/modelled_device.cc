@@ -37,7 +37,7 @@ class ModelledWeights final : public DeviceWeights {
   void RemoveVisitor() { ring_->RemoveVisitor(); }
   // Takes the time that somebody waits for the slice's weights.
   void Enter(int slice) {
-    const Result<const std::byte*> entered = ring_->Enter(slice - first_slice_);
+    const Result<std::byte*> entered = ring_->Enter(slice - first_slice_);
     LAMINA_CHECK(entered.ok(), "slice {}: {}", slice, entered.status().message());
   }
   void Leave(int slice) { ring_->Leave(slice - first_slice_); }
@@ -196,11 +196,13 @@ class ModelledSlices final : public SliceRunner {
 class ModelledKv final : public LocalKv {
  public:
   ModelledKv(const DeviceSpec& device, const AttentionHeads& heads,
-             const std::vector<int64_t>& windows, int64_t capacity_tokens, DeviceTimeline& timeline)
+             const std::vector<int64_t>& windows, int64_t capacity_tokens,
+             std::unique_ptr<Ring> layers, DeviceTimeline& timeline)
       : device_(device),
         heads_(heads),
         windows_(windows),
         cache_(capacity_tokens),
+        layers_(std::move(layers)),
         timeline_(timeline) {}
 
   KvCache& cache() override { return cache_; }
@@ -216,7 +218,12 @@ class ModelledKv final : public LocalKv {
         load.AddPrefill(rows[i].position, static_cast<int64_t>(end - i), window);
       i = end;
     }
+    if (layers_ != nullptr) {
+      const Status entered = layers_->Enter(values.layer).status();
+      LAMINA_CHECK(entered.ok(), "layer {}: {}", values.layer, entered.message());
+    }
     timeline_.Run(FromSeconds(AttentionSeconds(device_, heads_, load)));
+    if (layers_ != nullptr) layers_->Leave(values.layer, /*changed=*/true);
   }
 
  private:
@@ -224,6 +231,7 @@ class ModelledKv final : public LocalKv {
   const AttentionHeads heads_;
   const std::vector<int64_t> windows_;
   ModelledKvCache cache_;
+  const std::unique_ptr<Ring> layers_;  // null: all are in the device's memory
   DeviceTimeline& timeline_;
 };
 
@@ -253,12 +261,12 @@ Result<std::unique_ptr<LoadedModel>> ModelledDevice::Load(const WeightOptions& o
       LAMINA_ASSIGN_OR_RETURN(link, SharedBus::Open(offload_.bus));
     }
     LAMINA_ASSIGN_OR_RETURN(
-        ModelledRing ring,
+        std::unique_ptr<BlockRing> ring,
         MakeModelledRing(bytes, std::move(outside), offload_.buffers, rate, std::move(link)));
-    in_device += ring.blocks->memory_bytes() - std::reduce(bytes.begin(), bytes.end());
+    in_device += ring->memory_bytes() - std::reduce(bytes.begin(), bytes.end());
     if (offload_.is_auto) model->largest_interval = interval;
-    model->device_weights = std::make_unique<ModelledWeights>(model->slices().first, offload_,
-                                                              bytes, std::move(ring.blocks));
+    model->device_weights =
+        std::make_unique<ModelledWeights>(model->slices().first, offload_, bytes, std::move(ring));
   }
   if (in_device > spec_.memory_bytes) {
     return OutOfSpace(options.model_dir + " has " + FormatGigabytes(in_device) +
@@ -283,8 +291,26 @@ Result<std::unique_ptr<LocalKv>> ModelledDevice::MakeKv(const AttentionShape& sh
                                                         const std::vector<int64_t>& windows,
                                                         int64_t capacity_tokens) {
   const AttentionHeads heads{shape.num_heads, shape.num_kv_heads, shape.head_dim, kv.dtype};
-  return std::unique_ptr<LocalKv>(
-      std::make_unique<ModelledKv>(spec_, heads, windows, capacity_tokens, timeline_));
+  std::unique_ptr<Ring> layers;
+  if (kv_offload_.any()) {
+    LAMINA_ASSIGN_OR_RETURN(const double rate, spec_.HostLinkBytesPerS(kv_offload_.gb_per_s));
+    const double back = spec_.HostLinkBackBytesPerS(kv_offload_.gb_per_s);
+    const int64_t bytes = kv.bytes_per_token() / kv.num_layers * capacity_tokens;
+    if (kv_offload_.expansion > 0) {
+      LAMINA_ASSIGN_OR_RETURN(const int slots,
+                              SlotsForExpansion(kv.num_layers, kv_offload_.expansion));
+      LAMINA_ASSIGN_OR_RETURN(layers,
+                              MakeModelledFifoRing(kv.num_layers, bytes, slots, rate, back));
+    } else {
+      std::vector<int64_t> all(static_cast<size_t>(kv.num_layers), bytes);
+      LAMINA_ASSIGN_OR_RETURN(std::vector<bool> outside, FirstOutside(kv_offload_, all));
+      LAMINA_ASSIGN_OR_RETURN(
+          layers, MakeModelledRing(std::move(all), std::move(outside), kv_offload_.buffers, rate,
+                                   std::make_shared<OwnLink>(), nullptr, back));
+    }
+  }
+  return std::unique_ptr<LocalKv>(std::make_unique<ModelledKv>(
+      spec_, heads, windows, capacity_tokens, std::move(layers), timeline_));
 }
 
 }  // namespace lamina

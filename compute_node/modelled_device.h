@@ -15,8 +15,8 @@ namespace lamina {
 // must outlive them. Thread: one owner.
 class ModelledDevice final : public ComputeDevice {
  public:
-  explicit ModelledDevice(const DeviceSpec& spec, OffloadOptions offload = {})
-      : spec_(spec), offload_(std::move(offload)) {}
+  explicit ModelledDevice(const DeviceSpec& spec, ComputeOffload offload = {})
+      : spec_(spec), offload_(std::move(offload.weights)), kv_offload_(std::move(offload.kv)) {}
 
   // Reads config.json alone. Weights that lie outside come over the link from the host, whose rate
   // the options or the catalog say. kInvalidArgument if neither does, if the device's profile
@@ -44,7 +44,7 @@ class ModelledDevice final : public ComputeDevice {
 
  private:
   DeviceSpec spec_;  // after Load, its profile fits the model
-  const OffloadOptions offload_;
+  const OffloadOptions offload_, kv_offload_;
   DeviceTimeline timeline_;
 };
 

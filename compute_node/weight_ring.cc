@@ -81,7 +81,7 @@ Status WeightRing::Start() {
 
 void WeightRing::Enter(int slice) {
   const int block = slice - range_.first;
-  const Result<const std::byte*> bytes = ring_->Enter(block);
+  const Result<std::byte*> bytes = ring_->Enter(block);
   if (!bytes.ok()) {
     LAMINA_LOG_ERROR("the weights of slice {} cannot be had: {}", slice, bytes.status().message());
     std::abort();

@@ -53,7 +53,7 @@ class WeightRing {
   void AddVisitor() { ring_->AddVisitor(); }
   void RemoveVisitor() { ring_->RemoveVisitor(); }
 
-  const BlockRingStats& stats() const { return ring_->stats(); }
+  const RingStats& stats() const { return ring_->stats(); }
 
  private:
   struct Matrix {

@@ -32,11 +32,12 @@ struct DeviceSpec {
   double network_gb_per_s = 0;      // of the NIC beside the device; 0: unknown
   // To devices of the same kind in the same machine (NVLink, PCIe); 0: unknown.
   double interconnect_gb_per_s = 0;
-  double host_link_gb_per_s = 0;  // from the host's memory (PCIe, NVLink-C2C); 0: unknown
-  double price_usd = 0;           // to buy; 0: unknown
-  double price_per_hour = 0;      // to rent, in USD; 0: unknown
-  std::string price_source;       // where and when prices come from, and whether they are assumed
-  std::vector<MfuPoint> mfu;      // at least one point, batches ascending
+  double host_link_gb_per_s = 0;       // from the host's memory (PCIe, NVLink-C2C); 0: unknown
+  double host_link_back_gb_per_s = 0;  // to it, at the same time; 0: as the one from it
+  double price_usd = 0;                // to buy; 0: unknown
+  double price_per_hour = 0;           // to rent, in USD; 0: unknown
+  std::string price_source;   // where and when prices come from, and whether they are assumed
+  std::vector<MfuPoint> mfu;  // at least one point, batches ascending
   // The utilisation of attention, where `batch` is the number of query rows per token of a kv head.
   // If empty, `mfu` is used.
   std::vector<MfuPoint> attention_mfu;
@@ -55,6 +56,12 @@ struct DeviceSpec {
   // Of the link from the host: `told_gb_per_s` unless that is 0. kInvalidArgument if nothing says
   // it.
   Result<double> HostLinkBytesPerS(double told_gb_per_s) const;
+  // The other way, of the same link.
+  double HostLinkBackBytesPerS(double told_gb_per_s) const {
+    return 1e9 * (told_gb_per_s > 0             ? told_gb_per_s
+                  : host_link_back_gb_per_s > 0 ? host_link_back_gb_per_s
+                                                : host_link_gb_per_s);
+  }
   double reached_bytes_per_s() const { return bandwidth_gb_per_s * 1e9 * bandwidth_efficiency; }
 
   // Utilisation, interpolated linearly in log(batch) between the points, and constant beyond the

@@ -9,12 +9,19 @@ Result<std::unique_ptr<KvStore>> KvStore::Create(const KvShape& shape, int64_t c
   return std::unique_ptr<KvStore>(new KvStore(std::move(slab)));
 }
 
+Result<std::unique_ptr<KvStore>> KvStore::CreateIn(std::unique_ptr<LayerMemory> layers,
+                                                   const KvShape& shape, int64_t capacity_tokens) {
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<TokenSlab> slab,
+                          TokenSlab::CreateIn(std::move(layers), shape, capacity_tokens));
+  return std::unique_ptr<KvStore>(new KvStore(std::move(slab)));
+}
+
 Status KvStore::AppendDummy(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots,
                             StepId step) {
   LAMINA_RETURN_IF_ERROR(Append(sequence, position, slots, step));
   LAMINA_RETURN_IF_ERROR(tables_.ClaimAll(sequence, position + std::ssize(slots), step));
   // Only now: slots that the tables refuse are not touched.
-  for (const TokenSlot slot : slots) slab_->FillDummy(slot);
+  slab_->FillDummy(slots);
   return OkStatus();
 }
 

@@ -20,6 +20,10 @@ class KvStore final : public KvCache {
   // Errors are those of TokenSlab::Create. A thread gives the memory its pages meanwhile.
   static Result<std::unique_ptr<KvStore>> Create(const KvShape& shape, int64_t capacity_tokens);
 
+  // The same with layers that are not all in memory at a time, see TokenSlab::CreateIn.
+  static Result<std::unique_ptr<KvStore>> CreateIn(std::unique_ptr<LayerMemory> layers,
+                                                   const KvShape& shape, int64_t capacity_tokens);
+
   const KvShape& shape() const { return slab_->shape(); }
 
   int64_t capacity_tokens() const override { return slab_->capacity_tokens(); }
@@ -51,7 +55,8 @@ class KvStore final : public KvCache {
   Status Write(int layer, SequenceId sequence, int64_t position, const float* k, const float* v,
                StepId step);
 
-  // One layer of the slab, as kernels see it. Valid as long as the store.
+  // One layer of the slab, as kernels see it. Valid as long as the store, or, where layers are not
+  // all in memory, until another layer is used.
   KvView View(int layer) const { return slab_->View(layer); }
 
  private:

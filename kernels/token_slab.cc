@@ -3,6 +3,7 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "base/host_memory.h"
 #include "base/huge_memory.h"
@@ -50,6 +51,15 @@ Result<std::unique_ptr<TokenSlab>> TokenSlab::Create(const KvShape& shape,
       new TokenSlab(shape, capacity_tokens, static_cast<std::byte*>(memory), memory_bytes));
 }
 
+Result<std::unique_ptr<TokenSlab>> TokenSlab::CreateIn(std::unique_ptr<LayerMemory> layers,
+                                                       const KvShape& shape,
+                                                       int64_t capacity_tokens) {
+  LAMINA_RETURN_IF_ERROR(CheckShape(shape, capacity_tokens));
+  std::unique_ptr<TokenSlab> slab(new TokenSlab(shape, capacity_tokens, nullptr, 0));
+  slab->layers_ = std::move(layers);
+  return slab;
+}
+
 TokenSlab::TokenSlab(const KvShape& shape, int64_t capacity_tokens, std::byte* memory,
                      size_t memory_bytes)
     : shape_(shape),
@@ -79,38 +89,44 @@ void TokenSlab::ReachPage(TokenSlot slot) {
   prefault_->Reach(static_cast<size_t>((next + slots_of_half) * row_bytes));
 }
 
-std::byte* TokenSlab::At(int layer, int k_or_v, int kv_head, TokenSlot slot) const {
-  const int64_t head = (int64_t{layer} * 2 + k_or_v) * shape_.num_kv_heads + kv_head;
+std::byte* TokenSlab::Begin(int layer, bool writes) const {
+  return layers_ != nullptr ? layers_->Use(layer, writes) : memory_ + layer * layer_bytes();
+}
+
+int64_t TokenSlab::At(int k_or_v, int kv_head, TokenSlot slot) const {
+  const int64_t head = int64_t{k_or_v} * shape_.num_kv_heads + kv_head;
   const int64_t row_bytes = shape_.head_dim * static_cast<int64_t>(ElementSize(shape_.dtype));
-  return memory_ + (head * capacity_tokens_ + int64_t{slot}) * row_bytes;
+  return (head * capacity_tokens_ + int64_t{slot}) * row_bytes;
 }
 
 KvView TokenSlab::View(int layer) const {
-  return {At(layer, 0, 0, 0), At(layer, 1, 0, 0), capacity_tokens_ * shape_.head_dim,
+  const std::byte* const begin = Begin(layer, false);
+  return {begin + At(0, 0, 0), begin + At(1, 0, 0), capacity_tokens_ * shape_.head_dim,
           shape_.head_dim, shape_.dtype};
 }
 
 void TokenSlab::Write(int layer, TokenSlot slot, const float* k, const float* v) {
   Reach(slot);
+  std::byte* const begin = Begin(layer, true);
   for (int h = 0; h < shape_.num_kv_heads; ++h) {
     const int64_t at = int64_t{h} * shape_.head_dim;
-    ConvertFromFloat(k + at, shape_.head_dim, shape_.dtype, At(layer, 0, h, slot));
-    ConvertFromFloat(v + at, shape_.head_dim, shape_.dtype, At(layer, 1, h, slot));
+    ConvertFromFloat(k + at, shape_.head_dim, shape_.dtype, begin + At(0, h, slot));
+    ConvertFromFloat(v + at, shape_.head_dim, shape_.dtype, begin + At(1, h, slot));
   }
 }
 
 void TokenSlab::WriteRaw(int layer, TokenSlot slot, const void* k, const void* v) {
   Reach(slot);
+  std::byte* const begin = Begin(layer, true);
   const size_t row_bytes = static_cast<size_t>(shape_.head_dim) * ElementSize(shape_.dtype);
   for (int h = 0; h < shape_.num_kv_heads; ++h) {
     const size_t at = static_cast<size_t>(h) * row_bytes;
-    std::memcpy(At(layer, 0, h, slot), static_cast<const std::byte*>(k) + at, row_bytes);
-    std::memcpy(At(layer, 1, h, slot), static_cast<const std::byte*>(v) + at, row_bytes);
+    std::memcpy(begin + At(0, h, slot), static_cast<const std::byte*>(k) + at, row_bytes);
+    std::memcpy(begin + At(1, h, slot), static_cast<const std::byte*>(v) + at, row_bytes);
   }
 }
 
-void TokenSlab::FillDummy(TokenSlot slot) {
-  Reach(slot);
+void TokenSlab::FillDummy(std::span<const TokenSlot> slots) {
   const size_t element = ElementSize(shape_.dtype),
                row_bytes = static_cast<size_t>(shape_.head_dim) * element;
   // Values are made once and then copied, each row from another place, so that filling a long
@@ -126,13 +142,19 @@ void TokenSlab::FillDummy(TokenSlot slot) {
     ConvertFromFloat(values.data(), static_cast<int64_t>(values.size()), shape_.dtype,
                      dummy_.data());
   }
-  size_t row = slot;
+  // By slot: the place from which its last row was copied.
+  std::vector<size_t> rows(slots.begin(), slots.end());
   for (int layer = 0; layer < shape_.num_layers; ++layer) {
-    for (int h = 0; h < shape_.num_kv_heads; ++h) {
-      for (const int k_or_v : {0, 1}) {
-        // Spreads the places from which a slot's rows are copied.
-        row = (row * 31 + 17) % kNumDummyValues;
-        std::memcpy(At(layer, k_or_v, h, slot), dummy_.data() + row * element, row_bytes);
+    std::byte* const begin = Begin(layer, true);
+    for (size_t i = 0; i < slots.size(); ++i) {
+      Reach(slots[i]);
+      for (int h = 0; h < shape_.num_kv_heads; ++h) {
+        for (const int k_or_v : {0, 1}) {
+          // Spreads the places from which a slot's rows are copied.
+          rows[i] = (rows[i] * 31 + 17) % kNumDummyValues;
+          std::memcpy(begin + At(k_or_v, h, slots[i]), dummy_.data() + rows[i] * element,
+                      row_bytes);
+        }
       }
     }
   }

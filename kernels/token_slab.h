@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "kernels/attention.h"
 #include "kernels/cpu/prefault.h"
+#include "kernels/layer_memory.h"
 
 namespace lamina {
 
@@ -42,6 +43,11 @@ class TokenSlab {
   // 256], or if capacity_tokens is not in [1, 2^32 - 1]; kOutOfSpace if the host has less memory
   // available (the message has both figures) or the system refuses it.
   static Result<std::unique_ptr<TokenSlab>> Create(const KvShape& shape, int64_t capacity_tokens);
+  // The same with layers that are not all in this machine's memory at a time. kOutOfSpace does not
+  // happen. One thread at a time may use the slab then, and a view is valid until another layer is
+  // used.
+  static Result<std::unique_ptr<TokenSlab>> CreateIn(std::unique_ptr<LayerMemory> layers,
+                                                     const KvShape& shape, int64_t capacity_tokens);
   ~TokenSlab();
   TokenSlab(const TokenSlab&) = delete;
   TokenSlab& operator=(const TokenSlab&) = delete;
@@ -66,14 +72,19 @@ class TokenSlab {
   // slab's dtype, which need not be aligned.
   void WriteRaw(int layer, TokenSlot slot, const void* k, const void* v);
 
-  // Fills a slot in all layers with pseudo-random values in [-1, 1], which differ between
+  // Fills slots in all layers with pseudo-random values in [-1, 1], which differ between
   // neighbouring slots, layers and heads: for benchmarks.
-  void FillDummy(TokenSlot slot);
+  void FillDummy(std::span<const TokenSlot> slots);
 
  private:
   TokenSlab(const KvShape& shape, int64_t capacity_tokens, std::byte* memory, size_t memory_bytes);
-  // Where head_dim elements of one slot begin; k_or_v: 0 for K, 1 for V.
-  std::byte* At(int layer, int k_or_v, int kv_head, TokenSlot slot) const;
+  // Of a layer.
+  std::byte* Begin(int layer, bool writes) const;
+  // Where head_dim elements of one slot begin, from the layer's begin on; k_or_v: 0 for K, 1 for V.
+  int64_t At(int k_or_v, int kv_head, TokenSlot slot) const;
+  int64_t layer_bytes() const {
+    return shape_.bytes_per_token() / shape_.num_layers * capacity_tokens_;
+  }
   // A slot is about to be written.
   void Reach(TokenSlot slot) {
     if (slot >= next_half_page_.load(std::memory_order_relaxed)) ReachPage(slot);
@@ -86,6 +97,7 @@ class TokenSlab {
   int64_t capacity_tokens_;
   std::byte* memory_;  // [num_layers, 2, num_kv_heads, capacity_tokens, head_dim] of the dtype
   size_t memory_bytes_;
+  std::unique_ptr<LayerMemory> layers_;  // in place of it, by layer; null: all are in memory_
   // [kNumDummyValues + head_dim] in the slab's dtype; empty before the first FillDummy.
   std::vector<std::byte> dummy_;
   // The first slot behind the halves of pages that were written; the largest number before

@@ -35,10 +35,14 @@ std::vector<std::string> NodeArgv(const ClusterConfig& config, const NodeConfig&
   if (node.host_memory_bytes > 0)
     argv.insert(argv.end(), {"--host-memory", FormatSize(node.host_memory_bytes)});
   if (const OffloadOptions& offload = node.offload; offload.any()) {
-    argv.insert(argv.end(),
-                {"--offload-interval", offload.is_auto ? "auto" : std::to_string(offload.interval),
-                 "--offload-buffers", std::to_string(offload.buffers), "--offload-gb-per-s",
-                 fmt::format("{}", offload.gb_per_s)});
+    if (offload.expansion > 0) {
+      argv.insert(argv.end(), {"--offload-expansion", fmt::format("{}", offload.expansion)});
+    } else {
+      argv.insert(argv.end(), {"--offload-interval",
+                               offload.is_auto ? "auto" : std::to_string(offload.interval)});
+    }
+    argv.insert(argv.end(), {"--offload-buffers", std::to_string(offload.buffers),
+                             "--offload-gb-per-s", fmt::format("{}", offload.gb_per_s)});
     if (offload.num_in_group > 1) {
       argv.insert(argv.end(), {"--offload-num-in-group", std::to_string(offload.num_in_group)});
     }
@@ -48,6 +52,18 @@ std::vector<std::string> NodeArgv(const ClusterConfig& config, const NodeConfig&
     if (offload.memory_bytes > 0)
       argv.insert(argv.end(), {"--offload-memory", FormatSize(offload.memory_bytes)});
     if (!offload.folder.empty()) argv.insert(argv.end(), {"--offload-folder", offload.folder});
+  }
+  if (const OffloadOptions& offload = node.kv_offload; offload.any()) {
+    if (offload.expansion > 0) {
+      argv.insert(argv.end(), {"--kv-offload-expansion", fmt::format("{}", offload.expansion)});
+    } else {
+      argv.insert(argv.end(), {"--kv-offload-interval", std::to_string(offload.interval)});
+    }
+    argv.insert(argv.end(), {"--kv-offload-buffers", std::to_string(offload.buffers),
+                             "--kv-offload-gb-per-s", fmt::format("{}", offload.gb_per_s)});
+    if (offload.num_in_group > 1)
+      argv.insert(argv.end(), {"--kv-offload-num-in-group", std::to_string(offload.num_in_group)});
+    if (!offload.folder.empty()) argv.insert(argv.end(), {"--kv-offload-folder", offload.folder});
   }
   argv.insert(argv.end(), {"--threads", std::to_string(node.threads)});
   if (!node.cpus.empty()) argv.insert(argv.end(), {"--cpus", node.cpus});

@@ -130,8 +130,36 @@ void ReadOffloadInterval(YamlMap& map, const std::string& yaml_path, NodeConfig*
   map.ReadSize("memory", &offload.memory_bytes, 0);
 }
 
+// Of layers' K and V: how many lie outside, and where.
+void ReadKvOffload(YamlMap& map, const NodeConfig& node, OffloadOptions* offload) {
+  if (map.Has("expansion")) {
+    map.ReadDouble("expansion", &offload->expansion);
+    if (offload->expansion <= 1) map.Fail("expansion", "'expansion' has to be more than 1");
+  } else if (map.Has("group_size")) {
+    ReadOffloadGroup(map, offload);
+  } else {
+    map.Require("interval", "of how many layers in a row one lies outside; or 'expansion'");
+    map.ReadInt("interval", &offload->interval, 1, kMaxOffloadInterval);
+    map.ReadInt("buffers", &offload->buffers, 1, kMaxOffloadBuffers);
+  }
+  if (node.device == "cpu") map.Require("folder", "where they lie, on a disk of the node's host");
+  map.ReadString("folder", &offload->folder);
+  map.ReadDouble("gb_per_s", &offload->gb_per_s);
+  const bool own = node.role == NodeRole::kCompute;
+  if (IsGpuName(node.device) || (!own && IsModelled(node))) {
+    map.Fail("folder", std::string("layers that lie outside are not there yet for ") +
+                           (own ? "GPUs" : "memory nodes but with the device cpu") +
+                           ": 'device' is '" + node.device + "'");
+  }
+  if (own && node.memory_bytes == 0)
+    map.Fail("folder",
+             "'kv_offload' is for a compute node with 'memory', which keeps the KV itself");
+  map.Close();
+}
+
 void ReadOffload(YamlMap map, const std::string& yaml_path, NodeConfig* node) {
   OffloadOptions& offload = node->offload;
+  if (node->role == NodeRole::kMemory) return ReadKvOffload(map, *node, &offload);
   if (map.Has("group_size"))
     ReadOffloadGroup(map, &offload);
   else
@@ -197,7 +225,11 @@ NodeConfig ReadNode(YamlMap& map, const std::string& yaml_path, bool* is_standby
                "'host_memory' is for memory nodes on a GPU: 'device' is '" + node.device + "'");
   } else {
     map.ReadSize("memory", &node.memory_bytes, 0);
-    if (map.Has("offload")) ReadOffload(map.Child("offload"), yaml_path, &node);
+  }
+  if (map.Has("offload")) ReadOffload(map.Child("offload"), yaml_path, &node);
+  if (node.role == NodeRole::kCompute && map.Has("kv_offload")) {
+    YamlMap kv = map.Child("kv_offload");
+    ReadKvOffload(kv, node, &node.kv_offload);
   }
   map.Close();
   return node;

@@ -52,8 +52,10 @@ struct NodeConfig {
   // the GPU reads it.
   int64_t host_memory_bytes = 0;
   // Of compute nodes, whose weights lie on their disk in part, or, with a modelled device, in their
-  // host's memory.
+  // host's memory. Of memory nodes, whose layers' K and V do.
   OffloadOptions offload = {};
+  // Of a compute node that keeps the KV cache itself: which layers' K and V do.
+  OffloadOptions kv_offload = {};
   // For figures in tokens per dollar. 0: unknown.
   double price_per_hour = 0;
   // With offload.is_auto: the file of the step profile (cost/step_profile.h) by which the interval

@@ -87,8 +87,13 @@ Result<ConfigureCompute> ClusterRequests::Compute(const Node& node) const {
   LAMINA_RETURN_IF_ERROR(Fill(node, request));
   request.model = config.model_path;
   request.load_format = config.load_format;
-  if (nodes_.local())
-    request.local_kv_tokens = node.config.memory_bytes / KvBytesPerToken(model_, config.kv_dtype);
+  if (nodes_.local()) {
+    LAMINA_ASSIGN_OR_RETURN(
+        request.local_kv_tokens,
+        TokensInMemory(model_.num_layers,
+                       KvBytesPerToken(model_, config.kv_dtype) / model_.num_layers,
+                       node.config.kv_offload, node.config.memory_bytes));
+  }
   request.joins_others = nodes_.compute().size() > 1;
   if (config.shares_model()) {
     const ModelShare share = nodes_.view().ShareOf(node);

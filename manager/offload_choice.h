@@ -67,7 +67,7 @@ class OffloadChoice {
   int AmongOthers(int batch) const;
   // What a step is taken to last that the profile says to take `seconds`: somewhat longer, as half
   // of them do.
-  static Clock::duration Expected(double seconds) { return FromSeconds(1.03 * seconds); }
+  static Clock::duration Expected(double seconds) { return FromSeconds(1.01 * seconds); }
 
   const std::shared_ptr<const StepProfile> profile_;
   const std::optional<OffloadBus> bus_;

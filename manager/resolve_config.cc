@@ -69,8 +69,9 @@ Status ResolveStages(ClusterConfig& config, int num_compute) {
 Status ResolvePipeline(ClusterConfig& config) {
   // Each batch in flight would have the weights that lie outside come again, and in an order that
   // is not foreseen.
-  const bool has_outside =
-      std::ranges::any_of(config.nodes, [](const NodeConfig& node) { return node.offload.any(); });
+  const bool has_outside = std::ranges::any_of(config.nodes, [](const NodeConfig& node) {
+    return node.offload.any() || node.kv_offload.any();
+  });
   if (has_outside && config.pipeline == PipelineMode::kAuto && config.num_batches == 0)
     config.pipeline = PipelineMode::kNone;
   const int num_compute = std::max(

@@ -6,6 +6,7 @@
 #include "base/units.h"
 #include "kernels/cuda/device.h"
 #include "memory_node/cpu_kv_device.h"
+#include "node/kv_ring.h"
 #include "memory_node/modelled_kv_device.h"
 #if LAMINA_HAS_CUDA
 #include "memory_node/cuda/cuda_kv_device.h"
@@ -29,7 +30,12 @@ Result<std::unique_ptr<KvDevice>> MakeCudaKvDevice(const CudaGpu& gpu,
 
 }  // namespace
 
-Status CheckKvDevice(const NodeDevice& device, int64_t memory_bytes, int64_t host_memory_bytes) {
+Status CheckKvDevice(const MemoryNodeOptions& options) {
+  const NodeDevice& device = options.device;
+  const int64_t memory_bytes = options.memory_bytes, host_memory_bytes = options.host_memory_bytes;
+  if (options.offload.any() && !std::holds_alternative<HostCpu>(device))
+    return Unimplemented(
+        "layers of the KV cache can lie on a disk only where the device is the CPU");
   if (const auto* const spec = std::get_if<DeviceSpec>(&device);
       spec != nullptr && memory_bytes > spec->memory_bytes) {
     return InvalidArgument("--memory " + FormatGigabytes(memory_bytes) + " is more than the " +
@@ -58,15 +64,27 @@ Status CheckKvDevice(const NodeDevice& device, int64_t memory_bytes, int64_t hos
   return OkStatus();
 }
 
-Result<std::unique_ptr<KvDevice>> MakeKvDevice(const NodeDevice& device, const KvShape& shape,
-                                               int64_t capacity_tokens, int64_t host_memory_bytes,
+Result<int64_t> KvCapacityTokens(const MemoryNodeOptions& options, const KvShape& shape) {
+  return TokensInMemory(shape.num_layers, shape.bytes_per_token() / shape.num_layers,
+                        options.offload, options.memory_bytes);
+}
+
+Result<std::unique_ptr<KvDevice>> MakeKvDevice(const MemoryNodeOptions& options,
+                                               const KvShape& shape, int64_t capacity_tokens,
                                                WorkerTeam& team) {
-  if (const auto* const spec = std::get_if<DeviceSpec>(&device))
+  if (const auto* const spec = std::get_if<DeviceSpec>(&options.device))
     return std::unique_ptr<KvDevice>(
         std::make_unique<ModelledKvDevice>(*spec, shape.dtype, capacity_tokens));
-  if (const auto* const gpu = std::get_if<CudaGpu>(&device))
-    return MakeCudaKvDevice(*gpu, shape, capacity_tokens, host_memory_bytes);
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<KvStore> store, KvStore::Create(shape, capacity_tokens));
+  if (const auto* const gpu = std::get_if<CudaGpu>(&options.device))
+    return MakeCudaKvDevice(*gpu, shape, capacity_tokens, options.host_memory_bytes);
+  std::unique_ptr<KvStore> store;
+  if (options.offload.any()) {
+    LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<KvRing> ring,
+                            KvRing::Create(shape, options.offload, capacity_tokens));
+    LAMINA_ASSIGN_OR_RETURN(store, KvStore::CreateIn(std::move(ring), shape, capacity_tokens));
+  } else {
+    LAMINA_ASSIGN_OR_RETURN(store, KvStore::Create(shape, capacity_tokens));
+  }
   return std::unique_ptr<KvDevice>(std::make_unique<CpuKvDevice>(std::move(store), team));
 }
 

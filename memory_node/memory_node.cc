@@ -11,8 +11,7 @@
 namespace lamina {
 
 Result<std::unique_ptr<MemoryNode>> MemoryNode::Create(const MemoryNodeOptions& options) {
-  LAMINA_RETURN_IF_ERROR(
-      CheckKvDevice(options.device, options.memory_bytes, options.host_memory_bytes));
+  LAMINA_RETURN_IF_ERROR(CheckKvDevice(options));
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<ManagerChannel> managers,
                           ManagerChannel::Open("memory node", options));
   return std::unique_ptr<MemoryNode>(new MemoryNode(options, std::move(managers)));

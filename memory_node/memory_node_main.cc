@@ -4,6 +4,7 @@
 #include "base/units.h"
 #include "memory_node/memory_node.h"
 #include "node/daemon.h"
+#include "node/offload_flags.h"
 
 int main(int argc, char** argv) {
   lamina::MemoryNodeOptions options;
@@ -20,6 +21,7 @@ int main(int argc, char** argv) {
                   "so much of it lies in the host's memory, pinned, where it is read across PCIe: "
                   "for more KV than a GPU has room for")
       ->capture_default_str();
+  const lamina::OffloadFlags flags(daemon.app(), lamina::OffloadedPart::kKv);
   if (const std::optional<int> status = daemon.Prepare(argc, argv)) return *status;
   for (const auto& [option, text, bytes] :
        {std::tuple{"--memory", &memory, &options.memory_bytes},
@@ -31,5 +33,11 @@ int main(int argc, char** argv) {
     }
     *bytes = *parsed;
   }
+  const lamina::Result<lamina::OffloadOptions> offload = flags.Parse(/*needs_folder=*/true);
+  if (!offload.ok()) {
+    LAMINA_LOG_ERROR("{}", offload.status().message());
+    return 2;
+  }
+  options.offload = *offload;
   return daemon.Run(lamina::MemoryNode::Create(options));
 }

@@ -62,7 +62,7 @@ Result<std::unique_ptr<MemorySession>> MemorySession::Open(const ConfigureMemory
   LAMINA_RETURN_IF_ERROR(CheckShape(spec, request.limits));
   LAMINA_ASSIGN_OR_RETURN(const WireShape wire, WireShapeOf(request));
   const KvShape shape{spec.num_layers, spec.num_kv_heads, spec.head_dim, spec.kv_dtype};
-  const int64_t capacity = options.memory_bytes / shape.bytes_per_token();
+  LAMINA_ASSIGN_OR_RETURN(const int64_t capacity, KvCapacityTokens(options, shape));
   if (capacity < 1) {
     return OutOfSpace("--memory " + std::to_string(options.memory_bytes) +
                       " bytes is less than one token's KV (" +
@@ -79,8 +79,7 @@ Result<std::unique_ptr<MemorySession>> MemorySession::Open(const ConfigureMemory
   const uint64_t left_by = kept.manager;
   session->kv_id_ = kept.device == nullptr || takes_over ? RandomId() : request.kv_id;
   if (kept.device == nullptr) {
-    LAMINA_ASSIGN_OR_RETURN(kept.device, MakeKvDevice(options.device, shape, capacity,
-                                                      options.host_memory_bytes, team));
+    LAMINA_ASSIGN_OR_RETURN(kept.device, MakeKvDevice(options, shape, capacity, team));
   }
   session->service_ =
       std::make_unique<AttentionService>(wire, RulesOf(spec), request.epoch, std::move(kept));

@@ -27,26 +27,21 @@ Result<double> OffloadedStepSeconds(const DeviceSpec& device, const SlicedModel&
   if (offload.any()) {
     LAMINA_ASSIGN_OR_RETURN(outside, FirstOutside(offload, bytes));
   }
-  TimePoint now{};
-  LAMINA_ASSIGN_OR_RETURN(const ModelledRing ring,
+  const auto now = std::make_shared<TimePoint>();
+  LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<BlockRing> ring,
                           MakeModelledRing(std::move(bytes), std::move(outside), offload.buffers,
                                            bytes_per_s, std::make_shared<OwnLink>(), now));
   constexpr int kRounds = 4;  // the first ones find what was brought before
   TimePoint last_began{};
   for (int round = 0; round < kRounds; ++round) {
-    last_began = now;
+    last_began = *now;
     for (int k = 0; k < num_slices; ++k) {
-      ring.copier->SetNow(now);
-      LAMINA_RETURN_IF_ERROR(ring.blocks->Enter(k).status());
-      now =
-          std::max(now, ring.blocks->outside()[static_cast<size_t>(k)] ? ring.copier->finished_at()
-                                                                       : now) +
-          time_of(k);
-      ring.copier->SetNow(now);
-      ring.blocks->Leave(k);
+      LAMINA_RETURN_IF_ERROR(ring->Enter(k).status());
+      *now += time_of(k);
+      ring->Leave(k);
     }
   }
-  return std::chrono::duration<double>(now - last_began).count();
+  return std::chrono::duration<double>(*now - last_began).count();
 }
 
 }  // namespace lamina

@@ -1,6 +1,7 @@
 #include "splitter/offload_options.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "base/units.h"
@@ -12,6 +13,14 @@ std::vector<bool> OutsideByInterval(int num_blocks, int interval, int num_in_gro
   for (int block = 0; interval > 0 && block < num_blocks; ++block)
     outside[static_cast<size_t>(block)] = block % interval >= interval - num_in_group;
   return outside;
+}
+
+Result<int> SlotsForExpansion(int num_blocks, double expansion) {
+  const int slots =
+      std::max(2, static_cast<int>(std::ceil(num_blocks / std::max(expansion, 1.0) - 1e-9)));
+  if (slots < num_blocks) return slots;
+  return InvalidArgument("an expansion of " + std::to_string(expansion) + " leaves none of " +
+                         std::to_string(num_blocks) + " layers outside: use a larger one, or none");
 }
 
 std::vector<bool> OutsideByPortion(const std::vector<int64_t>& part_bytes, double portion) {
@@ -75,8 +84,9 @@ Result<int> FirstInterval(const OffloadOptions& options, const std::vector<int64
 
 Result<std::vector<bool>> FirstOutside(const OffloadOptions& options,
                                        const std::vector<int64_t>& block_bytes) {
+  const int n = static_cast<int>(block_bytes.size());
   LAMINA_ASSIGN_OR_RETURN(const int interval, FirstInterval(options, block_bytes));
-  return OutsideByInterval(static_cast<int>(block_bytes.size()), interval, options.num_in_group);
+  return OutsideByInterval(n, interval, options.num_in_group);
 }
 
 bool MayChangeTo(int interval, const OffloadOptions& options,
@@ -85,6 +95,18 @@ bool MayChangeTo(int interval, const OffloadOptions& options,
   const int n = static_cast<int>(block_bytes.size());
   return options.memory_bytes == 0 || BytesInMemory(block_bytes, OutsideByInterval(n, interval),
                                                     options.buffers) <= options.memory_bytes;
+}
+
+Result<int64_t> TokensInMemory(int num_layers, int64_t layer_token_bytes,
+                               const OffloadOptions& offload, int64_t memory_bytes) {
+  const std::vector<int64_t> of_token(static_cast<size_t>(num_layers), layer_token_bytes);
+  if (!offload.any()) return memory_bytes / (num_layers * layer_token_bytes);
+  if (offload.expansion > 0) {
+    LAMINA_ASSIGN_OR_RETURN(const int slots, SlotsForExpansion(num_layers, offload.expansion));
+    return memory_bytes / (slots * layer_token_bytes);
+  }
+  LAMINA_ASSIGN_OR_RETURN(const std::vector<bool> outside, FirstOutside(offload, of_token));
+  return memory_bytes / BytesInMemory(of_token, outside, offload.buffers);
 }
 
 }  // namespace lamina

@@ -15,6 +15,9 @@ struct OffloadOptions {
   int interval = 0;
   // Not of the last one alone, but of the last so many.
   int num_in_group = 1;
+  // In place of an interval: as many lie outside, spread evenly, as give the memory of the others
+  // and of the buffers so much more room (Pie's usable expansion). 0: an interval says it.
+  double expansion = 0;
   // Of each of these slices so much of the weights, in whole matrices, lies outside; the rest
   // stays.
   double portion = 1;
@@ -35,13 +38,25 @@ struct OffloadOptions {
   // What a slice has left behind in memory is overwritten, for tests.
   bool poison = false;
 
-  bool any() const { return interval > 0 || is_auto; }
+  bool any() const { return interval > 0 || is_auto || expansion > 1; }
   friend bool operator==(const OffloadOptions&, const OffloadOptions&) = default;
+};
+
+// Of a compute node. Value type.
+struct ComputeOffload {
+  OffloadOptions weights = {};
+  OffloadOptions kv = {};  // of layers, where it keeps the KV cache itself
+
+  bool any() const { return weights.any() || kv.any(); }
 };
 
 // Which of `num_blocks` blocks lie outside: of every `interval` in a row the last `num_in_group`.
 // 0: none do.
 std::vector<bool> OutsideByInterval(int num_blocks, int interval, int num_in_group = 1);
+
+// How many of n blocks have to find room if the memory is to hold `expansion` times as much of
+// each, at least 2. kInvalidArgument if that are all of them.
+Result<int> SlotsForExpansion(int num_blocks, double expansion);
 
 // Which parts of a slice lie outside so that they have about `portion` of its bytes: those that
 // lie, in their order, behind the rest of it, where the middle of a part counts. [parts]
@@ -68,5 +83,10 @@ Result<int> FirstInterval(const OffloadOptions& options, const std::vector<int64
 // Whether the interval is not fixed, and there is memory for this one. REQUIRES: interval >= 0.
 bool MayChangeTo(int interval, const OffloadOptions& options,
                  const std::vector<int64_t>& block_bytes);
+
+// How many tokens of a KV cache of `num_layers` layers, of each of which a token takes
+// `layer_token_bytes`, find room in so much memory. kInvalidArgument as FirstOutside.
+Result<int64_t> TokensInMemory(int num_layers, int64_t layer_token_bytes,
+                               const OffloadOptions& offload, int64_t memory_bytes);
 
 }  // namespace lamina

@@ -38,12 +38,13 @@ BlockRing::BlockRing(BlockRingOptions options, std::unique_ptr<CopyEngine> engin
 BlockRing::~BlockRing() {
   // Copies that are under way write there.
   Status ended;
-  while (!copying_.empty()) ended = FinishOldest();
+  for (; !copying_.empty(); copying_.pop_front()) ended = engine_->FinishOldest();
   for (Block& block : blocks_) Free(block.memory);
   for (Memory& memory : spare_) Free(memory);
 }
 
 void BlockRing::SetOutside(std::vector<bool> outside) {
+  FinishCopiesBack();  // they may be of what is given back here
   outside_ = std::move(outside);
   num_outside_ = static_cast<int>(std::ranges::count(outside_, true));
   largest_outside_ = 0;
@@ -90,7 +91,7 @@ void BlockRing::Trim(Memory& memory, int64_t bytes) {
 Status BlockRing::FillResidents() {
   for (int i = 0; i < static_cast<int>(blocks_.size()); ++i) {
     if (IsOutside(i)) continue;
-    if (!options_.holds_bytes) {  // it takes no time
+    if (!options_.holds_bytes || options_.begins_empty) {  // it takes no time
       LAMINA_ASSIGN_OR_RETURN(At(i).memory, Allocate(options_.block_bytes[static_cast<size_t>(i)]));
       At(i).is_here = true;
       continue;
@@ -119,6 +120,7 @@ Result<BlockRing::Memory> BlockRing::TakeBuffer(int block) {
     Memory memory = std::exchange(spare_.back(), {});
     spare_.pop_back();
     if (memory.bytes >= options_.block_bytes[static_cast<size_t>(block)]) return memory;
+    FinishCopiesBack();
     Free(memory);
   }
   return Allocate(largest_outside_);
@@ -142,7 +144,7 @@ Status BlockRing::StartCopy(int block) {
     LAMINA_ASSIGN_OR_RETURN(At(block).memory, TakeBuffer(block));
   }
   engine_->Start(block, At(block).memory.data);
-  copying_.push_back(block);
+  copying_.push_back({block});
   stats_.bytes_copied += bytes;
   return OkStatus();
 }
@@ -159,25 +161,44 @@ Status BlockRing::StartCopies() {
 }
 
 Status BlockRing::FinishOldest() {
-  const int block = copying_.front();
+  LAMINA_RETURN_IF_ERROR(failed_back_);
+  const Copy copy = copying_.front();
   copying_.pop_front();
   Status status = engine_->FinishOldest();
-  if (status.ok())
-    At(block).is_here = true;
-  else
-    Drop(block);
+  if (copy.is_back) {
+    // What was to go back is lost, so that nothing of the ring can be trusted any more.
+    failed_back_ = status;
+  } else if (status.ok()) {
+    At(copy.block).is_here = true;
+  } else {
+    Drop(copy.block);
+  }
   return status;
+}
+
+void BlockRing::FinishCopiesBack() {
+  while (std::ranges::any_of(copying_, &Copy::is_back)) {
+    if (const Status status = FinishOldest(); !status.ok() && !failed_back_.ok()) return;
+  }
 }
 
 void BlockRing::Drop(int number) {
   Block& block = At(number);
-  if (options_.poison && block.memory.data != nullptr)
+  if (block.changed && block.is_here) {
+    engine_->StartBack(number, block.memory.data);
+    copying_.push_back({number, /*is_back=*/true});
+    stats_.bytes_copied_back += options_.block_bytes[static_cast<size_t>(number)];
+  } else if (options_.poison && block.memory.data != nullptr) {
     std::memset(block.memory.data, 0xff, static_cast<size_t>(block.memory.bytes));  // NaNs
-  block.is_here = false;
-  if (IsOutside(number) && NumInTurn() + static_cast<int>(spare_.size()) <= num_buffers_)
+  }
+  block.is_here = block.changed = false;
+  // The next copy into it is begun behind the one back.
+  if (IsOutside(number) && NumInTurn() + static_cast<int>(spare_.size()) <= num_buffers_) {
     spare_.push_back(std::exchange(block.memory, {}));
-  else
-    Free(block.memory);
+    return;
+  }
+  FinishCopiesBack();
+  Free(block.memory);
 }
 
 Status BlockRing::StartAnewWith(int block) {
@@ -189,11 +210,12 @@ Status BlockRing::StartAnewWith(int block) {
   return StartCopy(block);
 }
 
-Result<const std::byte*> BlockRing::Enter(int number) {
+Result<std::byte*> BlockRing::Enter(int number) {
   Block& block = At(number);
   if (IsOutside(number)) ++stats_.num_entered;
   if (block.memory.bytes == 0) LAMINA_RETURN_IF_ERROR(StartAnewWith(number));
   last_entered_ = number;
+  if (!block.is_here) ++stats_.num_waits;
   while (!block.is_here) LAMINA_RETURN_IF_ERROR(FinishOldest());
   ++block.num_uses;
   // What cannot begin now is tried again when the next block is entered.
@@ -201,7 +223,8 @@ Result<const std::byte*> BlockRing::Enter(int number) {
   return block.memory.data;
 }
 
-void BlockRing::Leave(int number) {
+void BlockRing::Leave(int number, bool changed) {
+  At(number).changed |= changed;
   if (--At(number).num_uses > 0) return;
   // It stays where there are buffers for all.
   if (IsOutside(number) && num_outside_ > num_buffers_) Drop(number);

@@ -17,6 +17,7 @@
 
 #include "base/status.h"
 #include "tiers/copy_engine.h"
+#include "tiers/ring.h"
 
 namespace lamina {
 
@@ -28,35 +29,24 @@ struct BlockRingOptions {
   bool poison = false;
   // False: nothing is kept, and Enter returns null, as where only the times of copies matter.
   bool holds_bytes = true;
-};
-
-// Since the ring was made.
-struct BlockRingStats {
-  int64_t num_entered = 0;   // blocks outside that were used
-  int64_t bytes_copied = 0;  // into memory, also of blocks that stay there
-  // Blocks that were not the next ones in the order: what had come for nothing was given up.
-  int64_t num_out_of_order = 0;
-  // Blocks that should have stayed in memory, for which there was none.
-  int64_t num_without_memory = 0;
+  // What stays in memory begins as zeros instead of what lies outside.
+  bool begins_empty = false;
 };
 
 // Thread: one owner.
-class BlockRing {
+class BlockRing final : public Ring {
  public:
   // Fills the blocks that stay in memory. kOutOfSpace if the memory cannot be had; otherwise as the
   // engine's copies.
   static Result<std::unique_ptr<BlockRing>> Create(BlockRingOptions options,
                                                    std::unique_ptr<CopyEngine> engine);
-  ~BlockRing();
+  ~BlockRing() override;
   BlockRing(const BlockRing&) = delete;
   BlockRing& operator=(const BlockRing&) = delete;
 
-  // The bytes of a block, aligned to a page, which stay there until as many calls of Leave. Waits
-  // for them. Blocks may be entered in any order, and several at a time, but only the one after the
-  // last that was entered comes without a wait. kOutOfSpace if all buffers are in use by others; an
-  // error of the engine.
-  Result<const std::byte*> Enter(int block);
-  void Leave(int block);
+  Result<std::byte*> Enter(int block) override;
+  void Leave(int block, bool changed) override;
+  void Leave(int block) { Leave(block, false); }
 
   // Other blocks lie outside from now on. Nothing is copied for that alone: a block that is to stay
   // does so when it has come next, and one that is not goes when it has been used next. One that is
@@ -70,7 +60,7 @@ class BlockRing {
   void RemoveVisitor() { --num_visitors_; }
 
   int64_t memory_bytes() const { return memory_bytes_; }  // of all blocks and buffers in memory
-  const BlockRingStats& stats() const { return stats_; }
+  const RingStats& stats() const override { return stats_; }
 
  private:
   struct Memory {
@@ -80,7 +70,12 @@ class BlockRing {
   struct Block {
     Memory memory;  // also while it comes
     bool is_here = false;
+    bool changed = false;
     int num_uses = 0;
+  };
+  struct Copy {
+    int block = 0;
+    bool is_back = false;
   };
   BlockRing(BlockRingOptions options, std::unique_ptr<CopyEngine> engine);
   Block& At(int block) { return blocks_[static_cast<size_t>(block)]; }
@@ -98,6 +93,8 @@ class BlockRing {
   Status StartCopies();
   Status StartCopy(int block);
   Status FinishOldest();
+  // No copy back is under way any more. Its error is that of the next FinishOldest.
+  void FinishCopiesBack();
   // A block that lies outside is no longer needed.
   void Drop(int block);
   // The block has to come, and none that comes or is here must wait for that.
@@ -110,12 +107,13 @@ class BlockRing {
   int64_t largest_outside_ = 0;
   std::vector<Block> blocks_;
   std::vector<Memory> spare_;  // buffers that no block has
-  std::deque<int> copying_;    // blocks, in the order of the engine's copies
+  std::deque<Copy> copying_;   // in the order of the engine's
   int last_entered_ = -1;
   int num_buffers_ = 0;
   int num_visitors_ = 0;
+  Status failed_back_;  // of a copy that nobody waited for yet
   int64_t memory_bytes_ = 0;
-  BlockRingStats stats_;
+  RingStats stats_;
 };
 
 }  // namespace lamina

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -30,26 +31,43 @@ Result<std::unique_ptr<SharedBus>> SharedBus::Open(const std::string& name) {
     return InvalidArgument("a bus has the name '" + name +
                            "': expected up to 63 letters, digits and '-'");
   const std::string path = fmt::format("/lamina-bus-{}-{}", geteuid(), name);
-  const int file = shm_open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-  if (file < 0) return InternalError("cannot open the bus /dev/shm" + path + ": " + LastError());
-  struct stat found {};
-  void* mapped = MAP_FAILED;
-  std::string wrong;
-  if (fstat(file, &found) != 0 || found.st_uid != geteuid() || !S_ISREG(found.st_mode)) {
-    wrong = "it is not a file of this user";
-  } else if (ftruncate(file, sizeof(FreeAt)) != 0) {
-    wrong = LastError();
-  } else {
-    mapped = mmap(nullptr, sizeof(FreeAt), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (mapped == MAP_FAILED) wrong = LastError();
+  const auto failed = [&path](const std::string& why) {
+    return InternalError("cannot use the bus /dev/shm" + path + ": " + why);
+  };
+  while (true) {
+    const int file = shm_open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (file < 0) return failed(LastError());
+    struct stat found {};
+    std::string wrong;
+    if (flock(file, LOCK_SH) != 0 || fstat(file, &found) != 0) {
+      wrong = LastError();
+    } else if (found.st_uid != geteuid() || !S_ISREG(found.st_mode)) {
+      wrong = "it is not a file of this user";
+    } else if (found.st_nlink == 0) {  // its last user has just left
+      close(file);
+      continue;
+    } else if (ftruncate(file, sizeof(FreeAt)) != 0) {
+      wrong = LastError();
+    }
+    void* const mapped =
+        wrong.empty() ? mmap(nullptr, sizeof(FreeAt), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0)
+                      : MAP_FAILED;
+    if (mapped == MAP_FAILED) {
+      if (wrong.empty()) wrong = LastError();
+      close(file);
+      return failed(wrong);
+    }
+    static_assert(FreeAt::is_always_lock_free);  // or it would not work between processes
+    return std::unique_ptr<SharedBus>(new SharedBus(path, file, static_cast<FreeAt*>(mapped)));
   }
-  close(file);
-  if (!wrong.empty()) return InternalError("cannot use the bus /dev/shm" + path + ": " + wrong);
-  static_assert(FreeAt::is_always_lock_free);  // or it would not work between processes
-  return std::unique_ptr<SharedBus>(new SharedBus(static_cast<FreeAt*>(mapped)));
 }
 
-SharedBus::~SharedBus() { munmap(free_at_, sizeof(FreeAt)); }
+SharedBus::~SharedBus() {
+  munmap(free_at_, sizeof(FreeAt));
+  // Nobody else has it if nobody else has locked it.
+  if (flock(file_, LOCK_EX | LOCK_NB) == 0) shm_unlink(path_.c_str());
+  close(file_);
+}
 
 // A process that is killed leaves at most the copies booked that it had begun.
 TimePoint SharedBus::Book(TimePoint now, Clock::duration time) {

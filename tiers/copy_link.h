@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/device_timeline.h"
@@ -32,7 +33,8 @@ class OwnLink final : public CopyLink {
 };
 
 // A bus that several processes of one machine and one user share: whoever opens one of the same
-// name has the same. It is in a file of the system's shared memory, eight bytes that stay there.
+// name has the same. It is in a file of the system's shared memory, which goes with the
+// last of them.
 class SharedBus final : public CopyLink {
  public:
   // `name`: letters, digits and '-'. kInvalidArgument for another one; kInternal, with the file, if
@@ -46,8 +48,11 @@ class SharedBus final : public CopyLink {
 
  private:
   using FreeAt = std::atomic<int64_t>;  // ns of the system's clock, which all processes share
-  explicit SharedBus(FreeAt* free_at) : free_at_(free_at) {}
+  SharedBus(std::string path, int file, FreeAt* free_at)
+      : path_(std::move(path)), file_(file), free_at_(free_at) {}
 
+  const std::string path_;
+  const int file_;  // locked, as others also do, while it is in use
   FreeAt* const free_at_;
 };
 

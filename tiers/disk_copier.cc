@@ -9,7 +9,7 @@
 namespace lamina {
 namespace {
 
-// Of a read: large enough that a disk is as fast as it gets, small enough that a limited one is
+// Of a copy: large enough that a disk is as fast as it gets, small enough that a limited one is
 // even.
 constexpr int64_t kPieceBytes = int64_t{4} << 20;
 
@@ -27,12 +27,17 @@ DiskCopier::~DiskCopier() {
   thread_.join();
 }
 
-void DiskCopier::Start(int block, std::byte* to) {
+void DiskCopier::Add(const Copy& copy) {
   {
     MutexLock lock(mutex_);
-    begun_.push_back({block, to});
+    begun_.push_back(copy);
   }
   changed_.NotifyAll();
+}
+
+bool DiskCopier::OldestIsDone() {
+  MutexLock lock(mutex_);
+  return !ended_.empty();
 }
 
 Status DiskCopier::FinishOldest() {
@@ -53,7 +58,7 @@ bool DiskCopier::Await(Copy& copy) {
 
 void DiskCopier::Run() {
   for (Copy copy; Await(copy);) {
-    Status status = Read(copy);
+    Status status = Make(copy);
     {
       MutexLock lock(mutex_);
       begun_.pop_front();
@@ -63,12 +68,14 @@ void DiskCopier::Run() {
   }
 }
 
-Status DiskCopier::Read(const Copy& copy) {
+Status DiskCopier::Make(const Copy& copy) {
   const TimePoint start = Clock::now();
   const int64_t size = file_->block_bytes(copy.block);
   for (int64_t done = 0; done < size;) {
     const int64_t piece = std::min(kPieceBytes, size - done);
-    LAMINA_RETURN_IF_ERROR(file_->Read(copy.block, done, copy.to + done, piece));
+    LAMINA_RETURN_IF_ERROR(copy.from == nullptr
+                               ? file_->Read(copy.block, done, copy.to + done, piece)
+                               : file_->Write(copy.block, done, copy.from + done, piece));
     done += piece;
     if (bytes_per_s_ > 0)
       std::this_thread::sleep_until(start + FromSeconds(static_cast<double>(done) / bytes_per_s_));

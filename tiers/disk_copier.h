@@ -1,4 +1,4 @@
-// Reads blocks of a file into memory on a thread of its own.
+// Reads blocks of a file into memory, and writes them back, on a thread of its own.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +15,26 @@ namespace lamina {
 // Thread: one owner.
 class DiskCopier final : public CopyEngine {
  public:
-  // `bytes_per_s`: it reads no faster than that, so that a disk has a known speed; 0: as fast as
+  // `bytes_per_s`: it copies no faster than that, so that a disk has a known speed; 0: as fast as
   // the disk does.
   DiskCopier(std::shared_ptr<const BlockFile> file, double bytes_per_s);
   // Waits for the end of a read that is under way; what was begun besides is not done.
   ~DiskCopier() override;
 
-  void Start(int block, std::byte* to) override;
+  void Start(int block, std::byte* to) override { Add({block, to, nullptr}); }
+  void StartBack(int block, const std::byte* from) override { Add({block, nullptr, from}); }
+  bool OldestIsDone() override;
   Status FinishOldest() override;
 
  private:
   struct Copy {
     int block = 0;
     std::byte* to = nullptr;
+    const std::byte* from = nullptr;  // null: to `to`
   };
+  void Add(const Copy& copy);
   void Run();
-  Status Read(const Copy& copy);
+  Status Make(const Copy& copy);
   // Whether there is a copy to make, which is left in the queue. False: the end.
   bool Await(Copy& copy);
 

@@ -4,38 +4,50 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
 #include "tiers/block_ring.h"
+#include "tiers/fifo_ring.h"
 #include "tiers/modelled_copier.h"
 
 namespace lamina {
 
-struct ModelledRing {
-  std::unique_ptr<BlockRing> blocks;
-  ModelledCopier* copier = nullptr;  // of `blocks`
-};
-
-// `now`: set if the ring is driven in virtual time, which begins then (ModelledCopier::SetNow).
-// Errors are those of BlockRing::Create.
-inline Result<ModelledRing> MakeModelledRing(std::vector<int64_t> block_bytes,
-                                             std::vector<bool> outside, int num_buffers,
-                                             double bytes_per_s, std::shared_ptr<CopyLink> link,
-                                             std::optional<TimePoint> now = {}) {
-  auto copier = std::make_unique<ModelledCopier>(block_bytes, bytes_per_s, std::move(link));
-  if (now) copier->SetNow(*now);
-  ModelledRing ring;
-  ring.copier = copier.get();
+// `now`: as ModelledCopier's virtual_now, likewise `back_bytes_per_s`. Errors are those of
+// BlockRing::Create.
+inline Result<std::unique_ptr<BlockRing>> MakeModelledRing(std::vector<int64_t> block_bytes,
+                                                           std::vector<bool> outside,
+                                                           int num_buffers, double bytes_per_s,
+                                                           std::shared_ptr<CopyLink> link,
+                                                           std::shared_ptr<TimePoint> now = nullptr,
+                                                           double back_bytes_per_s = 0) {
+  auto copier = std::make_unique<ModelledCopier>(block_bytes, bytes_per_s, std::move(link),
+                                                 back_bytes_per_s, std::move(now));
   BlockRingOptions options;
   options.outside = std::move(outside);
   options.block_bytes = std::move(block_bytes);
   options.num_buffers = num_buffers;
   options.holds_bytes = false;
-  LAMINA_ASSIGN_OR_RETURN(ring.blocks, BlockRing::Create(std::move(options), std::move(copier)));
-  return ring;
+  return BlockRing::Create(std::move(options), std::move(copier));
+}
+
+// The same with blocks that all take turns, and come and go at these rates at the same time. Errors
+// are those of FifoRing::Create.
+inline Result<std::unique_ptr<FifoRing>> MakeModelledFifoRing(
+    int num_blocks, int64_t block_bytes, int num_slots, double bytes_per_s, double back_bytes_per_s,
+    std::shared_ptr<TimePoint> now = nullptr) {
+  const std::vector<int64_t> bytes(static_cast<size_t>(num_blocks), block_bytes);
+  const auto copier = [&](double rate) {
+    return std::make_unique<ModelledCopier>(bytes, rate, std::make_shared<OwnLink>(), 0, now);
+  };
+  FifoRingOptions options;
+  options.num_blocks = num_blocks;
+  options.block_bytes = block_bytes;
+  options.num_slots = num_slots;
+  options.holds_bytes = false;
+  return FifoRing::Create(options, copier(bytes_per_s), copier(back_bytes_per_s));
 }
 
 }  // namespace lamina

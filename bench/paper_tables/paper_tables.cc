@@ -35,6 +35,7 @@ Result<std::vector<Section>> MakePaperTables(const PaperTablesOptions& options) 
   made.push_back(FiguresOfThroughput(catalog, options.models));
   made.push_back(PairsOfEqualCost(catalog, options));
   made.push_back(SelectN(catalog, options.models));
+  made.push_back(Pie(options));
   if (!options.profiles.empty()) made.push_back(PredictedProfiles(catalog, options.profiles));
   std::vector<Section> sections;
   for (Result<Section>& section : made) {

@@ -42,6 +42,8 @@ Result<Section> FiguresOfThroughput(const DeviceCatalog& catalog, const std::str
 Result<Section> PairsOfEqualCost(const DeviceCatalog& catalog, const PaperTablesOptions& options);
 // Select-N: weights outside of memory.
 Result<Section> SelectN(const DeviceCatalog& catalog, const std::string& models);
+// Pie: layers of the KV cache outside of memory.
+Result<Section> Pie(const PaperTablesOptions& options);
 // Layer times of one model, predicted from those of others. In neither paper.
 Result<Section> PredictedProfiles(const DeviceCatalog& catalog, const std::string& profiles);
 

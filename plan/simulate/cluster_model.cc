@@ -112,6 +112,10 @@ Status AddMemoryNode(const NodeConfig& node, const Member& member, const DeviceS
   memory.wire = {memory.heads.num_heads, memory.heads.num_kv_heads,    cluster.model.head_dim,
                  cluster.kv_dtype,       config.max_num_seqs,          config.num_batches,
                  cluster.wire_dtype,     config.overlap == Switch::kOn};
+  if (node.offload.any()) {
+    return Unimplemented("node '" + node.name +
+                         "': layers of memory nodes that lie outside are not simulated yet");
+  }
   const int64_t token_bytes =
       2 * int64_t{cluster.model.num_layers} * static_cast<int64_t>(memory.wire.kv_row_bytes());
   const int64_t capacity = std::min(node.memory_bytes, device->memory_bytes) / token_bytes;
@@ -136,14 +140,16 @@ Status KeepKvOnComputeNode(ClusterModel& cluster) {
   const NodeConfig& node = cluster.config.nodes.front();
   if (cluster.config.nodes.size() > 1)
     return InvalidArgument("several compute nodes need memory nodes");
-  const int64_t capacity =
-      std::min(node.memory_bytes, cluster.compute.front().device->memory_bytes) /
-      KvBytesPerToken(cluster.heads, cluster.model.num_layers);
+  LAMINA_ASSIGN_OR_RETURN(
+      const int64_t capacity,
+      TokensInMemory(cluster.model.num_layers, KvBytesPerToken(cluster.heads, 1), node.kv_offload,
+                     std::min(node.memory_bytes, cluster.compute.front().device->memory_bytes)));
   if (capacity < 1)
     return OutOfSpace("node '" + node.name + "': its memory is less than one token's KV");
   cluster.kv_nodes.push_back({cluster.compute.front().id, capacity});
   cluster.of_group.emplace_back();
-  return OkStatus();
+  if (!node.kv_offload.any()) return OkStatus();
+  return VirtualRing::CreateForKv(cluster, cluster.compute.front(), capacity).status();
 }
 
 Status AddNodes(const ClusterChanges& changes, ClusterModel& cluster) {
@@ -162,6 +168,7 @@ Status AddNodes(const ClusterChanges& changes, ClusterModel& cluster) {
                                  member.id,
                                  device,
                                  node.offload,
+                                 node.kv_offload,
                                  {cluster.first_slices[stage], cluster.first_slices[stage + 1]}});
       if (node.offload.any()) {
         const Status ring =

@@ -60,7 +60,7 @@ struct ComputeNodeModel {
   std::string name;
   NodeId id;
   const DeviceSpec* device = nullptr;
-  OffloadOptions offload = {};
+  OffloadOptions offload = {}, kv_offload = {};
   SliceRange slices;  // that may run here
 };
 

@@ -45,6 +45,10 @@ VirtualNodes::VirtualNodes(const ClusterModel& cluster, const HostCosts& host, b
     // Whether there can be one was seen when the cluster was loaded.
     if (node.offload.any())
       compute.ring = *VirtualRing::Create(cluster, node, LinkOf(node.offload.bus));
+    if (node.kv_offload.any()) {
+      compute.kv_ring =
+          *VirtualRing::CreateForKv(cluster, node, cluster.kv_nodes.front().capacity_tokens);
+    }
     compute.nics.resize(static_cast<size_t>(config.tensor_parallel_size));
     left_.push_back(static_cast<int>(left_.size()));
   }
@@ -255,6 +259,7 @@ void VirtualNodes::Handle(const VirtualEvent& event) {
 void VirtualNodes::Advance(int node, TimePoint now) {
   Compute& compute = compute_[static_cast<size_t>(node)];
   if (compute.ring != nullptr) compute.ring->GoOn(now);
+  if (compute.kv_ring != nullptr) compute.kv_ring->GoOn(now);
   // There is another kAdvance for when it is not busy any more.
   if (compute.busy_until > now) return;
   const int num_batches = static_cast<int>(batches_.size());
@@ -437,7 +442,10 @@ void VirtualNodes::PostRows(int number, TimePoint now) {
   // The compute node attends itself after it has posted.
   if (const Clock::duration own = Scaled(batch.own_attention[window], from.slow);
       own > Clock::duration::zero()) {
+    const int layer = batch.slice;
+    if (from.kv_ring != nullptr) end = from.kv_ring->Enter(layer, end);
     end = from.device.Book(end, own);
+    if (from.kv_ring != nullptr) from.kv_ring->Leave(layer, end, /*changed=*/true);
     from.busy_s += SecondsOf(own);
     usage_.AddBusy(&UsageTimeline::Piece::compute_s, end - own, end);
   }

@@ -137,7 +137,9 @@ class VirtualNodes {
     SliceTimes* times = nullptr;
     DeviceTimeline device;
     std::unique_ptr<VirtualRing> ring;  // null: all weights are in its memory
-    std::vector<VirtualNic> nics;       // of each rank
+    // Null: so are all layers of the KV cache, if it has one.
+    std::unique_ptr<VirtualRing> kv_ring;
+    std::vector<VirtualNic> nics;  // of each rank
     TimePoint busy_until;
     int last = 0;  // the batch that ran last
     double slow = 1;

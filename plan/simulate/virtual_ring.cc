@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "cost/network_cost.h"
 #include "splitter/weight_blocks.h"
 
 namespace lamina {
@@ -20,30 +21,57 @@ Result<std::unique_ptr<VirtualRing>> VirtualRing::Create(const ClusterModel& clu
   ring->block_bytes_ = bytes;
   LAMINA_ASSIGN_OR_RETURN(ring->first_interval_, FirstInterval(offload, bytes));
   LAMINA_ASSIGN_OR_RETURN(std::vector<bool> outside, FirstOutside(offload, bytes));
-  LAMINA_ASSIGN_OR_RETURN(ring->ring_, MakeModelledRing(bytes, std::move(outside), offload.buffers,
-                                                        rate, std::move(link), TimePoint{}));
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<BlockRing> blocks,
+                          MakeModelledRing(bytes, std::move(outside), offload.buffers, rate,
+                                           std::move(link), ring->now_));
   // As a compute node has a runner for each batch.
-  for (int batch = 0; batch < cluster.config.num_batches; ++batch) ring->ring_.blocks->AddVisitor();
+  for (int batch = 0; batch < cluster.config.num_batches; ++batch) blocks->AddVisitor();
+  ring->weights_ = blocks.get();
+  ring->ring_ = std::move(blocks);
+  return ring;
+}
+
+Result<std::unique_ptr<VirtualRing>> VirtualRing::CreateForKv(const ClusterModel& cluster,
+                                                              const ComputeNodeModel& node,
+                                                              int64_t capacity_tokens) {
+  const OffloadOptions& offload = node.kv_offload;
+  LAMINA_ASSIGN_OR_RETURN(const double rate, node.device->HostLinkBytesPerS(offload.gb_per_s));
+  std::unique_ptr<VirtualRing> ring(new VirtualRing());
+  const double back = node.device->HostLinkBackBytesPerS(offload.gb_per_s);
+  const int num_layers = cluster.model.num_layers;
+  const int64_t bytes = KvBytesPerToken(cluster.heads, 1) * capacity_tokens;
+  if (offload.expansion > 0) {
+    LAMINA_ASSIGN_OR_RETURN(const int slots, SlotsForExpansion(num_layers, offload.expansion));
+    LAMINA_ASSIGN_OR_RETURN(ring->ring_,
+                            MakeModelledFifoRing(num_layers, bytes, slots, rate, back, ring->now_));
+    return ring;
+  }
+  std::vector<int64_t> all(static_cast<size_t>(num_layers), bytes);
+  LAMINA_ASSIGN_OR_RETURN(std::vector<bool> outside, FirstOutside(offload, all));
+  LAMINA_ASSIGN_OR_RETURN(
+      ring->ring_, MakeModelledRing(std::move(all), std::move(outside), offload.buffers, rate,
+                                    std::make_shared<OwnLink>(), ring->now_, back));
   return ring;
 }
 
 void VirtualRing::SetInterval(int interval) {
   if (MayChangeTo(interval, offload_, block_bytes_))
-    ring_.blocks->SetOutside(OutsideByInterval(static_cast<int>(block_bytes_.size()), interval));
+    weights_->SetOutside(OutsideByInterval(static_cast<int>(block_bytes_.size()), interval));
 }
 
 TimePoint VirtualRing::Enter(int slice, TimePoint now) {
   if (left_) GoOn(left_->at);
-  ring_.copier->SetNow(now);
-  const Result<const std::byte*> entered = ring_.blocks->Enter(slice - first_slice_);
+  *now_ = now;
+  const Result<std::byte*> entered = ring_->Enter(slice - first_slice_);
   LAMINA_CHECK(entered.ok(), "slice {}: {}", slice, entered.status().message());
-  return std::max(now, ring_.copier->finished_at());
+  return *now_;
 }
 
 void VirtualRing::GoOn(TimePoint now) {
   if (!left_ || left_->at > now) return;
-  ring_.copier->SetNow(left_->at);
-  ring_.blocks->Leave(std::exchange(left_, {})->slice - first_slice_);
+  const Left left = *std::exchange(left_, {});
+  *now_ = left.at;
+  ring_->Leave(left.slice - first_slice_, left.changed);
 }
 
 }  // namespace lamina

@@ -20,6 +20,11 @@ class VirtualRing {
   static Result<std::unique_ptr<VirtualRing>> Create(const ClusterModel& cluster,
                                                      const ComputeNodeModel& node,
                                                      std::shared_ptr<CopyLink> link);
+  // The same for layers of a KV cache of so many tokens, which the node keeps itself: a layer takes
+  // the place of a slice. REQUIRES: its kv_offload says so.
+  static Result<std::unique_ptr<VirtualRing>> CreateForKv(const ClusterModel& cluster,
+                                                          const ComputeNodeModel& node,
+                                                          int64_t capacity_tokens);
 
   // As WeightRing's (compute_node/weight_ring.h).
   int first_interval() const { return first_interval_; }
@@ -29,7 +34,7 @@ class VirtualRing {
   TimePoint Enter(int slice, TimePoint now);
   // It will have run at `at`: what comes in its place begins to come then, when GoOn is called, or
   // the next slice is entered.
-  void Leave(int slice, TimePoint at) { left_ = {slice, at}; }
+  void Leave(int slice, TimePoint at, bool changed = false) { left_ = {slice, at, changed}; }
   void GoOn(TimePoint now);
 
  private:
@@ -38,13 +43,16 @@ class VirtualRing {
   struct Left {
     int slice = 0;
     TimePoint at;
+    bool changed = false;
   };
   std::optional<Left> left_;
   OffloadOptions offload_;
   std::vector<int64_t> block_bytes_;
   int first_slice_ = 0;
   int first_interval_ = 0;
-  ModelledRing ring_;
+  const std::shared_ptr<TimePoint> now_ = std::make_shared<TimePoint>();
+  std::unique_ptr<Ring> ring_;
+  BlockRing* weights_ = nullptr;  // ring_, if it is of weights
 };
 
 }  // namespace lamina

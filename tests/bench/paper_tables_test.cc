@@ -73,7 +73,7 @@ TEST(PaperTables, IntervalsOfSelectN) {
 TEST(PaperTables, TheReportShowsBothFigures) {
   const Result<std::vector<Section>> sections = MakePaperTables(Options());
   ASSERT_TRUE(sections.ok()) << sections.status();
-  EXPECT_EQ(sections->size(), 6u);
+  EXPECT_EQ(sections->size(), 7u);
   const std::string markdown = ToMarkdown(*sections), html = ToHtml(*sections);
   EXPECT_THAT(markdown, HasSubstr("| LLaMA-13B, A100, batch 128 | 4.90 GB/s | "));
   EXPECT_THAT(html, HasSubstr("<td>LLaMA-13B, A100, batch 128</td><td>4.90 GB/s</td>"));

@@ -46,7 +46,7 @@ TEST(ModelledDevice, WeightsThatDoNotFitAreRefused) {
 
 TEST(ModelledDevice, WeightsThatLieOutsideTakeNoMemoryButTimeOnTheLink) {
   OffloadOptions offload{.interval = 2, .folder = "", .buffers = 2, .gb_per_s = 1000};
-  ModelledDevice device(Device("A100-40G"), offload);
+  ModelledDevice device(Device("A100-40G"), {offload});
   const Result<std::unique_ptr<LoadedModel>> model = device.Load(Options("llama-33b"));
   ASSERT_TRUE(model.ok()) << "half of its 65 GB: " << model.status();
   std::unique_ptr<SliceRunner> slices = *device.MakeSlices(**model, 1);
@@ -64,7 +64,7 @@ TEST(ModelledDevice, WeightsThatLieOutsideTakeNoMemoryButTimeOnTheLink) {
   EXPECT_GT(step(), 0.9 * bytes / 1000e9) << "the link is faster than the device's memory";
   slices.reset();
   offload.gb_per_s = 100;
-  ModelledDevice slow(Device("A100-40G"), offload);
+  ModelledDevice slow(Device("A100-40G"), {offload});
   const std::unique_ptr<LoadedModel> same = *slow.Load(Options("llama-33b"));
   slices = *slow.MakeSlices(*same, 1);
   step();
@@ -74,9 +74,10 @@ TEST(ModelledDevice, WeightsThatLieOutsideTakeNoMemoryButTimeOnTheLink) {
 
 TEST(ModelledDevice, WithoutALinkNothingCanLieOutside) {
   OffloadOptions offload{.interval = 2, .folder = "", .buffers = 2, .gb_per_s = 0};
-  EXPECT_TRUE(ModelledDevice(Device("A100-40G"), offload).Load(Options("llama-13b")).ok())
+  EXPECT_TRUE(ModelledDevice(Device("A100-40G"), {offload}).Load(Options("llama-13b")).ok())
       << "the catalog has its link";
-  const Status status = ModelledDevice(Device("H20"), offload).Load(Options("llama-13b")).status();
+  const Status status =
+      ModelledDevice(Device("H20"), {offload}).Load(Options("llama-13b")).status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(status.message(), HasSubstr("no host_link_gb_per_s of device H20"));
 }

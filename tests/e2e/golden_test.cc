@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "manager/resolve_config.h"
 #include "tests/support/expect_golden.h"
 #include "tests/support/serving.h"
@@ -39,12 +41,19 @@ TEST_P(GoldenTest, EachPromptAloneAndAllAtOnce) {
 TEST_P(GoldenTest, UnderPreemptionAndShortChunks) {
   const std::vector<GoldenPrompt> golden = GoldenPrompts(GetParam().kv_dtype);
   Deployment deployment = GetParam();
-  const int64_t bytes_per_token =
-      KvBytesPerToken(*ModelConfig::Load(TinyStoriesDir()), deployment.kv_dtype);
+  const ModelConfig model = *ModelConfig::Load(TinyStoriesDir());
+  const int64_t bytes_per_token = KvBytesPerToken(model, deployment.kv_dtype);
   const int num_shares = deployment.spread_tokens > 0 ? deployment.num_memory_nodes
                                                       : std::max(deployment.kv_head_parallel,
                                                                  deployment.tensor_parallel_size);
   deployment.memory_bytes = bytes_per_token * 240 / num_shares;  // of a sequence
+  // Layers that lie outside would make room for more.
+  const OffloadOptions& outside =
+      deployment.num_memory_nodes > 0 ? deployment.memory_offload : deployment.kv_offload;
+  const Result<int64_t> tokens =
+      TokensInMemory(model.num_layers, 1000 / model.num_layers, outside, 240 * 1000);
+  ASSERT_TRUE(tokens.ok()) << tokens.status();
+  deployment.memory_bytes = deployment.memory_bytes * 240 / *tokens;
   deployment.max_num_seqs = 8;
   deployment.max_num_batched_tokens = 11;
   Result<std::unique_ptr<Serving>> serving = Serving::Create(deployment);
@@ -227,6 +236,24 @@ std::vector<Deployment> AllDeployments() {
   all.push_back(chosen);
   chosen.num_memory_nodes = 0;
   all.push_back(chosen);
+  Deployment layers;  // K and V of layers on a disk
+  layers.memory_offload = {.interval = 1, .folder = "/var/tmp", .buffers = 1, .poison = true};
+  layers.memory_bytes = int64_t{2} << 20;
+  layers.num_batches = 1;
+  all.push_back(layers);
+  layers.memory_offload = {.expansion = 2, .folder = "/var/tmp", .poison = true};
+  all.push_back(layers);
+  layers.kv_offload = std::exchange(layers.memory_offload, {});
+  layers.num_memory_nodes = 0;
+  all.push_back(layers);
+  layers.kv_offload = {};
+  layers.memory_offload = {.interval = 1, .folder = "/var/tmp", .buffers = 2, .poison = true};
+  layers.num_memory_nodes = 1;
+  layers.kv_dtype = DType::kF32;
+  layers.num_batches = 3;
+  layers.overlap = Switch::kOn;
+  layers.offload = {.interval = 2, .folder = "/var/tmp", .buffers = 1};
+  all.push_back(layers);
   Deployment several;
   several.num_compute_nodes = 2;
   all.push_back(several);

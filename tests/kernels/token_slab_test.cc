@@ -77,7 +77,7 @@ TEST(TokenSlab, WhatExceedsF8Saturates) {
 TEST(TokenSlab, DummiesAreWithinOneAndDiffer) {
   for (DType dtype : kKvDTypes) {
     auto slab = TokenSlab::Create({1, 1, 64, dtype}, 2).value();
-    for (const TokenSlot slot : {0, 1}) slab->FillDummy(slot);
+    slab->FillDummy(std::vector<TokenSlot>{0, 1});
     const KvView view = slab->View(0);
     const std::vector<float> first = ReadRow(view, view.k, 0, 0, 64),
                              second = ReadRow(view, view.k, 0, 1, 64);

@@ -371,6 +371,53 @@ TEST(ClusterConfig, WhatLiesOutsideMayComeOverASharedBus) {
       HasSubstr("'bus' is for modelled devices"));
 }
 
+TEST(ClusterConfig, LayersOfAMemoryNodeMayLieOutside) {
+  const auto with = [&](const std::string& offload, const std::string& device = "cpu") {
+    return ClusterConfig::Parse(
+        "version: 1\nnodes:\n- {name: c0, role: compute, port: 1}\n- {name: m0, role: memory, "
+        "port: "
+        "2, memory: 1GiB, device: \"" +
+            device + "\", offload: " + offload + "}\nmodel: {path: /m}\n",
+        "/etc/c.yaml");
+  };
+  const Result<ClusterConfig> config =
+      with("{interval: 3, folder: /var/tmp, buffers: 4, gb_per_s: 1.5}");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->nodes[1].offload,
+            (OffloadOptions{.interval = 3, .folder = "/var/tmp", .buffers = 4, .gb_per_s = 1.5}));
+  const auto error_of = [&](const auto&... texts) { return with(texts...).status().message(); };
+  EXPECT_THAT(error_of("{interval: 3}"), HasSubstr("where they lie, on a disk of the node's host"));
+  EXPECT_THAT(error_of("{interval: auto, folder: /x}"), HasSubstr("'interval'"));
+  EXPECT_THAT(error_of("{expansion: 1, folder: /x}"), HasSubstr("has to be more than 1"));
+  EXPECT_EQ(with("{expansion: 2, folder: /x}")->nodes[1].offload,
+            (OffloadOptions{.expansion = 2, .folder = "/x"}));
+  EXPECT_THAT(error_of("{interval: 3, folder: /x, portion: 0.5}"), HasSubstr("portion"));
+  EXPECT_THAT(
+      error_of("{interval: 3, folder: /x}", "cuda:0"),
+      HasSubstr("not there yet for memory nodes but with the device cpu: 'device' is 'cuda:0'"));
+}
+
+TEST(ClusterConfig, LayersOfAComputeNodeThatKeepsTheKvMayLieOutside) {
+  const auto with = [&](const std::string& more) {
+    return ClusterConfig::Parse("version: 1\nnodes:\n- {name: c0, role: compute, port: 1, " + more +
+                                    "}\nmodel: {path: /m}\n",
+                                "/etc/c.yaml");
+  };
+  EXPECT_EQ(with("memory: 1GiB, kv_offload: {expansion: 1.5, folder: /x}")->nodes[0].kv_offload,
+            (OffloadOptions{.expansion = 1.5, .folder = "/x"}));
+  EXPECT_TRUE(
+      with("memory: 1GiB, device: \"modelled:A10\", kv_offload: {group_size: 4, num_in_group: 2}")
+          .ok())
+      << "a host's memory needs no folder";
+  const auto error_of = [&](const std::string& more) { return with(more).status().message(); };
+  EXPECT_THAT(error_of("memory: 1GiB, kv_offload: {expansion: 2}"), HasSubstr("'folder'"));
+  EXPECT_THAT(error_of("memory: 1GiB, kv_offload: {folder: /x}"), HasSubstr("'interval'"));
+  EXPECT_THAT(error_of("kv_offload: {expansion: 2, folder: /x}"),
+              HasSubstr("is for a compute node with 'memory'"));
+  EXPECT_THAT(error_of("memory: 1GiB, device: \"cuda:0\", kv_offload: {expansion: 2}"),
+              HasSubstr("not there yet for GPUs"));
+}
+
 TEST(ClusterConfig, StandbysAreNoNodesOfTheCluster) {
   const std::string standby = "nodes:\n- {name: s0, role: compute, standby: true, port: 7102}\n";
   const Result<ClusterConfig> config =
@@ -457,7 +504,7 @@ TEST(ClusterConfig, NodesAreChecked) {
       ErrorOf(Changed("port: 7100", "port: 7100, gpus: 2")),
       "/etc/c.yaml:3: unknown key 'gpus' under node 'c0'; known keys: name, role, standby, host, "
       "port, device, threads, cpus, price_per_hour, "
-      "memory, offload");
+      "memory, offload, kv_offload");
 }
 
 TEST(ClusterConfig, ModelledDevicesComeFromACatalog) {

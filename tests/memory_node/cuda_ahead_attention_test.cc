@@ -37,6 +37,12 @@ constexpr size_t kQ = 64, kKv = 32;  // floats per row
 constexpr int64_t kCapacity = 200;
 
 // With its parameter, messages go by posts, as to another host.
+MemoryNodeOptions OnGpu() {
+  MemoryNodeOptions options;
+  options.device = CudaGpu{0};
+  return options;
+}
+
 class CudaAheadAttentionTest : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
@@ -50,8 +56,8 @@ class CudaAheadAttentionTest : public ::testing::TestWithParam<bool> {
   void MakeMemory() {
     Close();
     const KvShape kv{kLayers, wire_.num_kv_heads, wire_.head_dim, wire_.kv_dtype};
-    memory_ = *MakeKvDevice(CudaGpu{0}, kv, kCapacity, 0, team_);
-    reference_ = *MakeKvDevice(HostCpu{}, kv, kCapacity, 0, team_);
+    memory_ = *MakeKvDevice(OnGpu(), kv, kCapacity, team_);
+    reference_ = *MakeKvDevice(MemoryNodeOptions{}, kv, kCapacity, team_);
     Open(seconds(20));
   }
 

@@ -31,6 +31,13 @@ float Tolerance(DType dtype) {
   return dtype == DType::kF32 ? 2e-5f : dtype == DType::kBF16 ? 1.0f / 128 : 1.0f / 1024;
 }
 
+MemoryNodeOptions OnGpu(int64_t host_memory_bytes = 0) {
+  MemoryNodeOptions options;
+  options.device = CudaGpu{0};
+  options.host_memory_bytes = host_memory_bytes;
+  return options;
+}
+
 class CudaKvDeviceTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -42,9 +49,9 @@ class CudaKvDeviceTest : public testing::Test {
     dtype_ = dtype;
     const KvShape shape{kLayers, kKvHeads, kHeadDim, dtype};
     Result<std::unique_ptr<KvDevice>> gpu =
-        MakeKvDevice(CudaGpu{0}, shape, kCapacity, host_memory_bytes, team_);
+        MakeKvDevice(OnGpu(host_memory_bytes), shape, kCapacity, team_);
     ASSERT_TRUE(gpu.ok()) << gpu.status();
-    devices_[0] = *MakeKvDevice(HostCpu{}, shape, kCapacity, 0, team_);
+    devices_[0] = *MakeKvDevice(MemoryNodeOptions{}, shape, kCapacity, team_);
     devices_[1] = std::move(*gpu);
   }
 
@@ -248,25 +255,24 @@ TEST_F(CudaKvDeviceTest, TablesAreKeptAsOnTheCpu) {
 
 TEST_F(CudaKvDeviceTest, HeadsThatDoNotGoIntoFp8AreRefused) {
   for (const int head_dim : {8, 24, 40}) {
-    const Status made =
-        MakeKvDevice(CudaGpu{0}, {2, 2, head_dim, DType::kF8}, 16, 0, team_).status();
+    const Status made = MakeKvDevice(OnGpu(), {2, 2, head_dim, DType::kF8}, 16, team_).status();
     EXPECT_EQ(made.code(), StatusCode::kInvalidArgument);
     EXPECT_THAT(made.message(),
                 HasSubstr("head_dim " + std::to_string(head_dim) +
                           " over K and V in fp8: CUDA kernels have multiples of 16"));
-    EXPECT_TRUE(MakeKvDevice(CudaGpu{0}, {2, 2, head_dim, DType::kBF16}, 16, 0, team_).ok());
+    EXPECT_TRUE(MakeKvDevice(OnGpu(), {2, 2, head_dim, DType::kBF16}, 16, team_).ok());
   }
 }
 
 TEST_F(CudaKvDeviceTest, HeadsWithoutElementsAreRefused) {
-  const Status made = MakeKvDevice(CudaGpu{0}, {2, 2, 0, DType::kBF16}, 16, 0, team_).status();
+  const Status made = MakeKvDevice(OnGpu(), {2, 2, 0, DType::kBF16}, 16, team_).status();
   EXPECT_EQ(made.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(made.message(), HasSubstr("2 layers and 2 kv heads of 0"));
 }
 
 TEST_F(CudaKvDeviceTest, WhatDoesNotFitIsRefusedWithBothSizes) {
   const Status made =
-      MakeKvDevice(CudaGpu{0}, {80, 32, 128, DType::kBF16}, int64_t{1} << 31, 0, team_).status();
+      MakeKvDevice(OnGpu(), {80, 32, 128, DType::kBF16}, int64_t{1} << 31, team_).status();
   EXPECT_EQ(made.code(), StatusCode::kOutOfSpace);
   EXPECT_THAT(
       made.message(),

@@ -101,5 +101,38 @@ TEST_F(SimulateOffloadTest, TwoNodesOnOneBusKeepTheirObjectiveOnlyWithRegardToEa
   EXPECT_GT(std::ranges::max(tpots), 1.2 * objective);
 }
 
+// Layers of a KV cache that the compute node keeps itself.
+TEST_F(SimulateOffloadTest, LayersThatLieOutsideGiveRoomForMoreTokens) {
+  const auto load = [&](const std::string& more) {
+    WriteFile(folder_ / "kv.yaml",
+              "version: 1\ncluster: {device_catalog: devices.yaml}\nnodes:\n- {name: c0, role: "
+              "compute, port: 7000, device: \"modelled:Flops\", memory: 1GB" +
+                  more + "}\nmodel: {path: " + SourcePath("/configs/models/llama-13b") + "}\n");
+    return ClusterModel::Load(folder_ / "kv.yaml", {});
+  };
+  const double layer_token = 2 * 2 * kHidden;  // bytes
+  Result<ClusterModel> plain = load("");
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  const auto capacity = static_cast<int64_t>(1e9 / layer_token / kLayers);
+  EXPECT_EQ(plain->kv_nodes[0].capacity_tokens, capacity);
+  const double without = Run(*plain, Alike(1, 1, 40)).requests[0].tpot_s();
+
+  // 20 places for 40 layers: twice the tokens.
+  Result<ClusterModel> fast = load(", kv_offload: {expansion: 2, gb_per_s: 1000000}");
+  ASSERT_TRUE(fast.ok()) << fast.status();
+  EXPECT_EQ(fast->kv_nodes[0].capacity_tokens, static_cast<int64_t>(1e9 / layer_token / 20));
+  EXPECT_NEAR(Run(*fast, Alike(1, 1, 40)).requests[0].tpot_s(), without, 0.02 * without);
+
+  Result<ClusterModel> slow = load(", kv_offload: {expansion: 2, gb_per_s: 1}");
+  ASSERT_TRUE(slow.ok()) << slow.status();
+  // A step cannot end before the layers have come that were not there.
+  const double all = 20 * layer_token * static_cast<double>(capacity * 2) / 1e9;
+  const double tpot = Run(*slow, Alike(1, 1, 40)).requests[0].tpot_s();
+  EXPECT_GT(tpot, 0.95 * all);
+  EXPECT_LT(tpot, 2.1 * all);
+  EXPECT_NE(load(", kv_offload: {expansion: 1.01}").status().message().find("leaves none of 40"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace lamina::testing

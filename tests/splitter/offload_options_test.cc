@@ -84,5 +84,17 @@ TEST(OffloadOptions, AFixedIntervalHasToSaveMemory) {
   EXPECT_FALSE(MayChangeTo(1, OffloadOptions{.interval = 1}, bytes));
 }
 
+TEST(OffloadOptions, AnExpansionIsSoManyLayersInMemory) {
+  EXPECT_EQ(*SlotsForExpansion(40, 2), 20);
+  EXPECT_EQ(*SlotsForExpansion(40, 2.1), 20);
+  EXPECT_EQ(*SlotsForExpansion(9, 9.0 / 7), 7);
+  EXPECT_EQ(*SlotsForExpansion(40, 1000), 2);
+  EXPECT_THAT(SlotsForExpansion(40, 1.01).status().message(),
+              HasSubstr("leaves none of 40 layers outside"));
+  EXPECT_EQ(*TokensInMemory(40, 10, {.expansion = 2}, 4000), 20);
+  EXPECT_EQ(*TokensInMemory(40, 10, {.interval = 2}, 4000), 400 / 22);
+  EXPECT_EQ(*TokensInMemory(40, 10, {}, 4000), 10);
+}
+
 }  // namespace
 }  // namespace lamina

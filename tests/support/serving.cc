@@ -80,11 +80,15 @@ std::string Deployment::Name() const {
       pipeline_parallel_size > 1 ? "_" + std::to_string(pipeline_parallel_size) + "_stages" : "";
   const std::string ranks =
       tensor_parallel_size > 1 ? "_" + std::to_string(tensor_parallel_size) + "_ranks" : "";
-  const std::string outside = offload.interval > 0
-                                  ? "_outside_every_" + std::to_string(offload.interval) +
-                                        "_over_" + std::to_string(offload.buffers)
-                              : offload.is_auto ? "_outside_as_objectives_allow"
-                                                : "";
+  const auto outside_of = [](const OffloadOptions& of, const std::string& what) {
+    if (of.is_auto) return "_" + what + "_outside_as_objectives_allow";
+    if (of.expansion > 0) return "_" + what + "_in_fewer_places";
+    if (of.interval == 0) return std::string();
+    return "_" + what + "_outside_every_" + std::to_string(of.interval) + "_over_" +
+           std::to_string(of.buffers);
+  };
+  const std::string outside = outside_of(offload, "weights") + outside_of(memory_offload, "kv") +
+                              outside_of(kv_offload, "own_kv");
   const int num_shares = pipeline_parallel_size * tensor_parallel_size;
   const std::string standbys = num_standbys > 0 ? std::to_string(num_standbys) + "_standby_" : "";
   return std::to_string(num_compute_nodes * num_shares) + "_compute" + stages + ranks + "_" +
@@ -160,8 +164,11 @@ Result<std::unique_ptr<LocalCluster>> StartNodes(const Deployment& deployment) {
     if (node.role == NodeRole::kCompute) {
       node.device = deployment.compute_device;
       node.offload = deployment.offload;
-    } else if (!deployment.memory_devices.empty()) {
-      node.device = deployment.memory_devices.at(num_memory++);
+      node.kv_offload = deployment.kv_offload;
+    } else {
+      node.offload = deployment.memory_offload;
+      if (!deployment.memory_devices.empty())
+        node.device = deployment.memory_devices.at(num_memory++);
     }
   }
   return LocalCluster::Create(options);

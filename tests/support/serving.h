@@ -60,6 +60,8 @@ struct Deployment {
   int num_standbys = 0;                          // s0, s1, ...
   std::string compute_device = "cpu";            // of every compute node, or in process
   OffloadOptions offload = {};                   // likewise of every compute node
+  OffloadOptions kv_offload = {};                // of a compute node that keeps the KV itself
+  OffloadOptions memory_offload = {};            // of every memory node
   std::vector<StepTime> step_times = {};         // with offload.is_auto: the record
   SloRule slo = {};                              // as manager/cluster_config.h
   std::vector<std::string> memory_devices = {};  // of each memory node; empty: cpu

@@ -24,38 +24,54 @@ class PlayedEngine final : public CopyEngine {
   // When bytes come: as soon as the copy is begun, when somebody waits for it, or by chance.
   enum class Comes { kEarly, kLate, kByChance };
 
-  PlayedEngine(std::vector<int64_t> block_bytes, Comes comes, Log* log)
-      : block_bytes_(std::move(block_bytes)), comes_(comes), log_(log) {}
+  PlayedEngine(std::vector<int64_t> block_bytes, Comes comes, Log* log) : comes_(comes), log_(log) {
+    for (size_t i = 0; i < block_bytes.size(); ++i)
+      outside.emplace_back(static_cast<size_t>(block_bytes[i]), ByteOf(static_cast<int>(i)));
+  }
 
   void Start(int block, std::byte* to) override {
     log_->push_back("start " + std::to_string(block));
-    begun_.push_back({block, to});
-    const bool early = comes_ == Comes::kEarly || (comes_ == Comes::kByChance && random_() % 2);
-    if (early) Write(begun_.back());
+    Add({block, to, nullptr, false});
   }
+  void StartBack(int block, const std::byte* from) override {
+    log_->push_back("back " + std::to_string(block));
+    Add({block, nullptr, from, false});
+  }
+  bool OldestIsDone() override { return begun_.front().made; }
   Status FinishOldest() override {
     EXPECT_FALSE(begun_.empty());
+    Make(begun_.front());
     const Copy copy = begun_.front();
     begun_.pop_front();
     log_->push_back("wait " + std::to_string(copy.block));
-    if (copy.block == fails) return InternalError("the disk is broken");
-    Write(copy);
-    return OkStatus();
+    return copy.block == fails ? InternalError("the disk is broken") : OkStatus();
   }
 
   int fails = -1;
+  std::vector<std::vector<std::byte>> outside;  // [block] what lies there
 
  private:
   struct Copy {
     int block;
     std::byte* to;
+    const std::byte* from;  // null: to `to`
+    bool made;
   };
-  void Write(const Copy& copy) const {
-    std::memset(copy.to, static_cast<int>(ByteOf(copy.block)),
-                static_cast<size_t>(block_bytes_[static_cast<size_t>(copy.block)]));
+  // Copies are made in their order: with one that is early, all before it.
+  void Add(const Copy& copy) {
+    begun_.push_back(copy);
+    if (comes_ == Comes::kEarly || (comes_ == Comes::kByChance && random_() % 2)) {
+      for (Copy& each : begun_) Make(each);
+    }
   }
-
-  const std::vector<int64_t> block_bytes_;
+  void Make(Copy& copy) {
+    if (std::exchange(copy.made, true)) return;
+    std::vector<std::byte>& lies = outside[static_cast<size_t>(copy.block)];
+    if (copy.from == nullptr)
+      std::ranges::copy(lies, copy.to);
+    else
+      std::copy_n(copy.from, lies.size(), lies.begin());
+  }
   const Comes comes_;
   Log* const log_;
   std::deque<Copy> begun_;
@@ -88,7 +104,7 @@ struct Ring {
 
   // Enters the block and looks whether all of its bytes are there.
   void Enter(int block) {
-    const Result<const std::byte*> bytes = (*ring)->Enter(block);
+    const Result<std::byte*> bytes = (*ring)->Enter(block);
     ASSERT_TRUE(bytes.ok()) << bytes.status();
     ExpectHere(block, *bytes);
   }
@@ -146,7 +162,7 @@ TEST(BlockRing, EveryBlockIsWholeForEveryIntervalAndNumberOfBuffers) {
             for (int block = 0; block < num_blocks; ++block)
               ASSERT_NO_FATAL_FAILURE(ring.Visit(block)) << interval << " " << buffers;
           }
-          const BlockRingStats& stats = (*ring.ring)->stats();
+          const RingStats& stats = (*ring.ring)->stats();
           EXPECT_EQ(stats.num_entered, 4 * (num_blocks / interval));
           EXPECT_EQ(stats.num_out_of_order, 0);
         }
@@ -224,7 +240,7 @@ TEST(BlockRing, SeveralVisitorsAtATime) {
   for (int i = 0; i < 3000; ++i) {
     const size_t visitor = random() % kVisitors;
     if (bytes[visitor] == nullptr) {
-      const Result<const std::byte*> entered = (*ring.ring)->Enter(at[visitor]);
+      const Result<std::byte*> entered = (*ring.ring)->Enter(at[visitor]);
       ASSERT_TRUE(entered.ok()) << entered.status();
       bytes[visitor] = *entered;
     } else {
@@ -292,7 +308,7 @@ TEST(BlockRing, IntervalsThatChangeAtAnyTimeLeaveEveryBlockWhole) {
       if (random() % 7 == 0) ring.SetInterval(static_cast<int>(random() % (kBlocks + 2)));
       const size_t visitor = random() % kVisitors;
       if (bytes[visitor] == nullptr) {
-        const Result<const std::byte*> entered = (*ring.ring)->Enter(at[visitor]);
+        const Result<std::byte*> entered = (*ring.ring)->Enter(at[visitor]);
         ASSERT_TRUE(entered.ok()) << entered.status();
         bytes[visitor] = *entered;
       } else {
@@ -316,6 +332,61 @@ TEST(BlockRing, IntervalsThatChangeAtAnyTimeLeaveEveryBlockWhole) {
       EXPECT_EQ(ring.Round(), outside > kVisitors + 1 ? outside : 0) << interval;
     }
   }
+}
+
+// Blocks that are written to: what is read is what was written last, whatever lies outside when.
+TEST(BlockRing, WhatIsWrittenToABlockIsThereWhenItComesAgain) {
+  for (const auto comes :
+       {PlayedEngine::Comes::kEarly, PlayedEngine::Comes::kLate, PlayedEngine::Comes::kByChance}) {
+    for (const bool changes : {false, true}) {
+      constexpr int kBlocks = 9;
+      Ring ring(kBlocks, 2, 2, comes);
+      std::vector<std::byte> value;
+      for (int block = 0; block < kBlocks; ++block) value.push_back(ByteOf(block));
+      std::mt19937 random(11);
+      for (int i = 0; i < 3000; ++i) {
+        if (changes && random() % 9 == 0) ring.SetInterval(static_cast<int>(random() % kBlocks));
+        // In the order of a step, but now and then.
+        const int block = random() % 30 == 0 ? static_cast<int>(random() % kBlocks) : i % kBlocks;
+        const Result<std::byte*> bytes = (*ring.ring)->Enter(block);
+        ASSERT_TRUE(bytes.ok()) << bytes.status();
+        const auto size = static_cast<size_t>(ring.sizes[static_cast<size_t>(block)]);
+        std::byte& expected = value[static_cast<size_t>(block)];
+        for (size_t at = 0; at < size; at += 97) ASSERT_EQ((*bytes)[at], expected) << i;
+        const bool writes = random() % 2 == 0;
+        if (writes) {
+          expected = std::byte(random() % 256);
+          std::memset(*bytes, static_cast<int>(expected), size);
+        }
+        (*ring.ring)->Leave(block, writes);
+      }
+    }
+  }
+}
+
+TEST(BlockRing, OnlyWhatWasWrittenGoesBack) {
+  Ring ring(6, 2, 2);  // 1, 3 and 5 lie outside
+  ring.Round();
+  for (int block = 0; block < 6; ++block) {
+    ASSERT_TRUE((*ring.ring)->Enter(block).ok());
+    (*ring.ring)->Leave(block, block == 2 || block == 3);
+  }
+  EXPECT_EQ(std::ranges::count_if(ring.log, [](const auto& l) { return l.starts_with("back"); }),
+            1);
+  EXPECT_EQ((*ring.ring)->stats().bytes_copied_back, ring.sizes[3]);
+}
+
+TEST(BlockRing, ACopyBackThatFailsIsAnErrorForGood) {
+  Ring ring(4, 2, 1);  // 1 and 3 lie outside
+  ASSERT_TRUE((*ring.ring)->Enter(0).ok());
+  (*ring.ring)->Leave(0);
+  ASSERT_TRUE((*ring.ring)->Enter(1).ok());
+  ring.engine->fails = 1;
+  (*ring.ring)->Leave(1, true);
+  ring.Visit(2);
+  EXPECT_EQ((*ring.ring)->Enter(3).status().message(), "the disk is broken");
+  ring.engine->fails = -1;
+  EXPECT_EQ((*ring.ring)->Enter(3).status().message(), "the disk is broken");
 }
 
 }  // namespace

@@ -62,6 +62,17 @@ TEST_F(SharedBusTest, NoBookingOfSeveralProcessesIsLost) {
   EXPECT_EQ((*bus)->Book(start, {}), start + microseconds(kProcesses * kBookings));
 }
 
+TEST_F(SharedBusTest, GoesWithItsLastUser) {
+  const std::string path = "/dev/shm" + file_;
+  auto first = SharedBus::Open(name_), second = SharedBus::Open(name_);
+  ASSERT_TRUE(first.ok() && second.ok());
+  first->reset();
+  EXPECT_EQ(access(path.c_str(), F_OK), 0);
+  second->reset();
+  EXPECT_NE(access(path.c_str(), F_OK), 0);
+  EXPECT_TRUE(SharedBus::Open(name_).ok());
+}
+
 TEST_F(SharedBusTest, RefusesNamesThatCouldLeadElsewhere) {
   for (const std::string& name :
        {std::string(), std::string("../x"), std::string("a/b"), std::string(64, 'a')})
@@ -72,7 +83,7 @@ TEST_F(SharedBusTest, RefusesALinkThatSomebodyPutThere) {
   ASSERT_EQ(symlink("/etc/passwd", ("/dev/shm" + file_).c_str()), 0);
   const Status refused = SharedBus::Open(name_).status();
   EXPECT_EQ(refused.code(), StatusCode::kInternal);
-  EXPECT_THAT(refused.message(), HasSubstr("cannot open the bus /dev/shm/lamina-bus-"));
+  EXPECT_THAT(refused.message(), HasSubstr("cannot use the bus /dev/shm/lamina-bus-"));
 }
 
 }  // namespace
