@@ -6,8 +6,8 @@
 #include "base/units.h"
 #include "kernels/cuda/device.h"
 #include "memory_node/cpu_kv_device.h"
-#include "node/kv_ring.h"
 #include "memory_node/modelled_kv_device.h"
+#include "node/kv_ring.h"
 #if LAMINA_HAS_CUDA
 #include "memory_node/cuda/cuda_kv_device.h"
 #endif

@@ -77,7 +77,8 @@ Result<std::vector<int>> IntervalsOf(const RecordedCluster& cluster) {
 
 // What is left out does not fit the cluster's limits.
 void Limit(const ClusterConfig& config, RecordPlan& plan) {
-  const int64_t longest = config.max_model_len - 64 - std::ssize(plan.intervals) * plan.num_steps;
+  const int64_t longest =
+      config.max_model_len - 64 - (std::ssize(plan.intervals) + 1) * (plan.num_steps + 1);
   std::erase_if(plan.rows, [&](int rows) { return rows > config.max_num_seqs; });
   std::erase_if(plan.contexts, [&](int64_t context) { return context > longest; });
   std::erase_if(plan.prompts, [&](int64_t tokens) {

@@ -27,8 +27,8 @@ int64_t FirstContext(int64_t mean, int64_t num_steps) {
 // that were there before the others; it is the same for every number of rows, though.
 double MiddleContext(int64_t mean, const RecordPlan& plan, size_t i) {
   const int64_t each = plan.num_steps + 1;
-  return static_cast<double>(FirstContext(mean, std::ssize(plan.intervals) * each)) +
-         static_cast<double>(each) * (static_cast<double>(i) + 0.5);
+  return static_cast<double>(FirstContext(mean, (std::ssize(plan.intervals) + 1) * each)) +
+         static_cast<double>(each) * (static_cast<double>(i) + 1.5);
 }
 
 // Serves sequences with these contexts until their steps with all intervals are measured. Each
@@ -39,8 +39,11 @@ Result<std::vector<StepRecorder::Series>> DecodeSteps(RecordedEngine& recorded,
                                                       const std::vector<int64_t>& contexts,
                                                       const std::vector<int>& intervals,
                                                       int num_steps) {
-  const int64_t all_steps = std::ssize(intervals) * (num_steps + 1);
-  recorded.recorder->Measure(intervals, static_cast<int>(contexts.size()), num_steps);
+  // The first ones find memory that was never used, and others at work on it: they do not count.
+  std::vector<int> series_of = intervals;
+  series_of.insert(series_of.begin(), intervals.front());
+  const int64_t all_steps = std::ssize(series_of) * (num_steps + 1);
+  recorded.recorder->Measure(series_of, static_cast<int>(contexts.size()), num_steps);
   std::vector<RequestId> requests;
   Status status;
   for (size_t i = 0; i < contexts.size() && status.ok(); ++i) {
@@ -62,6 +65,7 @@ Result<std::vector<StepRecorder::Series>> DecodeSteps(RecordedEngine& recorded,
   LAMINA_RETURN_IF_ERROR(status);
   LAMINA_RETURN_IF_ERROR(recorded.engine->given_up());
   if (!series) return TimedOut(fmt::format("steps of {} sequences did not end", contexts.size()));
+  series->erase(series->begin());
   return *std::move(series);
 }
 
@@ -76,7 +80,7 @@ int64_t RoomFor(const RecordedEngine& recorded) {
 Result<std::vector<StepTime>> RecordRun::MeasureDecoding(const RecordPlan& plan) {
   LAMINA_ASSIGN_OR_RETURN(RecordedEngine recorded, RecordedEngine::Connect(config_, model_, true));
   const int64_t longest = *std::ranges::max_element(plan.contexts) + kSpareTokens +
-                          std::ssize(plan.intervals) * (plan.num_steps + 1);
+                          (std::ssize(plan.intervals) + 1) * (plan.num_steps + 1);
   const int most = *std::ranges::max_element(plan.rows);
   if (most * longest > RoomFor(recorded)) {
     return OutOfSpace(fmt::format(
