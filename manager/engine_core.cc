@@ -80,7 +80,9 @@ Result<RequestId> EngineCore::Submit(GenerateRequest request, Engine::Sink sink,
   LAMINA_RETURN_IF_ERROR(requests_.Check(request));
   const RequestId id = requests_.Add(std::move(request), std::move(sink), now);
   const GenerateRequest& spec = requests_.Spec(id);
-  if (const Status kept = offload_ ? offload_->Check(spec.slo) : OkStatus(); !kept.ok()) {
+  // One that goes on where another engine left it is not given up for that.
+  if (const Status kept = offload_ && spec.told.empty() ? offload_->Check(spec.slo) : OkStatus();
+      !kept.ok()) {
     requests_.Drop(id);
     return kept;
   }
