@@ -176,9 +176,9 @@ GOOD = {
 MISTAKES = [
     ({"base/log.cc": '\n#include "kernels/linear.h"\n'}, ["base/log.cc:2: base must not include kernels/linear.h; it may include: nothing"]),
     ({"memory_node/a/b.h": '  #  include "compute_node/x.h"\n'},
-     ["memory_node/a/b.h:1: memory_node must not include compute_node/x.h; it may include: node, kernels, wire, transport, cost, splitter, model, base"]),
+     ["memory_node/a/b.h:1: memory_node must not include compute_node/x.h; it may include: node, tiers, kernels, wire, transport, cost, splitter, model, base"]),
     ({"memory_node/x_main.cc": "#include <scheduler/scheduler.h>\n"},
-     ["memory_node/x_main.cc:1: memory_node must not include scheduler/scheduler.h; it may include: node, kernels, wire, transport, cost, splitter, model, base"]),
+     ["memory_node/x_main.cc:1: memory_node must not include scheduler/scheduler.h; it may include: node, tiers, kernels, wire, transport, cost, splitter, model, base"]),
     ({"kernels/a.h": '#include "tests/support/x.h"\n'}, ["kernels/a.h:1: kernels must not include tests/support/x.h; it may include: base"]),
     ({"kernels/cpu/a.h": '#include "kernels/cuda/b.h"\n#include "kernels/c.h"\n'},
      ["kernels/cpu/a.h:1: kernels/cpu must not include what stands beside it in kernels/cuda"]),
