@@ -1,4 +1,4 @@
-// Whether weights of a compute node lie outside its memory, and which.
+// Which weights of a compute node, or layers of a KV cache, lie outside of memory.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,9 @@ struct OffloadOptions {
   int interval = 0;
   // Not of the last one alone, but of the last so many.
   int num_in_group = 1;
-  // In place of an interval: as many lie outside, spread evenly, as give the memory of the others
-  // and of the buffers so much more room (Pie's usable expansion). 0: an interval says it.
+  // In place of an interval, for layers of a KV cache: all of them take turns, in so few places
+  // that each has room for so many times the tokens (Pie's usable expansion). 0: an interval says
+  // it.
   double expansion = 0;
   // Of each of these slices so much of the weights, in whole matrices, lies outside; the rest
   // stays.

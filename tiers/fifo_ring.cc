@@ -57,7 +57,6 @@ Status FifoRing::FinishOut() {
   Block& block = At(*std::exchange(going_, {}));
   LAMINA_RETURN_IF_ERROR(out_->FinishOldest());
   block.where = Where::kOutside;
-  block.changed = false;
   if (options_.poison && block.memory != nullptr)
     std::memset(block.memory, 0xff, static_cast<size_t>(options_.block_bytes));  // NaNs
   free_.push_back(std::exchange(block.memory, nullptr));
@@ -80,13 +79,12 @@ void FifoRing::StartIn(int number) {
   stats_.bytes_copied += options_.block_bytes;
 }
 
-Status FifoRing::StartOut(int number) {
+void FifoRing::StartOut(int number) {
   Block& block = At(number);
   block.where = Where::kGoing;
   going_ = number;
   out_->StartBack(number, block.memory);
   stats_.bytes_copied_back += options_.block_bytes;
-  return OkStatus();
 }
 
 std::optional<int> FifoRing::Coldest(int block) const {
@@ -97,7 +95,7 @@ std::optional<int> FifoRing::Coldest(int block) const {
   return std::nullopt;
 }
 
-Status FifoRing::Decide(int block) {
+void FifoRing::Decide(int block) {
   std::optional<int> hottest;  // of those outside
   int until = options_.num_blocks;
   for (int after = 0; after < options_.num_blocks && !hottest; ++after) {
@@ -108,11 +106,11 @@ Status FifoRing::Decide(int block) {
     }
   }
   if (hottest && !coming_ && !free_.empty()) StartIn(*hottest);
-  if (going_) return OkStatus();
+  if (going_) return;
   const std::optional<int> coldest = Coldest(block);
-  if (!coldest || !hottest) return OkStatus();
+  if (!coldest || !hottest) return;
   const int after = (*coldest - block + options_.num_blocks) % options_.num_blocks;
-  return until < after ? StartOut(*coldest) : OkStatus();
+  if (until < after) StartOut(*coldest);
 }
 
 Status FifoRing::BringAtOnce(int block) {
@@ -123,7 +121,7 @@ Status FifoRing::BringAtOnce(int block) {
     if (free_.empty() && !going_) {
       const std::optional<int> coldest = Coldest(block);
       if (!coldest) return OutOfSpace("all slots of the ring are in use");
-      LAMINA_RETURN_IF_ERROR(StartOut(*coldest));
+      StartOut(*coldest);
     }
     if (free_.empty()) LAMINA_RETURN_IF_ERROR(FinishOut());
     StartIn(block);
@@ -134,7 +132,7 @@ Status FifoRing::BringAtOnce(int block) {
 Result<std::byte*> FifoRing::Enter(int number) {
   ++stats_.num_entered;
   LAMINA_RETURN_IF_ERROR(Poll());
-  LAMINA_RETURN_IF_ERROR(Decide(number));
+  Decide(number);
   Block& block = At(number);
   if (block.where != Where::kInside) {
     ++stats_.num_waits;

@@ -47,7 +47,6 @@ class FifoRing final : public Ring {
   struct Block {
     Where where = Where::kOutside;
     std::byte* memory = nullptr;  // of its slot, unless it is outside
-    bool changed = false;
     int num_uses = 0;
   };
   explicit FifoRing(const FifoRingOptions& options) : options_(options) {}
@@ -59,9 +58,9 @@ class FifoRing final : public Ring {
   Status FinishIn();
   Status FinishOut();
   // Begins what is to begin when `block` is entered.
-  Status Decide(int block);
+  void Decide(int block);
   void StartIn(int block);
-  Status StartOut(int block);
+  void StartOut(int block);
   // Of the blocks that are there, the one that is needed last, counted from `block` on; not `block`
   // itself, and none that is in use. nullopt: there is none.
   std::optional<int> Coldest(int block) const;

@@ -21,6 +21,7 @@
 #include "splitter/weight_blocks.h"
 #include "tests/support/paths.h"
 #include "tests/support/server_process.h"
+#include "tests/support/serving.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lamina::testing {
@@ -116,7 +117,7 @@ TEST_F(OffloadTest, SchedulesAreHeldAgainstEachOther) {
   ASSERT_EQ(recorded.exit_status, 0) << recorded.err;
   EXPECT_THAT(recorded.out, HasSubstr("written to " + record_));
   const CommandOutput output = RunLamina({"bench", "offload", config_, "--requests", "4",
-                                          "--output-len", "12", "--slower", "500,5000", "--json"},
+                                          "--output-len", "12", "--slower", "9900,49900", "--json"},
                                          seconds(120));
   ASSERT_EQ(output.exit_status, 0) << output.err;
   std::vector<json> lines;
@@ -169,8 +170,7 @@ std::vector<double> ServeTwo(const std::string& path) {
     MutexLock lock(times.mutex);
     return times.of[0].size() == kTokens && times.of[1].size() == kTokens;
   };
-  for (const Deadline deadline = Deadline::After(seconds(60)); !both_done() && !deadline.Passed();)
-    std::this_thread::sleep_for(milliseconds(20));
+  EXPECT_TRUE(AwaitTrue(both_done, Deadline::After(seconds(60))));
   std::vector<double> tpots;
   MutexLock lock(times.mutex);
   for (const std::vector<TimePoint>& of : times.of) {
