@@ -21,17 +21,29 @@ class DiskCopier final : public CopyEngine {
   // Waits for the end of a read that is under way; what was begun besides is not done.
   ~DiskCopier() override;
 
-  void Start(int block, std::byte* to) override { Add({block, to, nullptr}); }
-  void StartBack(int block, const std::byte* from) override { Add({block, nullptr, from}); }
+  void SetExtent(const Extent& extent) override { extent_ = extent; }
+  void Start(int block, std::byte* to) override { Add({block, to, nullptr, ExtentOf(block)}); }
+  void StartBack(int block, const std::byte* from) override {
+    Add({block, nullptr, from, ExtentOf(block)});
+  }
   bool OldestIsDone() override;
   Status FinishOldest() override;
+  double seconds_per_byte() const override { return seconds_per_byte_; }
 
  private:
   struct Copy {
     int block = 0;
     std::byte* to = nullptr;
     const std::byte* from = nullptr;  // null: to `to`
+    Extent extent = {};
   };
+  struct Ended {
+    Status status;
+    double seconds_per_byte = 0;
+  };
+  Extent ExtentOf(int block) const {
+    return extent_.run_bytes > 0 ? extent_ : Extent{file_->block_bytes(block)};
+  }
   void Add(const Copy& copy);
   void Run();
   Status Make(const Copy& copy);
@@ -40,11 +52,13 @@ class DiskCopier final : public CopyEngine {
 
   const std::shared_ptr<const BlockFile> file_;
   const double bytes_per_s_;
+  Extent extent_;
+  double seconds_per_byte_ = 0;
   Mutex mutex_;
   CondVar changed_;
   bool stop_ GUARDED_BY(mutex_) = false;
-  std::deque<Copy> begun_ GUARDED_BY(mutex_);    // the first one may be under way
-  std::deque<Status> ended_ GUARDED_BY(mutex_);  // and not waited for yet
+  std::deque<Copy> begun_ GUARDED_BY(mutex_);   // the first one may be under way
+  std::deque<Ended> ended_ GUARDED_BY(mutex_);  // and not waited for yet
   std::thread thread_;
 };
 

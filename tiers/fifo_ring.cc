@@ -1,37 +1,55 @@
 #include "tiers/fifo_ring.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <utility>
 
-#include "base/host_memory.h"
 #include "base/huge_memory.h"
 
 namespace lamina {
 
+namespace {
+
+Status CheckSlots(int num_blocks, int num_slots) {
+  if (num_slots >= 2 && num_slots <= num_blocks) return OkStatus();
+  return InvalidArgument(std::to_string(num_blocks) + " blocks in " + std::to_string(num_slots) +
+                         " slots: there have to be at least 2, and no more than blocks");
+}
+
+// Whether what huge pages take behind the ends of runs is much of the memory.
+bool EndsMatter(const Extent& block) {
+  return block.num_runs > 1 && block.stride < static_cast<int64_t>(64 * kHugePageBytes);
+}
+
+}  // namespace
+
 Result<std::unique_ptr<FifoRing>> FifoRing::Create(const FifoRingOptions& options,
                                                    std::unique_ptr<CopyEngine> in,
                                                    std::unique_ptr<CopyEngine> out) {
-  if (options.num_slots < 2 || options.num_slots >= options.num_blocks) {
-    return InvalidArgument(std::to_string(options.num_blocks) + " blocks in " +
-                           std::to_string(options.num_slots) +
-                           " slots: there have to be at least 2, and fewer than blocks");
-  }
+  LAMINA_RETURN_IF_ERROR(CheckSlots(options.num_blocks, options.num_slots));
   std::unique_ptr<FifoRing> ring(new FifoRing(options));
   ring->in_ = std::move(in);
   ring->out_ = std::move(out);
-  ring->blocks_.resize(static_cast<size_t>(options.num_blocks));
-  const int64_t bytes = options.num_slots * options.block_bytes;
+  ring->num_slots_ = ring->wanted_slots_ = options.num_slots;
+  const int64_t span = options.block.span();
   if (options.holds_bytes) {
-    LAMINA_RETURN_IF_ERROR(CheckHostMemory(bytes, "the slots of a ring"));
-    ring->memory_ = static_cast<std::byte*>(MapHuge(static_cast<size_t>(bytes)));
-    if (ring->memory_ == nullptr)
-      return OutOfSpace("the system refused " + std::to_string(bytes) + " bytes for a ring");
+    const auto bytes = static_cast<size_t>(options.num_blocks * span);
+    ring->memory_ =
+        static_cast<std::byte*>(EndsMatter(options.block) ? MapSparse(bytes) : MapHuge(bytes));
+    if (ring->memory_ == nullptr) {
+      return OutOfSpace("the system refused the addresses of " +
+                        std::to_string(options.num_blocks * span) + " bytes for a ring");
+    }
   }
-  for (int block = 0; block < options.num_slots; ++block) {
-    ring->At(block).where = Where::kInside;
-    if (ring->memory_ != nullptr)
-      ring->At(block).memory = ring->memory_ + block * options.block_bytes;
+  for (int i = 0; i < options.num_blocks; ++i) {
+    std::byte* const slot = ring->memory_ == nullptr ? nullptr : ring->memory_ + i * span;
+    if (i < options.num_slots) {
+      ring->At(i).where = Where::kInside;
+      ring->At(i).memory = slot;
+    } else {
+      ring->unused_.push_back(slot);
+    }
   }
   return ring;
 }
@@ -43,7 +61,52 @@ FifoRing::~FifoRing() {
   if (going_) ended = out_->FinishOldest();
   in_.reset();
   out_.reset();
-  UnmapHuge(memory_, static_cast<size_t>(options_.num_slots * options_.block_bytes));
+  UnmapHuge(memory_, static_cast<size_t>(options_.num_blocks * options_.block.span()));
+}
+
+Status FifoRing::SetSlots(int num_slots) {
+  LAMINA_RETURN_IF_ERROR(CheckSlots(options_.num_blocks, num_slots));
+  wanted_slots_ = num_slots;
+  while (num_slots_ < wanted_slots_) {
+    free_.push_back(unused_.back());
+    unused_.pop_back();
+    ++num_slots_;
+  }
+  while (num_slots_ > wanted_slots_ && !free_.empty()) {
+    std::byte* const slot = free_.back();
+    free_.pop_back();
+    Free(slot);
+  }
+  return OkStatus();
+}
+
+Status FifoRing::SetRunBytes(int64_t run_bytes) {
+  // They are as long as they were when they began.
+  if (coming_) LAMINA_RETURN_IF_ERROR(FinishIn());
+  if (going_) LAMINA_RETURN_IF_ERROR(FinishOut());
+  extent_.run_bytes = run_bytes;
+  in_->SetExtent(extent_);
+  out_->SetExtent(extent_);
+  for (const Block& block : blocks_) Trim(block.memory);
+  for (std::byte* const slot : free_) Trim(slot);
+  return OkStatus();
+}
+
+void FifoRing::Trim(std::byte* slot) const {
+  const int64_t rest = options_.block.run_bytes - extent_.run_bytes;
+  for (int64_t run = 0; slot != nullptr && rest > 0 && run < extent_.num_runs; ++run)
+    ReleasePages(slot + run * extent_.stride + extent_.run_bytes, static_cast<size_t>(rest));
+}
+
+void FifoRing::Free(std::byte* slot) {
+  if (num_slots_ <= wanted_slots_) return free_.push_back(slot);
+  --num_slots_;
+  unused_.push_back(slot);
+  if (slot != nullptr) ReleasePages(slot, static_cast<size_t>(options_.block.span()));
+}
+
+double FifoRing::seconds_per_byte() const {
+  return std::max(in_->seconds_per_byte(), out_->seconds_per_byte());
 }
 
 Status FifoRing::FinishIn() {
@@ -57,10 +120,14 @@ Status FifoRing::FinishOut() {
   Block& block = At(*std::exchange(going_, {}));
   LAMINA_RETURN_IF_ERROR(out_->FinishOldest());
   block.where = Where::kOutside;
-  if (options_.poison && block.memory != nullptr)
-    std::memset(block.memory, 0xff, static_cast<size_t>(options_.block_bytes));  // NaNs
-  free_.push_back(std::exchange(block.memory, nullptr));
+  if (options_.poison && block.memory != nullptr) Poison(block.memory);
+  Free(std::exchange(block.memory, nullptr));
   return OkStatus();
+}
+
+void FifoRing::Poison(std::byte* slot) const {
+  for (int64_t run = 0; run < extent_.num_runs; ++run)
+    std::memset(slot + run * extent_.stride, 0xff, static_cast<size_t>(extent_.run_bytes));  // NaNs
 }
 
 Status FifoRing::Poll() {
@@ -76,7 +143,7 @@ void FifoRing::StartIn(int number) {
   block.where = Where::kComing;
   coming_ = number;
   in_->Start(number, block.memory);
-  stats_.bytes_copied += options_.block_bytes;
+  stats_.bytes_copied += extent_.bytes();
 }
 
 void FifoRing::StartOut(int number) {
@@ -84,7 +151,7 @@ void FifoRing::StartOut(int number) {
   block.where = Where::kGoing;
   going_ = number;
   out_->StartBack(number, block.memory);
-  stats_.bytes_copied_back += options_.block_bytes;
+  stats_.bytes_copied_back += extent_.bytes();
 }
 
 std::optional<int> FifoRing::Coldest(int block) const {
@@ -108,7 +175,9 @@ void FifoRing::Decide(int block) {
   if (hottest && !coming_ && !free_.empty()) StartIn(*hottest);
   if (going_) return;
   const std::optional<int> coldest = Coldest(block);
-  if (!coldest || !hottest) return;
+  if (!coldest) return;
+  if (num_slots_ > wanted_slots_) return StartOut(*coldest);
+  if (!hottest) return;
   const int after = (*coldest - block + options_.num_blocks) % options_.num_blocks;
   if (until < after) StartOut(*coldest);
 }
@@ -118,12 +187,15 @@ Status FifoRing::BringAtOnce(int block) {
   if (At(block).where == Where::kOutside) {
     ++stats_.num_out_of_order;
     if (coming_) LAMINA_RETURN_IF_ERROR(FinishIn());
-    if (free_.empty() && !going_) {
-      const std::optional<int> coldest = Coldest(block);
-      if (!coldest) return OutOfSpace("all slots of the ring are in use");
-      StartOut(*coldest);
+    // Several, if there are to be fewer slots.
+    while (free_.empty()) {
+      if (!going_) {
+        const std::optional<int> coldest = Coldest(block);
+        if (!coldest) return OutOfSpace("all slots of the ring are in use");
+        StartOut(*coldest);
+      }
+      LAMINA_RETURN_IF_ERROR(FinishOut());
     }
-    if (free_.empty()) LAMINA_RETURN_IF_ERROR(FinishOut());
     StartIn(block);
   }
   return FinishIn();

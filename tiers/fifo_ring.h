@@ -6,6 +6,11 @@
 // if nothing is on its way out, the one that is needed last of those inside begins to go, unless
 // all that are outside are needed later still. So copies in and out never take turns on one way,
 // and there is never more under way than the link can hide.
+//
+// The number of slots, and how much of each block is of use, may change at any time: with fewer
+// slots there is room for more of each block in the same memory (Pie, section 4.1). Nothing is
+// copied for that alone: addresses are reserved for all blocks at their largest, and memory comes
+// and goes by pages.
 #pragma once
 
 #include <memory>
@@ -19,8 +24,8 @@ namespace lamina {
 
 struct FifoRingOptions {
   int num_blocks = 0;
-  int64_t block_bytes = 0;  // of each
-  int num_slots = 0;
+  Extent block;             // of each, with the longest runs that it may come to have
+  int num_slots = 0;        // at first
   bool poison = false;      // as BlockRingOptions'
   bool holds_bytes = true;  // likewise
 };
@@ -29,7 +34,7 @@ struct FifoRingOptions {
 class FifoRing final : public Ring {
  public:
   // All blocks begin as zeros. `in` and `out` copy at the same time. kInvalidArgument if there are
-  // fewer than 2 slots, or no fewer than blocks; kOutOfSpace if the memory cannot be had.
+  // fewer than 2 slots, or more than blocks; kOutOfSpace if the addresses cannot be had.
   static Result<std::unique_ptr<FifoRing>> Create(const FifoRingOptions& options,
                                                   std::unique_ptr<CopyEngine> in,
                                                   std::unique_ptr<CopyEngine> out);
@@ -38,6 +43,18 @@ class FifoRing final : public Ring {
   Result<std::byte*> Enter(int block) override;
   void Leave(int block, bool changed) override;
   const RingStats& stats() const override { return stats_; }
+
+  // There are to be so many slots. More are there at once; the memory of those that are too many is
+  // given back when the blocks in them have gone. REQUIRES: 2 <= num_slots <= num_blocks.
+  Status SetSlots(int num_slots);
+  // Slots that have memory: the number that is wanted, or still more.
+  int num_slots() const { return num_slots_; }
+  // Only the first so many bytes of each run are of use from now on; what is behind them is lost.
+  // REQUIRES: a multiple of 4096, or the longest runs.
+  Status SetRunBytes(int64_t run_bytes);
+
+  // What a byte takes to come or to go, whichever is slower, as lately seen; 0: nothing has yet.
+  double seconds_per_byte() const;
 
   // Whether the block is in memory, with all of its bytes, and does not go.
   bool IsInside(int block) const { return At(block).where == Where::kInside; }
@@ -49,7 +66,10 @@ class FifoRing final : public Ring {
     std::byte* memory = nullptr;  // of its slot, unless it is outside
     int num_uses = 0;
   };
-  explicit FifoRing(const FifoRingOptions& options) : options_(options) {}
+  explicit FifoRing(const FifoRingOptions& options)
+      : options_(options),
+        extent_(options.block),
+        blocks_(static_cast<size_t>(options.num_blocks)) {}
   Block& At(int block) { return blocks_[static_cast<size_t>(block)]; }
   const Block& At(int block) const { return blocks_[static_cast<size_t>(block)]; }
 
@@ -65,11 +85,19 @@ class FifoRing final : public Ring {
   // itself, and none that is in use. nullopt: there is none.
   std::optional<int> Coldest(int block) const;
   Status BringAtOnce(int block);
+  // The slot is free, or, if there are too many, gives back its memory.
+  void Free(std::byte* slot);
+  // Gives back the memory behind the runs' bytes of use.
+  void Trim(std::byte* slot) const;
+  void Poison(std::byte* slot) const;
 
   const FifoRingOptions options_;
+  Extent extent_;                         // that is of use now
+  int num_slots_ = 0, wanted_slots_ = 0;  // see num_slots()
   std::unique_ptr<CopyEngine> in_, out_;
-  std::byte* memory_ = nullptr;   // of all slots
-  std::vector<std::byte*> free_;  // slots; nulls where no bytes are held
+  std::byte* memory_ = nullptr;  // the addresses of as many slots as blocks
+  // Slots without a block, with and without memory; nulls where no bytes are held.
+  std::vector<std::byte*> free_, unused_;
   std::vector<Block> blocks_;
   std::optional<int> coming_, going_;
   RingStats stats_;

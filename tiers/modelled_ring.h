@@ -44,7 +44,7 @@ inline Result<std::unique_ptr<FifoRing>> MakeModelledFifoRing(
   };
   FifoRingOptions options;
   options.num_blocks = num_blocks;
-  options.block_bytes = block_bytes;
+  options.block = {block_bytes};
   options.num_slots = num_slots;
   options.holds_bytes = false;
   return FifoRing::Create(options, copier(bytes_per_s), copier(back_bytes_per_s));
