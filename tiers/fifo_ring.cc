@@ -31,7 +31,7 @@ Result<std::unique_ptr<FifoRing>> FifoRing::Create(const FifoRingOptions& option
   std::unique_ptr<FifoRing> ring(new FifoRing(options));
   ring->in_ = std::move(in);
   ring->out_ = std::move(out);
-  ring->num_slots_ = ring->wanted_slots_ = options.num_slots;
+  ring->SetRunBytes(ring->RunBytes(options.num_slots));
   const int64_t span = options.block.span();
   if (options.holds_bytes) {
     const auto bytes = static_cast<size_t>(options.num_blocks * span);
@@ -67,29 +67,43 @@ FifoRing::~FifoRing() {
 Status FifoRing::SetSlots(int num_slots) {
   LAMINA_RETURN_IF_ERROR(CheckSlots(options_.num_blocks, num_slots));
   wanted_slots_ = num_slots;
-  while (num_slots_ < wanted_slots_) {
+  if (num_slots > slots_in_effect_) {
+    // They are as long as they were when they began.
+    if (coming_) LAMINA_RETURN_IF_ERROR(FinishIn());
+    if (going_) LAMINA_RETURN_IF_ERROR(FinishOut());
+    SetRunBytes(RunBytes(num_slots));
+    slots_in_effect_ = num_slots;
+  }
+  for (; num_slots_ < wanted_slots_; ++num_slots_) {
     free_.push_back(unused_.back());
     unused_.pop_back();
-    ++num_slots_;
   }
   while (num_slots_ > wanted_slots_ && !free_.empty()) {
     std::byte* const slot = free_.back();
     free_.pop_back();
     Free(slot);
   }
+  Settle();
   return OkStatus();
 }
 
-Status FifoRing::SetRunBytes(int64_t run_bytes) {
-  // They are as long as they were when they began.
-  if (coming_) LAMINA_RETURN_IF_ERROR(FinishIn());
-  if (going_) LAMINA_RETURN_IF_ERROR(FinishOut());
+void FifoRing::Settle() {
+  if (num_slots_ != wanted_slots_ || slots_in_effect_ == wanted_slots_) return;
+  slots_in_effect_ = wanted_slots_;
+  SetRunBytes(RunBytes(wanted_slots_));
+}
+
+void FifoRing::SetRunBytes(int64_t run_bytes) {
   extent_.run_bytes = run_bytes;
   in_->SetExtent(extent_);
   out_->SetExtent(extent_);
   for (const Block& block : blocks_) Trim(block.memory);
   for (std::byte* const slot : free_) Trim(slot);
-  return OkStatus();
+}
+
+int64_t FifoRing::RunBytes(int num_slots) const {
+  return options_.run_bytes.empty() ? options_.block.run_bytes
+                                    : options_.run_bytes[static_cast<size_t>(num_slots)];
 }
 
 void FifoRing::Trim(std::byte* slot) const {
@@ -103,10 +117,12 @@ void FifoRing::Free(std::byte* slot) {
   --num_slots_;
   unused_.push_back(slot);
   if (slot != nullptr) ReleasePages(slot, static_cast<size_t>(options_.block.span()));
+  Settle();
 }
 
-double FifoRing::seconds_per_byte() const {
-  return std::max(in_->seconds_per_byte(), out_->seconds_per_byte());
+double FifoRing::seconds_per_block() const {
+  return std::max(in_->seconds_per_byte(), out_->seconds_per_byte()) *
+         static_cast<double>(extent_.bytes());
 }
 
 Status FifoRing::FinishIn() {

@@ -28,6 +28,8 @@ struct FifoRingOptions {
   int num_slots = 0;        // at first
   bool poison = false;      // as BlockRingOptions'
   bool holds_bytes = true;  // likewise
+  // [number of slots] How long runs are then; empty: as long as in `block` with any.
+  std::vector<int64_t> run_bytes = {};
 };
 
 // Thread: one owner.
@@ -44,17 +46,16 @@ class FifoRing final : public Ring {
   void Leave(int block, bool changed) override;
   const RingStats& stats() const override { return stats_; }
 
-  // There are to be so many slots. More are there at once; the memory of those that are too many is
-  // given back when the blocks in them have gone. REQUIRES: 2 <= num_slots <= num_blocks.
+  // There are to be so many slots. With more, runs are shorter at once, and what is behind them is
+  // lost. With fewer, the memory of those that are too many is given back when the blocks in them
+  // have gone; then runs are longer. kInvalidArgument as Create.
   Status SetSlots(int num_slots);
-  // Slots that have memory: the number that is wanted, or still more.
-  int num_slots() const { return num_slots_; }
-  // Only the first so many bytes of each run are of use from now on; what is behind them is lost.
-  // REQUIRES: a multiple of 4096, or the longest runs.
-  Status SetRunBytes(int64_t run_bytes);
+  // The number of slots that runs are as long as at least; another one than was set last as long as
+  // that takes.
+  int slots_in_effect() const { return slots_in_effect_; }
 
-  // What a byte takes to come or to go, whichever is slower, as lately seen; 0: nothing has yet.
-  double seconds_per_byte() const;
+  // What a block takes to come or to go, whichever is slower, as lately seen; 0: nothing has yet.
+  double seconds_per_block() const;
 
   // Whether the block is in memory, with all of its bytes, and does not go.
   bool IsInside(int block) const { return At(block).where == Where::kInside; }
@@ -69,6 +70,9 @@ class FifoRing final : public Ring {
   explicit FifoRing(const FifoRingOptions& options)
       : options_(options),
         extent_(options.block),
+        num_slots_(options.num_slots),
+        wanted_slots_(options.num_slots),
+        slots_in_effect_(options.num_slots),
         blocks_(static_cast<size_t>(options.num_blocks)) {}
   Block& At(int block) { return blocks_[static_cast<size_t>(block)]; }
   const Block& At(int block) const { return blocks_[static_cast<size_t>(block)]; }
@@ -87,13 +91,19 @@ class FifoRing final : public Ring {
   Status BringAtOnce(int block);
   // The slot is free, or, if there are too many, gives back its memory.
   void Free(std::byte* slot);
+  // What num_slots_ and wanted_slots_ allow is in effect.
+  void Settle();
+  void SetRunBytes(int64_t run_bytes);
+  int64_t RunBytes(int num_slots) const;
   // Gives back the memory behind the runs' bytes of use.
   void Trim(std::byte* slot) const;
   void Poison(std::byte* slot) const;
 
   const FifoRingOptions options_;
-  Extent extent_;                         // that is of use now
-  int num_slots_ = 0, wanted_slots_ = 0;  // see num_slots()
+  Extent extent_;     // that is of use now
+  int num_slots_;     // that have memory
+  int wanted_slots_;  // see SetSlots
+  int slots_in_effect_;
   std::unique_ptr<CopyEngine> in_, out_;
   std::byte* memory_ = nullptr;  // the addresses of as many slots as blocks
   // Slots without a block, with and without memory; nulls where no bytes are held.

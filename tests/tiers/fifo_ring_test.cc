@@ -113,7 +113,7 @@ TEST(FifoRing, RefusesWhatIsNoRing) {
   ASSERT_TRUE(ring.ok()) << ring.status();
   EXPECT_FALSE((*ring)->SetSlots(1).ok());
   EXPECT_FALSE((*ring)->SetSlots(5).ok());
-  EXPECT_EQ((*ring)->num_slots(), 4);
+  EXPECT_EQ((*ring)->slots_in_effect(), 4);
 }
 
 // A way whose copies are made when they are begun, when somebody waits for them, or by chance.
@@ -215,35 +215,29 @@ TEST(FifoRing, SlotsAndRunsChangeWhileBlocksAreUsed) {
   for (const int early : {0, 3, 10}) {
     PlayedWay::Outside outside(kBlocks,
                                std::vector<std::byte>(static_cast<size_t>(largest.span())));
-    const auto ring = FifoRing::Create({kBlocks, largest, kBlocks, /*poison=*/true},
-                                       std::make_unique<PlayedWay>(early, &outside),
+    FifoRingOptions options{kBlocks, largest, kBlocks, /*poison=*/true};
+    for (int slots = 0; slots <= kBlocks; ++slots)
+      options.run_bytes.push_back(run_bytes(std::max(slots, 2)));
+    const auto ring = FifoRing::Create(options, std::make_unique<PlayedWay>(early, &outside),
                                        std::make_unique<PlayedWay>(early, &outside));
     ASSERT_TRUE(ring.ok()) << ring.status();
-    ASSERT_TRUE((*ring)->SetRunBytes(run_bytes(kBlocks)).ok());
     std::vector<std::byte> value(kBlocks);
     std::mt19937 random(3);
     int wanted = kBlocks, num_changes = 0;
-    int64_t in_use = run_bytes(kBlocks);  // of each run; what is behind is not read
-    std::vector<int64_t> written(kBlocks, in_use);
+    std::vector<int64_t> written(kBlocks, run_bytes(kBlocks));  // of each run
     for (int i = 0; i < 4000; ++i) {
-      if (random() % 40 == 0 && (*ring)->num_slots() == wanted) {
+      if (random() % 40 == 0) {
         wanted = 2 + static_cast<int>(random() % (kBlocks - 1));
-        if (run_bytes(wanted) < in_use) {
-          in_use = run_bytes(wanted);
-          ASSERT_TRUE((*ring)->SetRunBytes(in_use).ok());
-          for (int64_t& each : written) each = std::min(each, in_use);
-        }
         ASSERT_TRUE((*ring)->SetSlots(wanted).ok());
+        if ((*ring)->slots_in_effect() != wanted) ++num_changes;
       }
-      if ((*ring)->num_slots() == wanted && in_use != run_bytes(wanted)) {
-        in_use = run_bytes(wanted);
-        ASSERT_TRUE((*ring)->SetRunBytes(in_use).ok());
-        ++num_changes;
-      }
+      const int64_t in_use = run_bytes((*ring)->slots_in_effect());
+      for (int64_t& each : written) each = std::min(each, in_use);  // what is behind is lost
       const int block = random() % 30 == 0 ? static_cast<int>(random() % kBlocks) : i % kBlocks;
       const Result<std::byte*> bytes = (*ring)->Enter(block);
       ASSERT_TRUE(bytes.ok()) << bytes.status();
       std::byte& expected = value[static_cast<size_t>(block)];
+      const int64_t in_effect = run_bytes((*ring)->slots_in_effect());
       for (int64_t run = 0; run < kRuns; ++run) {
         for (int64_t at = 0; at < written[static_cast<size_t>(block)]; at += 97)
           ASSERT_EQ((*bytes)[run * largest.stride + at], expected) << i << " run " << run;
@@ -251,11 +245,11 @@ TEST(FifoRing, SlotsAndRunsChangeWhileBlocksAreUsed) {
       expected = std::byte(random() % 256);
       for (int64_t run = 0; run < kRuns; ++run)
         std::memset(*bytes + run * largest.stride, static_cast<int>(expected),
-                    static_cast<size_t>(in_use));
-      written[static_cast<size_t>(block)] = in_use;
+                    static_cast<size_t>(in_effect));
+      written[static_cast<size_t>(block)] = in_effect;
       (*ring)->Leave(block, true);
     }
-    EXPECT_GT(num_changes, 20) << early;
+    EXPECT_GT(num_changes, 10) << early;
   }
 }
 
@@ -263,36 +257,29 @@ TEST(FifoRing, ItsMemoryIsTheSameWithManySlotsAndWithFew) {
   constexpr int kBlocks = 8;
   constexpr int64_t kRunBytes = int64_t{1} << 20;  // with 8 slots
   const Extent largest{4 * kRunBytes, 2, 4 * kRunBytes};
-  const auto ring =
-      FifoRing::Create({kBlocks, largest, kBlocks},
-                       std::make_unique<ModelledCopier>(std::vector<int64_t>(kBlocks, 1), 1e12),
-                       std::make_unique<ModelledCopier>(std::vector<int64_t>(kBlocks, 1), 1e12));
+  FifoRingOptions options{kBlocks, largest, kBlocks};
+  for (int slots = 0; slots <= kBlocks; ++slots)
+    options.run_bytes.push_back(kRunBytes * kBlocks / std::max(slots, 2) / 4096 * 4096);
+  const auto copier = [] {
+    return std::make_unique<ModelledCopier>(std::vector<int64_t>(kBlocks, 1), 1e12);
+  };
+  const auto ring = FifoRing::Create(options, copier(), copier());
   ASSERT_TRUE(ring.ok()) << ring.status();
-  const auto before = static_cast<int64_t>(testing::ResidentBytes(getpid()));
+  const auto before = static_cast<double>(testing::ResidentBytes(getpid()));
   // Blocks are written as far as they are of use.
-  const auto taken = [&](int64_t run_bytes) {
-    EXPECT_TRUE((*ring)->SetRunBytes(run_bytes).ok());
-    for (int i = 0; i < 3 * kBlocks; ++i) {
+  const auto taken = [&](int slots) {
+    EXPECT_TRUE((*ring)->SetSlots(slots).ok());
+    for (int i = 0; i < 100 * kBlocks; ++i) {
       std::byte* const bytes = *(*ring)->Enter(i % kBlocks);
-      for (int64_t run = 0; run < 2; ++run)
+      const int64_t run_bytes = options.run_bytes[static_cast<size_t>((*ring)->slots_in_effect())];
+      for (int64_t run = 0; run < 2 && i % 7 == 0; ++run)
         std::memset(bytes + run * largest.stride, 1, static_cast<size_t>(run_bytes));
       (*ring)->Leave(i % kBlocks, true);
     }
-    return static_cast<int64_t>(testing::ResidentBytes(getpid())) - before;
+    EXPECT_EQ((*ring)->slots_in_effect(), slots);
+    return static_cast<double>(testing::ResidentBytes(getpid())) - before;
   };
-  const int64_t with_eight = taken(kRunBytes);
-  EXPECT_NEAR(static_cast<double>(with_eight), 16e6, 2e6);
-  for (const int slots : {4, 2}) {
-    ASSERT_TRUE((*ring)->SetSlots(slots).ok());
-    for (int i = 0; (*ring)->num_slots() > slots; ++i) {
-      ASSERT_LT(i, 1000);
-      ASSERT_TRUE((*ring)->Enter(i % kBlocks).ok());
-      (*ring)->Leave(i % kBlocks, true);
-    }
-    EXPECT_NEAR(static_cast<double>(taken(kRunBytes * 8 / slots)), static_cast<double>(with_eight),
-                1e6);
-  }
-  EXPECT_NEAR(static_cast<double>(taken(kRunBytes)), static_cast<double>(with_eight) / 4, 1e6);
+  for (const int slots : {8, 4, 2, 3, 8}) EXPECT_NEAR(taken(slots), 16.8e6, 2e6) << slots;
 }
 
 TEST(FifoRing, ABlockThatIsUsedStays) {
