@@ -138,6 +138,8 @@ void ReadKvOffload(YamlMap& map, const NodeConfig& node, OffloadOptions* offload
     std::string expansion;
     map.ReadString("expansion", &expansion);
     offload->is_auto = expansion == "auto";
+    if (offload->is_auto && node.role == NodeRole::kMemory)
+      map.Fail("expansion", "'auto' is not there yet for memory nodes: name a number");
     const char* const key = offload->is_auto ? "max_expansion" : "expansion";
     if (offload->is_auto) offload->expansion = kMaxExpansionUnlessTold;
     map.ReadDouble(key, &offload->expansion);
