@@ -125,7 +125,7 @@ TEST(Linear, MovedWeightsKeepTheirValues) {
   PackedWeights third(other.weights.data(), DType::kF32, 8, 8, team);
   third = std::move(second);
   EXPECT_EQ(third.out_features(), c.out);
-  EXPECT_EQ(third.dtype(), DType::kF16);
+  EXPECT_EQ(third.format(), DType::kF16);
   EXPECT_TRUE(SameBits(RunLinear(third, in.x, nullptr, team), Expected(c, DType::kF16, in, false)));
 }
 
