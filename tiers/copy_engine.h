@@ -10,7 +10,7 @@ namespace lamina {
 
 // The bytes of a block that are of use: so many runs of so many bytes, the first of which begins
 // with the block and each other one `stride` bytes behind the one before. Value type.
-struct Extent {
+struct BlockRuns {
   int64_t run_bytes = 0;
   int64_t num_runs = 1;
   int64_t stride = 0;
@@ -27,7 +27,7 @@ class CopyEngine {
 
   // Of each block only these bytes are copied from now on; at first all are. REQUIRES: runs and
   // stride are as the blocks' place wants them: for a disk, multiples of its sectors.
-  virtual void SetExtent(const Extent& extent) = 0;
+  virtual void SetRuns(const BlockRuns& runs) = 0;
 
   // Begins to copy all bytes of a block to `to`, behind what was begun before. Does not wait.
   // REQUIRES: `to` has room for them, and nobody touches it until the copy has ended, except copies

@@ -65,7 +65,7 @@ void DiskCopier::Run() {
     {
       MutexLock lock(mutex_);
       begun_.pop_front();
-      ended_.push_back({std::move(status), seconds / static_cast<double>(copy.extent.bytes())});
+      ended_.push_back({std::move(status), seconds / static_cast<double>(copy.runs.bytes())});
     }
     changed_.NotifyAll();
   }
@@ -74,9 +74,9 @@ void DiskCopier::Run() {
 Status DiskCopier::Make(const Copy& copy) {
   const TimePoint start = Clock::now();
   int64_t copied = 0;
-  for (int64_t run = 0; run < copy.extent.num_runs; ++run) {
-    const int64_t end = run * copy.extent.stride + copy.extent.run_bytes;
-    for (int64_t at = run * copy.extent.stride; at < end;) {
+  for (int64_t run = 0; run < copy.runs.num_runs; ++run) {
+    const int64_t end = run * copy.runs.stride + copy.runs.run_bytes;
+    for (int64_t at = run * copy.runs.stride; at < end;) {
       const int64_t piece = std::min(kPieceBytes, end - at);
       LAMINA_RETURN_IF_ERROR(copy.from == nullptr
                                  ? file_->Read(copy.block, at, copy.to + at, piece)

@@ -21,10 +21,10 @@ class DiskCopier final : public CopyEngine {
   // Waits for the end of a read that is under way; what was begun besides is not done.
   ~DiskCopier() override;
 
-  void SetExtent(const Extent& extent) override { extent_ = extent; }
-  void Start(int block, std::byte* to) override { Add({block, to, nullptr, ExtentOf(block)}); }
+  void SetRuns(const BlockRuns& runs) override { runs_ = runs; }
+  void Start(int block, std::byte* to) override { Add({block, to, nullptr, RunsOf(block)}); }
   void StartBack(int block, const std::byte* from) override {
-    Add({block, nullptr, from, ExtentOf(block)});
+    Add({block, nullptr, from, RunsOf(block)});
   }
   bool OldestIsDone() override;
   Status FinishOldest() override;
@@ -35,14 +35,14 @@ class DiskCopier final : public CopyEngine {
     int block = 0;
     std::byte* to = nullptr;
     const std::byte* from = nullptr;  // null: to `to`
-    Extent extent = {};
+    BlockRuns runs = {};
   };
   struct Ended {
     Status status;
     double seconds_per_byte = 0;
   };
-  Extent ExtentOf(int block) const {
-    return extent_.run_bytes > 0 ? extent_ : Extent{file_->block_bytes(block)};
+  BlockRuns RunsOf(int block) const {
+    return runs_.run_bytes > 0 ? runs_ : BlockRuns{file_->block_bytes(block)};
   }
   void Add(const Copy& copy);
   void Run();
@@ -52,7 +52,7 @@ class DiskCopier final : public CopyEngine {
 
   const std::shared_ptr<const BlockFile> file_;
   const double bytes_per_s_;
-  Extent extent_;
+  BlockRuns runs_;
   double seconds_per_byte_ = 0;
   Mutex mutex_;
   CondVar changed_;

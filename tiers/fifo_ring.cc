@@ -18,7 +18,7 @@ Status CheckSlots(int num_blocks, int num_slots) {
 }
 
 // Whether what huge pages take behind the ends of runs is much of the memory.
-bool EndsMatter(const Extent& block) {
+bool EndsMatter(const BlockRuns& block) {
   return block.num_runs > 1 && block.stride < static_cast<int64_t>(64 * kHugePageBytes);
 }
 
@@ -94,9 +94,9 @@ void FifoRing::Settle() {
 }
 
 void FifoRing::SetRunBytes(int64_t run_bytes) {
-  extent_.run_bytes = run_bytes;
-  in_->SetExtent(extent_);
-  out_->SetExtent(extent_);
+  runs_.run_bytes = run_bytes;
+  in_->SetRuns(runs_);
+  out_->SetRuns(runs_);
   for (const Block& block : blocks_) Trim(block.memory);
   for (std::byte* const slot : free_) Trim(slot);
 }
@@ -107,9 +107,9 @@ int64_t FifoRing::RunBytes(int num_slots) const {
 }
 
 void FifoRing::Trim(std::byte* slot) const {
-  const int64_t rest = options_.block.run_bytes - extent_.run_bytes;
-  for (int64_t run = 0; slot != nullptr && rest > 0 && run < extent_.num_runs; ++run)
-    ReleasePages(slot + run * extent_.stride + extent_.run_bytes, static_cast<size_t>(rest));
+  const int64_t rest = options_.block.run_bytes - runs_.run_bytes;
+  for (int64_t run = 0; slot != nullptr && rest > 0 && run < runs_.num_runs; ++run)
+    ReleasePages(slot + run * runs_.stride + runs_.run_bytes, static_cast<size_t>(rest));
 }
 
 void FifoRing::Free(std::byte* slot) {
@@ -122,7 +122,7 @@ void FifoRing::Free(std::byte* slot) {
 
 double FifoRing::seconds_per_block() const {
   return std::max(in_->seconds_per_byte(), out_->seconds_per_byte()) *
-         static_cast<double>(extent_.bytes());
+         static_cast<double>(runs_.bytes());
 }
 
 Status FifoRing::FinishIn() {
@@ -142,8 +142,8 @@ Status FifoRing::FinishOut() {
 }
 
 void FifoRing::Poison(std::byte* slot) const {
-  for (int64_t run = 0; run < extent_.num_runs; ++run)
-    std::memset(slot + run * extent_.stride, 0xff, static_cast<size_t>(extent_.run_bytes));  // NaNs
+  for (int64_t run = 0; run < runs_.num_runs; ++run)
+    std::memset(slot + run * runs_.stride, 0xff, static_cast<size_t>(runs_.run_bytes));  // NaNs
 }
 
 Status FifoRing::Poll() {
@@ -159,7 +159,7 @@ void FifoRing::StartIn(int number) {
   block.where = Where::kComing;
   coming_ = number;
   in_->Start(number, block.memory);
-  stats_.bytes_copied += extent_.bytes();
+  stats_.bytes_copied += runs_.bytes();
 }
 
 void FifoRing::StartOut(int number) {
@@ -167,7 +167,7 @@ void FifoRing::StartOut(int number) {
   block.where = Where::kGoing;
   going_ = number;
   out_->StartBack(number, block.memory);
-  stats_.bytes_copied_back += extent_.bytes();
+  stats_.bytes_copied_back += runs_.bytes();
 }
 
 std::optional<int> FifoRing::Coldest(int block) const {

@@ -24,7 +24,7 @@ namespace lamina {
 
 struct FifoRingOptions {
   int num_blocks = 0;
-  Extent block;             // of each, with the longest runs that it may come to have
+  BlockRuns block;          // of each, with the longest runs that it may come to have
   int num_slots = 0;        // at first
   bool poison = false;      // as BlockRingOptions'
   bool holds_bytes = true;  // likewise
@@ -69,7 +69,7 @@ class FifoRing final : public Ring {
   };
   explicit FifoRing(const FifoRingOptions& options)
       : options_(options),
-        extent_(options.block),
+        runs_(options.block),
         num_slots_(options.num_slots),
         wanted_slots_(options.num_slots),
         slots_in_effect_(options.num_slots),
@@ -100,7 +100,7 @@ class FifoRing final : public Ring {
   void Poison(std::byte* slot) const;
 
   const FifoRingOptions options_;
-  Extent extent_;     // that is of use now
+  BlockRuns runs_;    // that is of use now
   int num_slots_;     // that have memory
   int wanted_slots_;  // see SetSlots
   int slots_in_effect_;

@@ -30,7 +30,7 @@ class ModelledCopier final : public CopyEngine {
         link_(std::move(link)),
         virtual_now_(std::move(virtual_now)) {}
 
-  void SetExtent(const Extent& extent) override { extent_bytes_ = extent.bytes(); }
+  void SetRuns(const BlockRuns& runs) override { run_bytes_ = runs.bytes(); }
   // A copy begins when the copies back before it have ended: it may be into their memory.
   void Start(int block, std::byte*) override {
     const TimePoint begin = std::max(now(), last_back_);
@@ -61,8 +61,8 @@ class ModelledCopier final : public CopyEngine {
   };
   TimePoint now() const { return virtual_now_ == nullptr ? Clock::now() : *virtual_now_; }
   double BytesOf(int block) const {
-    return static_cast<double>(extent_bytes_ > 0 ? extent_bytes_
-                                                 : block_bytes_[static_cast<size_t>(block)]);
+    return static_cast<double>(run_bytes_ > 0 ? run_bytes_
+                                              : block_bytes_[static_cast<size_t>(block)]);
   }
   Clock::duration TimeOf(int block, double bytes_per_s) const {
     return FromSeconds(BytesOf(block) / bytes_per_s);
@@ -76,8 +76,8 @@ class ModelledCopier final : public CopyEngine {
   const std::shared_ptr<CopyLink> link_;
   OwnLink back_;
   TimePoint last_back_{};
-  int64_t extent_bytes_ = 0;  // 0: all of a block
-  std::deque<Copy> copies_;   // that were begun
+  int64_t run_bytes_ = 0;    // 0: all of a block
+  std::deque<Copy> copies_;  // that were begun
   double seconds_per_byte_ = 0;
   const std::shared_ptr<TimePoint> virtual_now_;
 };

@@ -29,7 +29,7 @@ class PlayedEngine final : public CopyEngine {
       outside.emplace_back(static_cast<size_t>(block_bytes[i]), ByteOf(static_cast<int>(i)));
   }
 
-  void SetExtent(const Extent&) override { FAIL() << "blocks are copied whole"; }
+  void SetRuns(const BlockRuns&) override { FAIL() << "blocks are copied whole"; }
   double seconds_per_byte() const override { return 0; }
   void Start(int block, std::byte* to) override {
     log_->push_back("start " + std::to_string(block));

@@ -29,7 +29,7 @@ class LoggedWay final : public CopyEngine {
   LoggedWay(std::string name, std::shared_ptr<TimePoint> now, std::vector<std::string>* log)
       : name_(std::move(name)), now_(std::move(now)), log_(log) {}
 
-  void SetExtent(const Extent&) override {}
+  void SetRuns(const BlockRuns&) override {}
   double seconds_per_byte() const override { return 0; }
   void Start(int block, std::byte*) override { Add(block); }
   void StartBack(int block, const std::byte*) override { Add(block); }
@@ -122,12 +122,10 @@ class PlayedWay final : public CopyEngine {
   using Outside = std::vector<std::vector<std::byte>>;
   PlayedWay(int early_in_ten, Outside* outside) : early_(early_in_ten), outside_(outside) {}
 
-  void SetExtent(const Extent& extent) override { extent_ = extent; }
+  void SetRuns(const BlockRuns& runs) override { runs_ = runs; }
   double seconds_per_byte() const override { return 0; }
-  void Start(int block, std::byte* to) override { Add({block, to, nullptr, extent_}); }
-  void StartBack(int block, const std::byte* from) override {
-    Add({block, nullptr, from, extent_});
-  }
+  void Start(int block, std::byte* to) override { Add({block, to, nullptr, runs_}); }
+  void StartBack(int block, const std::byte* from) override { Add({block, nullptr, from, runs_}); }
   bool OldestIsDone() override {
     if (Chance()) Make(begun_.front());
     return begun_.front().made;
@@ -145,7 +143,7 @@ class PlayedWay final : public CopyEngine {
     int block;
     std::byte* to;
     const std::byte* from;
-    Extent extent = {};
+    BlockRuns runs = {};
     bool made = false;
   };
   bool Chance() { return static_cast<int>(random_() % 10) < early_; }
@@ -157,25 +155,25 @@ class PlayedWay final : public CopyEngine {
   void Make(Copy& copy) {
     if (std::exchange(copy.made, true)) return;
     std::vector<std::byte>& lies = (*outside_)[static_cast<size_t>(copy.block)];
-    const Extent& extent = copy.extent;
-    if (extent.run_bytes == 0) {
+    const BlockRuns& runs = copy.runs;
+    if (runs.run_bytes == 0) {
       if (copy.from == nullptr)
         std::ranges::copy(lies, copy.to);
       else
         std::copy_n(copy.from, lies.size(), lies.begin());
     }
-    for (int64_t run = 0; extent.run_bytes > 0 && run < extent.num_runs; ++run) {
-      const int64_t at = run * extent.stride;
+    for (int64_t run = 0; runs.run_bytes > 0 && run < runs.num_runs; ++run) {
+      const int64_t at = run * runs.stride;
       if (copy.from == nullptr)
-        std::copy_n(lies.begin() + at, extent.run_bytes, copy.to + at);
+        std::copy_n(lies.begin() + at, runs.run_bytes, copy.to + at);
       else
-        std::copy_n(copy.from + at, extent.run_bytes, lies.begin() + at);
+        std::copy_n(copy.from + at, runs.run_bytes, lies.begin() + at);
     }
   }
 
   const int early_;
   Outside* const outside_;
-  Extent extent_;
+  BlockRuns runs_;
   std::deque<Copy> begun_;
   std::mt19937 random_{5};
 };
@@ -211,7 +209,7 @@ TEST(FifoRing, SlotsAndRunsChangeWhileBlocksAreUsed) {
   constexpr int kBlocks = 8, kRuns = 4;
   constexpr int64_t kPage = 4096, kPagesOfSlots = 16;  // of a run, over all slots
   const auto run_bytes = [](int slots) { return kPagesOfSlots / slots * kPage; };
-  const Extent largest{run_bytes(2), kRuns, run_bytes(2)};
+  const BlockRuns largest{run_bytes(2), kRuns, run_bytes(2)};
   for (const int early : {0, 3, 10}) {
     PlayedWay::Outside outside(kBlocks,
                                std::vector<std::byte>(static_cast<size_t>(largest.span())));
@@ -256,7 +254,7 @@ TEST(FifoRing, SlotsAndRunsChangeWhileBlocksAreUsed) {
 TEST(FifoRing, ItsMemoryIsTheSameWithManySlotsAndWithFew) {
   constexpr int kBlocks = 8;
   constexpr int64_t kRunBytes = int64_t{1} << 20;  // with 8 slots
-  const Extent largest{4 * kRunBytes, 2, 4 * kRunBytes};
+  const BlockRuns largest{4 * kRunBytes, 2, 4 * kRunBytes};
   FifoRingOptions options{kBlocks, largest, kBlocks};
   for (int slots = 0; slots <= kBlocks; ++slots)
     options.run_bytes.push_back(kRunBytes * kBlocks / std::max(slots, 2) / 4096 * 4096);
