@@ -146,7 +146,8 @@ Status KeepKvOnComputeNode(ClusterModel& cluster) {
                      std::min(node.memory_bytes, cluster.compute.front().device->memory_bytes)));
   if (capacity < 1)
     return OutOfSpace("node '" + node.name + "': its memory is less than one token's KV");
-  KvNode& kv = cluster.kv_nodes.emplace_back(cluster.compute.front().id, capacity);
+  cluster.kv_nodes.push_back({cluster.compute.front().id, capacity});
+  KvNode& kv = cluster.kv_nodes.back();
   cluster.of_group.emplace_back();
   if (node.kv_offload.is_elastic()) {
     LAMINA_ASSIGN_OR_RETURN(const ElasticKv elastic,
