@@ -4,14 +4,13 @@
 // and go in the time of a step.
 //
 // The number follows from what steps take and what a layer takes to come or to go, both as lately
-// seen. It is a bound of what the link can do, so what steps wait all the same counts against it.
+// seen. If steps wait although the copies should fit, copies are taken to be slower than that.
 // With fewer layers inside steps have more rows and take longer, which leaves time for more copies:
 // the number comes down in several changes until it fits.
 #pragma once
 
 #include <deque>
 #include <map>
-#include <optional>
 #include <vector>
 
 #include "base/clock.h"
@@ -52,7 +51,7 @@ class ExpansionChoice {
     Clock::duration total{}, waited{};
     std::deque<Clock::duration> short_steps;  // of the last decisions
     std::chrono::nanoseconds waited_before{};
-    // Copies take so many times as long as they should, as steps wait though it fits.
+    // Copies are taken to last so many times as long as seen, because steps have waited.
     double slack = 1;
   };
   void Decide(NodeId node, Cache& cache, Scheduler& scheduler);

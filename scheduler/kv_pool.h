@@ -87,8 +87,8 @@ class KvPool {
 
   NodeId id_;
   int64_t least_, capacity_;
-  // Has room for the most tokens. Nobody gets the slots from capacity_ on, as one more owner has
-  // them.
+  // Has room for the most tokens. The slots from capacity_ on count as owned once more than they
+  // are, so that nobody gets them.
   SlotAllocator allocator_;
   PrefixTree prefixes_;
   std::vector<Use> uses_;  // by slot, up to at least the highest that was ever in use

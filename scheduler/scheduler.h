@@ -176,7 +176,8 @@ struct StepPlan {
   bool dummy_prefill = false;
   // As ComputeOrder::offload_interval. The scheduler leaves it empty; its caller sets it.
   std::optional<int> offload_interval = {};
-  // By node: as MemoryOrder::layers_inside. The scheduler leaves it empty; its caller sets it.
+  // By node, where that changes: so many layers of its KV cache are to have a place in memory
+  // (base/layers_inside.h). The scheduler leaves it empty; its caller sets it.
   std::map<NodeId, int> layers_inside = {};
   // Decode work first, then prefill. At most one sequence is left partly prefilled after a step,
   // and it continues first.
@@ -222,9 +223,10 @@ class Scheduler {
   void DropLeft();
   bool has_left() const;
 
-  // The node has room for so many tokens from now on: its slots are those below. Sequences with
-  // slots that are not go back to the front of the queue, and so do cached prefixes that nobody
-  // uses. What is accepted depends on the capacity at first alone. Ignored if the node is unknown.
+  // The node has room for so many tokens from now on: its slots are those below. If that are fewer
+  // than before, sequences with other slots go back to the front of the queue, and cached prefixes
+  // that nobody uses are evicted, as is what another scheduler has left there. Which sequences are
+  // accepted depends on the capacity at first alone. Ignored if the node is unknown.
   // REQUIRES: no less than its capacity at first, and no more than most_tokens.
   void SetCapacity(NodeId node, int64_t tokens);
   // Whether a step in flight still uses slots that SetCapacity has taken away.

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "base/host_memory.h"
 #include "base/huge_memory.h"
 
 namespace lamina {
@@ -17,11 +18,6 @@ Status CheckSlots(int num_blocks, int num_slots) {
                          " slots: there have to be at least 2, and no more than blocks");
 }
 
-// Whether what huge pages take behind the ends of runs is much of the memory.
-bool EndsMatter(const BlockRuns& block) {
-  return block.num_runs > 1 && block.stride < static_cast<int64_t>(64 * kHugePageBytes);
-}
-
 }  // namespace
 
 Result<std::unique_ptr<FifoRing>> FifoRing::Create(const FifoRingOptions& options,
@@ -32,22 +28,26 @@ Result<std::unique_ptr<FifoRing>> FifoRing::Create(const FifoRingOptions& option
   ring->in_ = std::move(in);
   ring->out_ = std::move(out);
   ring->SetRunBytes(ring->RunBytes(options.num_slots));
+  const bool changes = !options.run_bytes.empty();
   const int64_t span = options.block.span();
   if (options.holds_bytes) {
-    const auto bytes = static_cast<size_t>(options.num_blocks * span);
-    ring->memory_ =
-        static_cast<std::byte*>(EndsMatter(options.block) ? MapSparse(bytes) : MapHuge(bytes));
-    if (ring->memory_ == nullptr) {
-      return OutOfSpace("the system refused the addresses of " +
-                        std::to_string(options.num_blocks * span) + " bytes for a ring");
-    }
+    BlockRuns used = options.block;
+    used.run_bytes = ring->runs_.run_bytes;
+    LAMINA_RETURN_IF_ERROR(
+        CheckHostMemory(options.num_slots * used.bytes(), "the slots of a ring"));
+    ring->memory_bytes_ = (changes ? options.num_blocks : options.num_slots) * span;
+    const auto bytes = static_cast<size_t>(ring->memory_bytes_);
+    // Where runs end anywhere, huge pages would reach behind them.
+    ring->memory_ = static_cast<std::byte*>(changes ? MapSparse(bytes) : MapHuge(bytes));
+    if (ring->memory_ == nullptr)
+      return OutOfSpace("the system refused " + std::to_string(bytes) + " bytes for a ring");
   }
   for (int i = 0; i < options.num_blocks; ++i) {
     std::byte* const slot = ring->memory_ == nullptr ? nullptr : ring->memory_ + i * span;
     if (i < options.num_slots) {
       ring->At(i).where = Where::kInside;
       ring->At(i).memory = slot;
-    } else {
+    } else if (changes) {
       ring->unused_.push_back(slot);
     }
   }
@@ -61,7 +61,7 @@ FifoRing::~FifoRing() {
   if (going_) ended = out_->FinishOldest();
   in_.reset();
   out_.reset();
-  UnmapHuge(memory_, static_cast<size_t>(options_.num_blocks * options_.block.span()));
+  UnmapHuge(memory_, static_cast<size_t>(memory_bytes_));
 }
 
 Status FifoRing::SetSlots(int num_slots) {

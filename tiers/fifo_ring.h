@@ -36,7 +36,7 @@ struct FifoRingOptions {
 class FifoRing final : public Ring {
  public:
   // All blocks begin as zeros. `in` and `out` copy at the same time. kInvalidArgument if there are
-  // fewer than 2 slots, or more than blocks; kOutOfSpace if the addresses cannot be had.
+  // fewer than 2 slots, or more than blocks; kOutOfSpace if the memory cannot be had.
   static Result<std::unique_ptr<FifoRing>> Create(const FifoRingOptions& options,
                                                   std::unique_ptr<CopyEngine> in,
                                                   std::unique_ptr<CopyEngine> out);
@@ -48,10 +48,11 @@ class FifoRing final : public Ring {
 
   // There are to be so many slots. With more, runs are shorter at once, and what is behind them is
   // lost. With fewer, the memory of those that are too many is given back when the blocks in them
-  // have gone; then runs are longer. kInvalidArgument as Create.
+  // have gone; then runs are longer. kInvalidArgument as Create. REQUIRES: options.run_bytes were
+  // not empty.
   Status SetSlots(int num_slots);
-  // The number of slots that runs are as long as at least; another one than was set last as long as
-  // that takes.
+  // The number that the length of runs follows: the one that was set last, or the larger one before
+  // it, until there are so few slots.
   int slots_in_effect() const { return slots_in_effect_; }
 
   // What a block takes to come or to go, whichever is slower, as lately seen; 0: nothing has yet.
@@ -100,12 +101,14 @@ class FifoRing final : public Ring {
   void Poison(std::byte* slot) const;
 
   const FifoRingOptions options_;
-  BlockRuns runs_;    // that is of use now
+  BlockRuns runs_;    // of each block, what is of use now
   int num_slots_;     // that have memory
   int wanted_slots_;  // see SetSlots
   int slots_in_effect_;
   std::unique_ptr<CopyEngine> in_, out_;
-  std::byte* memory_ = nullptr;  // the addresses of as many slots as blocks
+  // Of all slots; of as many as there are blocks, if their number changes.
+  std::byte* memory_ = nullptr;
+  int64_t memory_bytes_ = 0;
   // Slots without a block, with and without memory; nulls where no bytes are held.
   std::vector<std::byte*> free_, unused_;
   std::vector<Block> blocks_;

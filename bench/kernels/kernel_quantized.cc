@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "bench/kernels/kernel_limits.h"
+#include "bench/kernels/linear_sample.h"
 #include "bench/kernels/machine_memory.h"
 #include "bench/kernels/random_values.h"
 #include "kernels/reference/reference.h"
@@ -15,9 +16,6 @@
 
 namespace lamina {
 namespace {
-
-// A sample has at least so many, to be longer than a time slice.
-constexpr double kOperationsOfSample = 4e9;
 
 struct NamedFormat {
   const char* name;
@@ -126,17 +124,10 @@ Result<std::vector<Measurement>> QuantizedLinearBench::Measure(int64_t rows, int
                                                                WorkerTeam& team) {
   x_ = RandomValues(static_cast<size_t>(rows * matrix_.in_features), static_cast<uint32_t>(rows));
   y_.assign(static_cast<size_t>(rows * matrix_.out_features), NAN);
-  const auto calls = static_cast<size_t>(
-      std::max(1.0, kOperationsOfSample * std::min<double>(1, static_cast<double>(rows) / 16) /
-                        Operations(rows, 1)));
-  std::vector<std::span<const std::byte>> ranges;
-  int64_t bytes = 0;
-  for (const PackedWeights& copy : copies_) {
-    ranges.emplace_back(static_cast<const std::byte*>(copy.data()),
-                        static_cast<size_t>(copy.size_bytes()));
-    bytes += copy.size_bytes();
-  }
-  const double operations_per_byte = Operations(rows, copies_.size()) / static_cast<double>(bytes);
+  const size_t calls = CallsOfSample(rows, Operations(rows, 1));
+  const std::vector<std::span<const std::byte>> ranges = MemoryOf(copies_);
+  const double bytes = BytesOf(ranges),
+               operations_per_byte = Operations(rows, copies_.size()) / bytes;
   const nlohmann::json sizes = {
       {"rows", rows},      {"out", matrix_.out_features},   {"in", matrix_.in_features},
       {"weights", name_},  {"threads", team.num_workers()}, {"isa", CpuIsaName(ActiveCpuIsa())},
@@ -153,11 +144,11 @@ Result<std::vector<Measurement>> QuantizedLinearBench::Measure(int64_t rows, int
                          peaks.push_back(MeasureFmaPeak(seconds_, team));
                          return std::min(reads.back() * operations_per_byte, peaks.back());
                        }}));
-  measured.back().note += fmt::format(
-      "; {:.1f} GB/s of {:.2f} bits a weight, read allows {:.1f} GB/s",
-      measured.back().value / operations_per_byte,
-      8 * static_cast<double>(bytes) / static_cast<double>(copies_.size() * matrix_.codes.size()),
-      Percentile(reads, 0.5));
+  measured.back().note +=
+      fmt::format("; {:.1f} GB/s of {:.2f} bits a weight, read allows {:.1f} GB/s",
+                  measured.back().value / operations_per_byte,
+                  8 * bytes / static_cast<double>(copies_.size() * matrix_.codes.size()),
+                  Percentile(reads, 0.5));
   LAMINA_RETURN_IF_ERROR(Check(rows));
   measured.push_back(MeasureRatePair("quantized_against_bf16", sizes, repeats,
                                      {"GFLOP/s", "the same layer with bf16 weights", "",

@@ -75,7 +75,8 @@ class VirtualNodes {
   // the same kind has its place from then on.
   void LoseCompute(size_t node, bool replaced);
   int largest_interval() const;  // as StepExecutor's
-  // Of KV caches whose layers come and go: as StepExecutor's; how they are.
+  // By the scheduler's node, of KV caches whose number of layers in memory changes: what they have
+  // room for, and how they are.
   std::map<NodeId, ElasticKv> elastic_kv() const;
   std::map<NodeId, LayersInside> layers_inside() const;
   int num_compute_left() const { return static_cast<int>(left_.size()); }

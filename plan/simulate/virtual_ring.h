@@ -31,8 +31,8 @@ class VirtualRing {
   int first_interval() const { return first_interval_; }
   void SetInterval(int interval);
 
-  // As ElasticLayers' (kernels/kv_cache.h). REQUIRES: the ring is of layers whose number inside
-  // changes.
+  // So many layers are to have a place in memory from now on; how it is. REQUIRES: the ring is of
+  // layers, and OffloadOptions::is_elastic().
   void SetInside(int num_layers);
   LayersInside inside() const;
 

@@ -52,14 +52,6 @@ QuantizedMatrix RandomMatrix(const WeightFormat& format, int64_t out, int64_t in
   return m;
 }
 
-std::vector<float> RunLinear(const PackedWeights& weights, const std::vector<float>& x,
-                             const float* bias, WorkerTeam& team) {
-  const int64_t rows = static_cast<int64_t>(x.size()) / weights.in_features();
-  std::vector<float> y(static_cast<size_t>(rows * weights.out_features()), NAN);
-  Linear(weights, x.data(), rows, bias, y.data(), team);
-  return y;
-}
-
 void ExpectReferenceBits(const Case& c) {
   SCOPED_TRACE(Name(c));
   const auto seed = static_cast<unsigned>(c.rows * 7919 + c.out * 31 + c.in);

@@ -282,6 +282,14 @@ TEST(FifoRing, ItsMemoryIsTheSameWithManySlotsAndWithFew) {
   for (const int slots : {8, 4, 2, 3, 8}) EXPECT_NEAR(taken(slots), 16.8e6, 2e6) << slots;
 }
 
+TEST(FifoRing, RefusesMoreThanTheMachineHas) {
+  PlayedWay::Outside outside;
+  const auto ring =
+      FifoRing::Create({4, {int64_t{1} << 50}, 3}, std::make_unique<PlayedWay>(0, &outside),
+                       std::make_unique<PlayedWay>(0, &outside));
+  EXPECT_EQ(ring.status().code(), StatusCode::kOutOfSpace) << ring.status();
+}
+
 TEST(FifoRing, ABlockThatIsUsedStays) {
   PlayedWay::Outside outside(6, std::vector<std::byte>(4096));
   const auto ring = FifoRing::Create({6, {4096}, 2}, std::make_unique<PlayedWay>(10, &outside),
