@@ -52,7 +52,9 @@ const std::vector<Family>& QuantizedFamilies() {
 }
 
 const Family& FamilyOf(const std::string& name) {
-  return *std::ranges::find(Families(), name, &Family::name);
+  const auto family = std::ranges::find(Families(), name, &Family::name);
+  if (family != Families().end()) return *family;
+  return *std::ranges::find(QuantizedFamilies(), name, &Family::name);
 }
 
 void PrintTo(const Family& family, std::ostream* out) { *out << family.name; }
