@@ -167,6 +167,17 @@ Status ResolveConfig(ClusterConfig& config, const ModelConfig& model) {
     return InvalidArgument(fmt::format("max_num_batched_tokens {} must be at least max_num_seqs {}",
                                        config.max_num_batched_tokens, config.max_num_seqs));
   }
+  if (config.kv_head_parallel > 1) {
+    for (const NodeConfig& node : config.nodes) {
+      if (node.role == NodeRole::kMemory && node.offload.is_elastic()) {
+        return Unimplemented(
+            fmt::format("memory node '{}': an expansion of 'auto' is not there yet for nodes that "
+                        "share kv_heads "
+                        "(kv_head_parallel {}); name a number",
+                        node.name, config.kv_head_parallel));
+      }
+    }
+  }
   if (config.kv_head_parallel > model.num_kv_heads) {
     return InvalidArgument(fmt::format("kv_head_parallel {} is more than the model's {} kv_heads",
                                        config.kv_head_parallel, model.num_kv_heads));

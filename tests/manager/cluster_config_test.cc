@@ -391,8 +391,8 @@ TEST(ClusterConfig, LayersOfAMemoryNodeMayLieOutside) {
   EXPECT_THAT(error_of("{expansion: 1, folder: /x}"), HasSubstr("has to be more than 1"));
   EXPECT_EQ(with("{expansion: 2, folder: /x}")->nodes[1].offload,
             (OffloadOptions{.expansion = 2, .folder = "/x"}));
-  EXPECT_THAT(error_of("{expansion: auto, folder: /x}"),
-              HasSubstr("not there yet for memory nodes"));
+  EXPECT_EQ(with("{expansion: auto, folder: /x}")->nodes[1].offload,
+            (OffloadOptions{.expansion = 2, .is_auto = true, .folder = "/x"}));
   EXPECT_THAT(error_of("{interval: 3, folder: /x, portion: 0.5}"), HasSubstr("portion"));
   EXPECT_THAT(
       error_of("{interval: 3, folder: /x}", "cuda:0"),
