@@ -1,6 +1,6 @@
 #include "model/families/registry.h"
 
-#include "model/families/gemma2.h"
+#include "model/families/gemma.h"
 #include "model/families/llama.h"
 #include "model/families/mistral.h"
 #include "model/families/opt.h"
@@ -10,13 +10,13 @@ namespace lamina {
 namespace {
 
 constexpr Architecture kArchitectures[] = {
-    {"LlamaForCausalLM", ReadLlama, LlamaForward},        //
-    {"Qwen2ForCausalLM", ReadQwen2, LlamaForward},        //
-    {"MistralForCausalLM", ReadMistral, LlamaForward},    //
-    {"Qwen3ForCausalLM", ReadQwen3, LlamaForward},        //
-    {"OPTForCausalLM", ReadOpt, OptForward},              //
-    {"Gemma2ForCausalLM", ReadGemma2, Gemma2Forward},     //
-    {"MixtralForCausalLM", ReadMixtral, MixtralForward},  //
+    {"LlamaForCausalLM", ReadLlama, LlamaForward},           //
+    {"Qwen2ForCausalLM", ReadQwen2, LlamaForward},           //
+    {"MistralForCausalLM", ReadMistral, LlamaForward},       //
+    {"Qwen3ForCausalLM", ReadQwen3, LlamaForward},           //
+    {"OPTForCausalLM", ReadOpt, OptForward},                 //
+    {"Gemma2ForCausalLM", ReadGemma2, GemmaForward},         //
+    {"MixtralForCausalLM", ReadMixtral, MixtralForward},     //
 };
 
 }  // namespace
