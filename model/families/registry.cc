@@ -5,6 +5,7 @@
 #include "model/families/mistral.h"
 #include "model/families/opt.h"
 #include "model/families/qwen.h"
+#include "model/families/qwen_moe.h"
 
 namespace lamina {
 namespace {
@@ -17,6 +18,8 @@ constexpr Architecture kArchitectures[] = {
     {"OPTForCausalLM", ReadOpt, OptForward},                 //
     {"Gemma2ForCausalLM", ReadGemma2, GemmaForward},         //
     {"MixtralForCausalLM", ReadMixtral, MixtralForward},     //
+    {"Qwen2MoeForCausalLM", ReadQwen2Moe, QwenMoeForward},   //
+    {"Qwen3MoeForCausalLM", ReadQwen3Moe, QwenMoeForward},   //
 };
 
 }  // namespace
