@@ -17,6 +17,7 @@ constexpr Architecture kArchitectures[] = {
     {"Qwen3ForCausalLM", ReadQwen3, LlamaForward},           //
     {"OPTForCausalLM", ReadOpt, OptForward},                 //
     {"Gemma2ForCausalLM", ReadGemma2, GemmaForward},         //
+    {"Gemma3ForCausalLM", ReadGemma3, GemmaForward},         //
     {"MixtralForCausalLM", ReadMixtral, MixtralForward},     //
     {"Qwen2MoeForCausalLM", ReadQwen2Moe, QwenMoeForward},   //
     {"Qwen3MoeForCausalLM", ReadQwen3Moe, QwenMoeForward},   //
