@@ -4,6 +4,7 @@
 #include "model/families/llama.h"
 #include "model/families/mistral.h"
 #include "model/families/opt.h"
+#include "model/families/phi3.h"
 #include "model/families/qwen.h"
 #include "model/families/qwen_moe.h"
 
@@ -21,6 +22,7 @@ constexpr Architecture kArchitectures[] = {
     {"MixtralForCausalLM", ReadMixtral, MixtralForward},     //
     {"Qwen2MoeForCausalLM", ReadQwen2Moe, QwenMoeForward},   //
     {"Qwen3MoeForCausalLM", ReadQwen3Moe, QwenMoeForward},   //
+    {"Phi3ForCausalLM", ReadPhi3, Phi3Forward},              //
 };
 
 }  // namespace
