@@ -3,6 +3,7 @@
 #include "model/families/gemma.h"
 #include "model/families/llama.h"
 #include "model/families/mistral.h"
+#include "model/families/olmo2.h"
 #include "model/families/opt.h"
 #include "model/families/phi3.h"
 #include "model/families/qwen.h"
@@ -23,6 +24,7 @@ constexpr Architecture kArchitectures[] = {
     {"Qwen2MoeForCausalLM", ReadQwen2Moe, QwenMoeForward},   //
     {"Qwen3MoeForCausalLM", ReadQwen3Moe, QwenMoeForward},   //
     {"Phi3ForCausalLM", ReadPhi3, Phi3Forward},              //
+    {"Olmo2ForCausalLM", ReadOlmo2, Olmo2Forward},           //
 };
 
 }  // namespace
