@@ -1,6 +1,7 @@
 #include "model/families/registry.h"
 
 #include "model/families/gemma.h"
+#include "model/families/granite.h"
 #include "model/families/llama.h"
 #include "model/families/mistral.h"
 #include "model/families/olmo2.h"
@@ -25,6 +26,7 @@ constexpr Architecture kArchitectures[] = {
     {"Qwen3MoeForCausalLM", ReadQwen3Moe, QwenMoeForward},   //
     {"Phi3ForCausalLM", ReadPhi3, Phi3Forward},              //
     {"Olmo2ForCausalLM", ReadOlmo2, Olmo2Forward},           //
+    {"GraniteForCausalLM", ReadGranite, LlamaForward},       //
 };
 
 }  // namespace
