@@ -1,6 +1,7 @@
 #include "model/families/registry.h"
 
 #include "model/families/gemma.h"
+#include "model/families/glm4.h"
 #include "model/families/granite.h"
 #include "model/families/llama.h"
 #include "model/families/mistral.h"
@@ -27,6 +28,8 @@ constexpr Architecture kArchitectures[] = {
     {"Phi3ForCausalLM", ReadPhi3, Phi3Forward},              //
     {"Olmo2ForCausalLM", ReadOlmo2, Olmo2Forward},           //
     {"GraniteForCausalLM", ReadGranite, LlamaForward},       //
+    {"GlmForCausalLM", ReadGlm, GlmForward},                 //
+    {"Glm4ForCausalLM", ReadGlm, Glm4Forward},               //
 };
 
 }  // namespace
