@@ -5,6 +5,7 @@
 #include "model/families/granite.h"
 #include "model/families/llama.h"
 #include "model/families/mistral.h"
+#include "model/families/nemotron.h"
 #include "model/families/olmo2.h"
 #include "model/families/opt.h"
 #include "model/families/phi3.h"
@@ -30,6 +31,7 @@ constexpr Architecture kArchitectures[] = {
     {"GraniteForCausalLM", ReadGranite, LlamaForward},       //
     {"GlmForCausalLM", ReadGlm, GlmForward},                 //
     {"Glm4ForCausalLM", ReadGlm, Glm4Forward},               //
+    {"NemotronForCausalLM", ReadNemotron, NemotronForward},  //
 };
 
 }  // namespace
