@@ -11,6 +11,7 @@
 #include "model/families/phi3.h"
 #include "model/families/qwen.h"
 #include "model/families/qwen_moe.h"
+#include "model/families/stablelm.h"
 
 namespace lamina {
 namespace {
@@ -32,6 +33,7 @@ constexpr Architecture kArchitectures[] = {
     {"GlmForCausalLM", ReadGlm, GlmForward},                 //
     {"Glm4ForCausalLM", ReadGlm, Glm4Forward},               //
     {"NemotronForCausalLM", ReadNemotron, NemotronForward},  //
+    {"StableLmForCausalLM", ReadStableLm, StableLmForward},  //
 };
 
 }  // namespace
