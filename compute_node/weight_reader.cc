@@ -168,6 +168,26 @@ Result<TensorView> WeightReader::FindWhole(const WeightRef& weight) const {
   return found;
 }
 
+Result<TensorView> WeightReader::JoinPieces(const WeightRef& weight,
+                                            std::vector<std::byte>& joined) const {
+  WeightRef piece;
+  piece.shape = {WholeShape(weight)[0] / std::ssize(weight.pieces)};
+  TensorView whole;
+  for (const std::string& name : weight.pieces) {
+    piece.name = name;
+    LAMINA_ASSIGN_OR_RETURN(const TensorView found, FindWhole(piece));
+    if (!joined.empty() && found.dtype != whole.dtype) {
+      return InvalidArgument("the tensors " + weight.pieces.front() + " and " + name +
+                             " must be of the same dtype");
+    }
+    whole.dtype = found.dtype;
+    joined.insert(joined.end(), found.data.begin(), found.data.end());
+  }
+  whole.shape = WholeShape(weight);
+  whole.data = joined;
+  return whole;
+}
+
 Result<std::optional<QuantizedSource>> WeightReader::FindCodes(WeightRole role,
                                                                const WeightRef& weight) const {
   if (role != WeightRole::kMatrix || checkpoint_ == nullptr || !config_.quantization)
@@ -189,7 +209,10 @@ Result<std::vector<WeightReader::Named>> WeightReader::List() const {
     if (codes) {
       named.format = codes->format;
     } else if (checkpoint_ != nullptr) {
-      LAMINA_ASSIGN_OR_RETURN(const TensorView whole, FindWhole(weight));
+      std::vector<std::byte> joined;
+      LAMINA_ASSIGN_OR_RETURN(const TensorView whole, weight.pieces.empty()
+                                                          ? FindWhole(weight)
+                                                          : JoinPieces(weight, joined));
       named.format = named.dtype = whole.dtype;
     }
     all.push_back(std::move(named));
@@ -201,6 +224,14 @@ Result<TensorView> WeightReader::Find(const WeightRef& weight, std::vector<std::
   if (checkpoint_ == nullptr) {
     made = DummyTensor(weight, options_.dummy_seed, config_.dtype);
     return TensorView{config_.dtype, weight.shape, made};
+  }
+  if (!weight.pieces.empty()) {
+    std::vector<std::byte> joined, copy;
+    LAMINA_ASSIGN_OR_RETURN(TensorView whole, JoinPieces(weight, joined));
+    const std::span<const std::byte> part = PartOf(weight, whole, copy);
+    made.assign(part.begin(), part.end());
+    whole.data = made;
+    return whole;
   }
   LAMINA_ASSIGN_OR_RETURN(TensorView tensor, FindWhole(weight));
   tensor.data = PartOf(weight, tensor, made);

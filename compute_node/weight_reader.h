@@ -80,6 +80,8 @@ class WeightReader {
   WeightReader(const ModelConfig& config, const WeightOptions& options)
       : config_(config), options_(options) {}
   Result<TensorView> FindWhole(const WeightRef& weight) const;
+  // The whole of a weight that lies in pieces, joined in `joined`.
+  Result<TensorView> JoinPieces(const WeightRef& weight, std::vector<std::byte>& joined) const;
   Result<std::optional<QuantizedSource>> FindCodes(WeightRole role, const WeightRef& weight) const;
   Result<TensorView> Find(const WeightRef& weight, std::vector<std::byte>& made) const;
 

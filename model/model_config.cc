@@ -4,7 +4,6 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
-#include <numbers>
 
 #include "base/json_keys.h"
 #include "base/text_file.h"
@@ -81,29 +80,8 @@ void ParseGeneration(JsonKeys& keys, ModelConfig::Generation& generation) {
 }  // namespace
 
 double ModelConfig::AttentionScale() const {
+  if (attention_multiplier > 0) return attention_multiplier;
   return 1 / std::sqrt(query_pre_attn_scalar > 0 ? query_pre_attn_scalar : head_dim);
-}
-
-std::vector<float> ModelConfig::InverseFrequencies() const {
-  const auto rescaled = [this](double frequency) {
-    const RopeScaling& s = rope_scaling;
-    if (s.kind == RopeScaling::Kind::kNone) return frequency;
-    if (s.kind == RopeScaling::Kind::kLinear) return frequency / s.factor;
-    // The rule of Llama 3.1 (transformers' "llama3" rope type): frequencies of long wavelengths are
-    // divided by the factor, those of short ones are kept, those between are blended.
-    const double wavelength = 2 * std::numbers::pi / frequency;
-    if (wavelength > s.original_max_positions / s.low_freq_factor) return frequency / s.factor;
-    if (wavelength < s.original_max_positions / s.high_freq_factor) return frequency;
-    const double kept = (s.original_max_positions / wavelength - s.low_freq_factor) /
-                        (s.high_freq_factor - s.low_freq_factor);
-    return (1 - kept) * frequency / s.factor + kept * frequency;
-  };
-  std::vector<float> frequencies(static_cast<size_t>(head_dim / 2));
-  for (size_t j = 0; j < frequencies.size(); ++j) {
-    const double exponent = 2 * static_cast<double>(j) / head_dim;
-    frequencies[j] = static_cast<float>(rescaled(std::pow(rope_theta, -exponent)));
-  }
-  return frequencies;
 }
 
 Result<ModelConfig> ModelConfig::Parse(const Files& files, const std::string& where) {
