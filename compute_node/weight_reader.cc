@@ -139,7 +139,7 @@ std::span<const std::byte> PartOf(const WeightRef& weight, const TensorView& who
 // Adds to an error which architecture wants the tensor, and what may be wrong.
 Status MissingWeight(const Status& status, const std::string& name, const ModelConfig& config) {
   std::string message =
-      status.message() + "; " + config.architecture + ", the architecture in config.json, has it";
+      status.message() + "; " + config.architecture + ", the model's architecture, has it";
   if (status.code() == StatusCode::kNotFound && name == "lm_head.weight") {
     message +=
         ". If the model's head is its embedding, config.json needs \"tie_word_embeddings\": true";
@@ -152,11 +152,22 @@ Status MissingWeight(const Status& status, const std::string& name, const ModelC
 Result<WeightReader> WeightReader::Open(const Graph& graph, const ModelConfig& config,
                                         const WeightOptions& options) {
   WeightReader reader(config, options);
-  if (options.load_format != LoadFormat::kDummy) {
-    LAMINA_ASSIGN_OR_RETURN(reader.checkpoint_, Checkpoint::Open(options.model_dir));
-  }
   reader.named_ = NamedWeights(graph);
+  if (options.load_format == LoadFormat::kDummy) return reader;
+  if (!IsGgufPath(options.model_dir)) {
+    LAMINA_ASSIGN_OR_RETURN(reader.checkpoint_, Checkpoint::Open(options.model_dir));
+    return reader;
+  }
+  LAMINA_ASSIGN_OR_RETURN(reader.gguf_, GgufCheckpoint::Open(options.model_dir, config));
+  // Converters have added it to what is in the file.
+  for (auto& [key, weight] : reader.named_) weight.plus = 0;
   return reader;
+}
+
+Result<GgufWeight> WeightReader::FindGguf(const WeightRef& weight) const {
+  Result<GgufWeight> found = gguf_->Find(weight.name, WholeShape(weight));
+  if (!found.ok()) return MissingWeight(found.status(), weight.name, config_);
+  return found;
 }
 
 Result<TensorView> WeightReader::FindWhole(const WeightRef& weight) const {
@@ -174,6 +185,9 @@ Result<std::vector<WeightReader::Named>> WeightReader::List() const {
     if (checkpoint_ != nullptr) {
       LAMINA_ASSIGN_OR_RETURN(const TensorView whole, FindWhole(weight));
       dtype = whole.dtype;
+    } else if (gguf_ != nullptr) {
+      LAMINA_ASSIGN_OR_RETURN(const GgufWeight whole, FindGguf(weight));
+      dtype = whole.dtype;
     }
     all.push_back({key.second, key.first, dtype, weight.shape, NumElements(weight.shape)});
   }
@@ -181,6 +195,16 @@ Result<std::vector<WeightReader::Named>> WeightReader::List() const {
 }
 
 Result<TensorView> WeightReader::Find(const WeightRef& weight, std::vector<std::byte>& made) const {
+  if (gguf_ != nullptr) {
+    LAMINA_ASSIGN_OR_RETURN(const GgufWeight found, FindGguf(weight));
+    made.resize(static_cast<size_t>(NumElements(weight.shape)) * ElementSize(found.dtype));
+    std::byte* out = made.data();
+    ForEachRun(weight, [&](int64_t first, int64_t n) {
+      ReadElements(found, first, n, out);
+      out += static_cast<size_t>(n) * ElementSize(found.dtype);
+    });
+    return TensorView{found.dtype, weight.shape, made};
+  }
   if (checkpoint_ == nullptr) {
     made = DummyTensor(weight, options_.dummy_seed, config_.dtype);
     return TensorView{config_.dtype, weight.shape, made};

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "compute_node/gguf_checkpoint.h"
 #include "compute_node/safetensors.h"
 #include "model/graph.h"
 #include "model/model_config.h"
@@ -21,7 +22,7 @@
 namespace lamina {
 
 struct WeightOptions {
-  std::string model_dir;
+  std::string model_dir;  // or a GGUF file
   // With kDummy the weights are random, of the right shapes, and no checkpoint is read.
   LoadFormat load_format = LoadFormat::kAuto;
   uint64_t dummy_seed = 0;
@@ -44,9 +45,8 @@ struct FoundWeight {
 // Use: Open, ReadAll, and TakeCheckpoint if tensors are still used after that. Thread: one owner.
 class WeightReader {
  public:
-  // Opens the checkpoint, unless weights are made up. Borrows config and options. kNotFound if the
-  // folder has no checkpoint, kUnimplemented if it has only pytorch_model.bin, kCorrupt if a file
-  // is broken.
+  // Opens the checkpoint, unless weights are made up. Borrows config and options. kNotFound if
+  // there is none, kUnimplemented if it has only pytorch_model.bin, kCorrupt if a file is broken.
   static Result<WeightReader> Open(const Graph& graph, const ModelConfig& config,
                                    const WeightOptions& options);
 
@@ -61,24 +61,27 @@ class WeightReader {
   Result<std::vector<Named>> List() const;
 
   // Gives every weight, or part of a weight, that the graph names to `take`, once per role. Returns
-  // the bytes of them all as stored in the checkpoint. kNotFound if a tensor is missing and
+  // the bytes of them all as they are given. kNotFound if a tensor is missing and
   // kInvalidArgument if its shape is wrong, with its name, its file and both shapes; an error of
   // `take` is returned at once.
   Result<int64_t> ReadAll(const std::function<Status(FoundWeight)>& take);
 
-  // Gives away the checkpoint, which the tensors that are not `made` point into. Null for made-up
-  // weights.
+  // Gives away the checkpoint, which the tensors that are not `made` point into. Null if all are
+  // made.
   std::unique_ptr<Checkpoint> TakeCheckpoint() { return std::move(checkpoint_); }
 
  private:
   WeightReader(const ModelConfig& config, const WeightOptions& options)
       : config_(config), options_(options) {}
+  Result<GgufWeight> FindGguf(const WeightRef& weight) const;
   Result<TensorView> FindWhole(const WeightRef& weight) const;
   Result<TensorView> Find(const WeightRef& weight, std::vector<std::byte>& made) const;
 
   const ModelConfig& config_;
   const WeightOptions& options_;
+  // At most one of the two.
   std::unique_ptr<Checkpoint> checkpoint_;
+  std::unique_ptr<GgufCheckpoint> gguf_;
   std::map<std::pair<std::string, WeightRole>, WeightRef> named_;
 };
 
