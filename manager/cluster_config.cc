@@ -293,7 +293,7 @@ void ReadModel(YamlMap map, const std::string& yaml_path, ClusterConfig* config)
   if (config->model_path.size() > 1 && config->model_path.back() == '/')
     config->model_path.pop_back();
   if (config->served_name.empty())
-    config->served_name = fs::path(config->model_path).filename().string();
+    config->served_name = ModelName(config->model_path);
 }
 
 bool OnOneHost(const ClusterConfig& config) {
