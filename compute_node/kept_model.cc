@@ -4,11 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <system_error>
 #include <utility>
 #include <vector>
 
+#include "model/model_files.h"
 #include "wire/codec.h"
 
 namespace lamina {

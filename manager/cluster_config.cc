@@ -14,6 +14,7 @@
 #include "base/yaml.h"
 #include "cost/node_device.h"
 #include "manager/read_setting.h"
+#include "model/model_files.h"
 
 namespace lamina {
 namespace {
@@ -292,8 +293,7 @@ void ReadModel(YamlMap map, const std::string& yaml_path, ClusterConfig* config)
   // A '/' at the end would leave served_name empty.
   if (config->model_path.size() > 1 && config->model_path.back() == '/')
     config->model_path.pop_back();
-  if (config->served_name.empty())
-    config->served_name = ModelName(config->model_path);
+  if (config->served_name.empty()) config->served_name = ModelName(config->model_path);
 }
 
 bool OnOneHost(const ClusterConfig& config) {

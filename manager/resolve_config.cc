@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cost/network_cost.h"
+#include "model/model_files.h"
 #include "splitter/slices.h"
 #include "splitter/weight_blocks.h"
 #include "wire/wire_format.h"

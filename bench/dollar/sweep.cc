@@ -12,6 +12,7 @@
 #include "cost/node_device.h"
 #include "manager/read_setting.h"
 #include "model/model_config.h"
+#include "model/model_files.h"
 
 namespace lamina {
 namespace {
