@@ -136,8 +136,9 @@ Status GgufModel::CheckShards(const std::vector<std::string>& paths) const {
   for (size_t i = 0; i < files_.size(); ++i) {
     LAMINA_RETURN_IF_ERROR(expect(i, "split.count", files_.size()));
     LAMINA_RETURN_IF_ERROR(expect(i, "split.no", i));
-    LAMINA_RETURN_IF_ERROR(expect(i, "split.tensors.count", tensors_.size()));
   }
+  for (size_t i = 0; i < files_.size(); ++i)
+    LAMINA_RETURN_IF_ERROR(expect(i, "split.tensors.count", tensors_.size()));
   return OkStatus();
 }
 

@@ -70,6 +70,20 @@ TEST(ClusterConfig, SmallFileGetsDefaults) {
   EXPECT_EQ(config->step_timeout, std::chrono::seconds(60));
 }
 
+TEST(ClusterConfig, AGgufFileIsServedUnderItsName) {
+  const Result<ClusterConfig> config = ClusterConfig::Parse(R"(
+version: 1
+nodes:
+- {name: c0, role: compute, port: 7001}
+- {name: m0, role: memory, port: 7101, memory: 256MiB}
+model: {path: models/Llama-Q4_K_M-00001-of-00002.gguf}
+)",
+                                                            "/etc/c.yaml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->model_path, "/etc/models/Llama-Q4_K_M-00001-of-00002.gguf");
+  EXPECT_EQ(config->served_name, "Llama-Q4_K_M");
+}
+
 TEST(ClusterConfig, EveryKeyIsRead) {
   const Result<ClusterConfig> config = ClusterConfig::Parse(R"(
 version: 1

@@ -80,6 +80,15 @@ std::string GgufFixture(const std::string& name) {
   return SourcePath("/tests/fixtures/gguf/") + name;
 }
 
+std::vector<Family> GgufFamilies() {
+  std::vector<Family> families;
+  for (const char* name : {"llama31", "mixtral", "qwen2", "qwen3", "gemma2"}) {
+    families.push_back(FamilyOf(name));
+    families.back().dir = GgufFixture(name) + ".gguf";
+  }
+  return families;
+}
+
 const std::vector<GgufGolden>& GgufGoldens() {
   static const std::vector<GgufGolden> all = [] {
     std::vector<GgufGolden> goldens;

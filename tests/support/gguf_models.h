@@ -6,12 +6,17 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/families.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/golden_prompts.h"
 
 namespace lamina::testing {
 
 std::string GgufFixture(const std::string& name);  // "qwen2.gguf"
+
+// The families that GGUF has an architecture for, with `dir` as the path of a file that is not
+// quantized.
+std::vector<Family> GgufFamilies();
 
 struct GgufGolden {
   std::string format;  // "q4_k_m"
