@@ -20,6 +20,7 @@ namespace {
 
 using testing::Families;
 using testing::Family;
+using testing::QuantizedFamilies;
 
 constexpr int kMaxRows = 16;
 constexpr SequenceId kSequence{1};
@@ -250,6 +251,8 @@ TEST_P(FamiliesTest, IntervalsThatChangeBetweenStepsGiveTheSameBits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FamiliesTest, ::testing::ValuesIn(Families()),
+                         [](const auto& info) { return TestName(info.param); });
+INSTANTIATE_TEST_SUITE_P(Quantized, FamiliesTest, ::testing::ValuesIn(QuantizedFamilies()),
                          [](const auto& info) { return TestName(info.param); });
 // The same models as GGUF files.
 INSTANTIATE_TEST_SUITE_P(Gguf, FamiliesTest, ::testing::ValuesIn(testing::GgufFamilies()),
