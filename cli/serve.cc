@@ -23,9 +23,10 @@ void RegisterServe(CLI::App& app) {
   auto options = std::make_shared<ServeOptions>();
   CLI::App* command = app.add_subcommand(
       "serve", "Serve a model over an OpenAI-compatible API, with its attention on memory nodes");
-  command->add_option("MODEL", options->model,
-                      "Checkpoint folder (Hugging Face layout); without --cluster a local cluster "
-                      "is started for it");
+  command->add_option(
+      "MODEL", options->model,
+      "Checkpoint folder (Hugging Face layout) or GGUF file; without --cluster a local "
+      "cluster is started for it");
   command
       ->add_option("--cluster", options->cluster_file,
                    "Cluster YAML whose nodes run already (see `lamina cluster up`)")

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 #include <optional>
 #include <string_view>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "compute_node/safetensors_header.h"
+#include "compute_node/weight_part.h"
 #include "gguf/dequantize.h"
 #include "kernels/elementwise.h"
 
@@ -186,6 +188,60 @@ void ReadElements(const GgufWeight& weight, int64_t first, int64_t count, std::b
     out += static_cast<size_t>(taken) * ElementSize(weight.dtype);
     at += taken;
   }
+}
+
+std::optional<WeightFormat> CodeFormat(const GgufWeight& weight, const WeightRef& part) {
+  const GgmlCodes* const codes = CodesOf(weight.type());
+  if (codes == nullptr || part.shape.size() != 2) return std::nullopt;
+  const bool in_4_bits = codes->bits == 4;
+  WeightFormat format(in_4_bits ? WeightCode::kInt4 : WeightCode::kInt8,
+                      codes->fp16 ? DType::kF16 : DType::kF32, codes->group,
+                      codes->has_minima ? WeightOffset::kMinimum
+                      : in_4_bits       ? WeightOffset::kMinus8
+                                        : WeightOffset::kNone);
+  SetGroups(codes->group, FirstOf(part, 1), weight.width, format);
+  return format;
+}
+
+Result<QuantizedMatrix> ReadCodes(const GgufWeight& weight, const WeightRef& part) {
+  const GgmlCodes& codes = *CodesOf(weight.type());
+  QuantizedMatrix m{.format = *CodeFormat(weight, part),
+                    .out_features = part.shape[0],
+                    .in_features = part.shape[1]};
+  const int64_t first = FirstOf(part, 1);
+  const int64_t num_groups = m.num_groups();
+  for (int64_t i = 0; m.format.indexed && i < m.in_features; ++i)
+    m.group_of.push_back(static_cast<int32_t>((first + i) / codes.group));
+  // Of a whole row.
+  std::vector<int8_t> integers(static_cast<size_t>(weight.width));
+  std::vector<float> scales(static_cast<size_t>(weight.width / codes.group)), minima(scales.size());
+  // Codes of 4 bits begin at 0.
+  const int shift = codes.bits == 4 ? -codes.lowest : 0;
+  m.codes.resize(static_cast<size_t>(m.out_features * m.in_features));
+  m.scales.reserve(static_cast<size_t>(m.out_features * num_groups));
+  for (int64_t row = 0; row < m.out_features; ++row) {
+    const int64_t whole_row = RowOf(part, row);
+    Unpack(weight.type(), weight.RowBlocks(whole_row).data(),
+           weight.width / weight.tensor->info().block_elements, integers.data(), scales.data(),
+           minima.data());
+    std::transform(integers.begin() + first, integers.begin() + first + m.in_features,
+                   m.codes.begin() + row * m.in_features,
+                   [shift](int8_t integer) { return static_cast<uint8_t>(integer + shift); });
+    for (int64_t group = 0; group < num_groups; ++group) {
+      const auto whole_group = static_cast<size_t>(
+          m.format.indexed ? group : (first + group * m.format.group) / codes.group);
+      const float scale = scales[whole_group], minimum = minima[whole_group];
+      if (!std::isfinite(scale) || !std::isfinite(minimum)) {
+        return InvalidArgument(
+            fmt::format("tensor {} has a scale in row {} that is not a finite number; the file is "
+                        "damaged",
+                        weight.tensor->name, weight.TensorRow(whole_row)));
+      }
+      m.scales.push_back(scale);
+      if (codes.has_minima) m.minima.push_back(minimum);
+    }
+  }
+  return m;
 }
 
 }  // namespace lamina

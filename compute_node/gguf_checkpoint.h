@@ -5,12 +5,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
 #include "base/dtype.h"
 #include "base/status.h"
 #include "gguf/gguf_model.h"
+#include "kernels/weight_format.h"
+#include "model/graph.h"
 #include "model/model_config.h"
 
 namespace lamina {
@@ -58,5 +61,13 @@ class GgufCheckpoint {
 // Writes elements [first, first + count) of the weight, counted over all its rows, to `out` as
 // weight.dtype. Reads, and dequantizes, only the blocks that they are in.
 void ReadElements(const GgufWeight& weight, int64_t first, int64_t count, std::byte* out);
+
+// How the kernels take the part `part` of a quantized matrix without dequantizing it. Nothing if
+// the tensor is not quantized, or no matrix.
+std::optional<WeightFormat> CodeFormat(const GgufWeight& weight, const WeightRef& part);
+
+// Reads that part; its weights are those that ReadElements gives in fp32. kInvalidArgument, with
+// the tensor and its row, if a scale or a minimum is not finite. REQUIRES: CodeFormat gives one.
+Result<QuantizedMatrix> ReadCodes(const GgufWeight& weight, const WeightRef& part);
 
 }  // namespace lamina

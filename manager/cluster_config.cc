@@ -290,7 +290,7 @@ void ReadNodes(std::vector<YamlMap> maps, int nodes_line, const std::string& yam
 }
 
 void ReadModel(YamlMap map, const std::string& yaml_path, ClusterConfig* config) {
-  map.Require("path", "the model's folder");
+  map.Require("path", "the model's folder or GGUF file");
   map.ReadString("path", &config->model_path);
   map.ReadString("served_name", &config->served_name);
   ReadSetting(map, "load_format", kLoadFormats, &config->load_format);

@@ -146,8 +146,8 @@ class GgufConfig {
     config_["dtype"] = MostFrequentType();
   }
 
-  // The dtype that weights have in memory: that of most elements. Quantized ones become fp16, whose
-  // precision is far beyond theirs.
+  // The dtype that weights have in memory: that of most elements. Quantized ones, where they are
+  // dequantized, become fp16, whose precision is far beyond theirs.
   const char* MostFrequentType() const {
     int64_t num_f32 = 0, num_bf16 = 0, num_others = 0;
     for (int layer = 0; layer < config_["num_hidden_layers"].get<int64_t>(); ++layer) {

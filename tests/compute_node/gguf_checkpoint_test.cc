@@ -4,10 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <map>
+#include <set>
 #include <vector>
 
 #include "compute_node/compute_device.h"
 #include "compute_node/safetensors.h"
+#include "gguf/dequantize.h"
+#include "kernels/reference/reference.h"
 #include "tests/support/gguf_models.h"
 #include "tests/support/temporary_folder.h"
 
@@ -104,6 +108,70 @@ TEST_F(GgufCheckpointTest, RowsInTheirOwnBlocks) {
             0);
 }
 
+// Also in parts that begin amid a block, or so that groups are too small for the kernels.
+TEST_F(GgufCheckpointTest, CodesAreTheDequantizedElements) {
+  struct Part {
+    int64_t first_row, rows, first_input, inputs;
+    bool indexed;
+  };
+  std::set<GgmlType> types;
+  for (const testing::GgufGolden& golden : testing::GgufGoldens()) {
+    Open(golden.format);
+    for (const auto& [name, shape] : std::map<std::string, std::vector<int64_t>>{
+             {"model.layers.0.self_attn.q_proj.weight", {256, 256}},
+             {"model.layers.1.self_attn.v_proj.weight", {128, 256}},
+             {"model.layers.3.self_attn.o_proj.weight", {256, 256}},
+             {"model.layers.2.mlp.up_proj.weight", {640, 256}},
+             {"model.layers.2.mlp.down_proj.weight", {256, 640}}}) {
+      GgufWeight weight = *checkpoint_->Find(name, shape);
+      if (!CodeFormat(weight, {name, shape})) {
+        EXPECT_EQ(CodesOf(weight.type()), nullptr);
+        continue;
+      }
+      types.insert(weight.type());
+      weight.dtype = DType::kF32;
+      std::vector<float> whole(static_cast<size_t>(shape[0] * shape[1]));
+      ReadElements(weight, 0, shape[0] * shape[1], reinterpret_cast<std::byte*>(whole.data()));
+      for (const Part& part : {Part{0, shape[0], 0, shape[1], false},
+                               {32, 64, shape[1] / 2, shape[1] / 2, false},
+                               {1, 5, 40, 50, false},
+                               {7, 1, 84, 171, true}}) {
+        const WeightRef ref{.name = name,
+                            .shape = {part.rows, part.inputs},
+                            .whole = shape,
+                            .first = {part.first_row, part.first_input}};
+        const QuantizedMatrix matrix = *ReadCodes(weight, ref);
+        EXPECT_EQ(matrix.format, *CodeFormat(weight, ref));
+        EXPECT_EQ(matrix.format.indexed, part.indexed);
+        const std::vector<float> weights = reference::Dequantize(matrix);
+        ASSERT_EQ(std::ssize(weights), part.rows * part.inputs);
+        for (size_t i = 0; i < weights.size(); ++i) {
+          const auto at = static_cast<int64_t>(i);
+          const int64_t row = part.first_row + at / part.inputs,
+                        input = part.first_input + at % part.inputs;
+          ASSERT_EQ(weights[i], whole[static_cast<size_t>(row * shape[1] + input)])
+              << weight.tensor->info().name << " " << name << " " << row << " " << input;
+        }
+      }
+    }
+  }
+  EXPECT_EQ(types.size(), 8u) << "all quantized types";
+}
+
+TEST_F(GgufCheckpointTest, MatricesStayQuantizedInMemory) {
+  const auto loaded_bytes = [&](const std::string& format) {
+    testing::WriteTinyStories(format, path_);
+    WorkerTeam team(1);
+    WeightOptions options;
+    options.model_dir = path_;
+    return static_cast<double>((*LoadedModel::Load(options, team))->weight_bytes);
+  };
+  // The table of 2048 rows is in 16 bits; it is a sixth of the weights.
+  const double in_16_bits = loaded_bytes("f16");
+  EXPECT_LT(loaded_bytes("q8_0"), in_16_bits * 0.62);
+  EXPECT_LT(loaded_bytes("q4_0"), in_16_bits * 0.42);
+}
+
 // A rank that has half of the heads has half of the bytes of what is shared.
 TEST_F(GgufCheckpointTest, RanksReadTheirShare) {
   Open("q4_k_m");
@@ -156,6 +224,20 @@ TEST_F(GgufCheckpointTest, TensorsOfATypeOrShapeThatIsNotReadAreNamed) {
   EXPECT_EQ(shape.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(shape.message(), AllOf(HasSubstr("blk.2.attn_v.weight"), HasSubstr(path_),
                                      HasSubstr("[256, 128]"), HasSubstr("[128, 256]")));
+}
+
+TEST_F(GgufCheckpointTest, ScalesThatAreNotFiniteAreRefused) {
+  GgufWriter writer = testing::TinyStoriesKeys();
+  testing::AddTinyStoriesTensors(
+      "q8_0", writer, [](const std::string& name) { return name != "blk.2.attn_v.weight"; });
+  std::string blocks(128 * 8 * 34, '\0');
+  blocks.replace(5 * 8 * 34, 2, "\xff\x7f");
+  writer.AddTensor("blk.2.attn_v.weight", {128, 256}, 8, blocks);
+  WriteFile(path_, writer.File());
+  const Status status = LoadStatus(path_);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr(path_), HasSubstr("blk.2.attn_v.weight"),
+                                      HasSubstr("a scale in row 5 that is not a finite number")));
 }
 
 }  // namespace

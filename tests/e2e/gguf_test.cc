@@ -96,7 +96,8 @@ TEST(GgufTest, IsServedUnderTheNameOfItsFile) {
       nlohmann::json::parse(client.PostJson("/v1/completions", completion.dump())->body);
   ASSERT_TRUE(answer.contains("choices")) << answer;
   EXPECT_THAT(answer["choices"][0]["text"].get<std::string>(), ::testing::StartsWith(text));
-  const auto said = nlohmann::json::parse(client.PostJson("/v1/chat/completions", chat.dump())->body);
+  const auto said =
+      nlohmann::json::parse(client.PostJson("/v1/chat/completions", chat.dump())->body);
   ASSERT_TRUE(said.contains("choices")) << said;
   EXPECT_THAT(said["choices"][0]["message"]["content"].get<std::string>(),
               ::testing::StartsWith(text));

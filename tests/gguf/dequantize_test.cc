@@ -4,11 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "base/dtype.h"
 #include "tests/support/gguf_models.h"
 
 namespace lamina {
@@ -42,6 +44,26 @@ TEST(DequantizeTest, EveryTypeGivesTheBitsOfTheGgufPackage) {
     Dequantize(static_cast<GgmlType>(number), blocks.data() + 1, static_cast<int64_t>(count),
                values.data());
     EXPECT_EQ(std::memcmp(values.data(), expected.data(), expected.size()), 0) << name;
+
+    const auto type = static_cast<GgmlType>(number);
+    const GgmlCodes* const codes = CodesOf(type);
+    EXPECT_EQ(codes != nullptr, info.block_elements > 1) << name;
+    if (codes == nullptr) continue;
+    std::vector<int8_t> integers(values.size());
+    std::vector<float> scales(values.size() / static_cast<size_t>(codes->group)), minima(scales);
+    Unpack(type, blocks.data() + 1, static_cast<int64_t>(count), integers.data(), scales.data(),
+           codes->has_minima ? minima.data() : nullptr);
+    for (size_t i = 0; i < values.size(); ++i) {
+      const size_t group = i / static_cast<size_t>(codes->group);
+      ASSERT_EQ(std::fma(static_cast<float>(integers[i]), scales[group], minima[group]), values[i])
+          << name << " " << i;
+      ASSERT_GE(integers[i], codes->lowest);
+      ASSERT_LT(integers[i], codes->lowest + (1 << codes->bits));
+      if (codes->fp16) {
+        ASSERT_EQ(ToFloat(ToF16(scales[group])), scales[group]) << name;
+        ASSERT_EQ(ToFloat(ToF16(minima[group])), minima[group]) << name;
+      }
+    }
   }
 }
 

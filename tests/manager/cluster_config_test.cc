@@ -575,7 +575,7 @@ TEST(ClusterConfig, MissingParts) {
   EXPECT_EQ(ErrorOf(Changed("version: 1", "version: 2")),
             "/etc/c.yaml:1: 'version' is '2': expected 1");
   EXPECT_EQ(ErrorOf(Changed("path: ../models/m", "")),
-            "/etc/c.yaml:5: 'model' needs 'path': the model's folder");
+            "/etc/c.yaml:5: 'model' needs 'path': the model's folder or GGUF file");
   EXPECT_EQ(
       ErrorOf(std::string(kSmall) + "limits: {max_num_seqs: 64, max_num_batched_tokens: 8}\n"),
       "/etc/c.yaml:6: 'max_num_batched_tokens' is 8: expected at least max_num_seqs, 64");

@@ -41,12 +41,26 @@ std::string F16Of(Values x) {
   return out;
 }
 
+std::string BF16Of(Values x) {
+  const BF16 number = ToBF16(x[0]);
+  return std::string(reinterpret_cast<const char*>(&number), sizeof(number));
+}
+
 std::string Q8_0(Values x) {
   std::string out;
   const float d = LargestMagnitude(x) / 127, inverse = Over(1, d);
   AddHalf(out, d);
   for (const float value : x) AddByte(out, static_cast<int>(std::round(value * inverse)));
   return out;
+}
+
+// Element i beside element i + 16; their fifth bits, if there are any, before all of them.
+void AddPairs(std::string& out, const std::array<int, 32>& q, int bits) {
+  uint32_t high = 0;
+  for (size_t i = 0; i < 32; ++i) high |= static_cast<uint32_t>(q[i] >> 4) << i;
+  for (int byte = 0; bits == 5 && byte < 4; ++byte)
+    AddByte(out, static_cast<int>(high >> (8 * byte) & 0xff));
+  for (size_t i = 0; i < 16; ++i) AddByte(out, (q[i] & 15) | (q[i + 16] & 15) << 4);
 }
 
 // Q4_0 and Q5_0: the value of the largest magnitude becomes the lowest integer.
@@ -58,16 +72,26 @@ std::string Symmetric(Values x, int bits) {
   const float d = largest / static_cast<float>(-half), inverse = Over(1, d);
   AddHalf(out, d);
   std::array<int, 32> q{};
-  uint32_t high = 0;
   for (size_t i = 0; i < 32; ++i) {
     q[i] =
         static_cast<int>(std::clamp(std::trunc(x[i] * inverse + (static_cast<float>(half) + 0.5f)),
                                     0.0f, static_cast<float>(2 * half - 1)));
-    high |= static_cast<uint32_t>(q[i] >> 4) << i;
   }
-  for (int byte = 0; bits == 5 && byte < 4; ++byte)
-    AddByte(out, static_cast<int>(high >> (8 * byte) & 0xff));
-  for (size_t i = 0; i < 16; ++i) AddByte(out, (q[i] & 15) | (q[i + 16] & 15) << 4);
+  AddPairs(out, q, bits);
+  return out;
+}
+
+// Q4_1 and Q5_1.
+std::string FromMinimum(Values x, int bits) {
+  std::string out;
+  const float low = *std::ranges::min_element(x), most = static_cast<float>((1 << bits) - 1);
+  const float d = (*std::ranges::max_element(x) - low) / most, inverse = Over(1, d);
+  AddHalf(out, d);
+  AddHalf(out, low);
+  std::array<int, 32> q{};
+  for (size_t i = 0; i < 32; ++i)
+    q[i] = static_cast<int>(std::min(std::trunc((x[i] - low) * inverse + 0.5f), most));
+  AddPairs(out, q, bits);
   return out;
 }
 
@@ -144,6 +168,9 @@ const Quantizer& Find(const std::string& type) {
        {0, 1, [](Values x) { return std::string(reinterpret_cast<const char*>(x.data()), 4); }}},
       {"F16", {1, 1, F16Of}},
       {"Q4_0", {2, 32, [](Values x) { return Symmetric(x, 4); }}},
+      {"Q4_1", {3, 32, [](Values x) { return FromMinimum(x, 4); }}},
+      {"Q5_1", {7, 32, [](Values x) { return FromMinimum(x, 5); }}},
+      {"BF16", {30, 1, BF16Of}},
       {"Q5_0", {6, 32, [](Values x) { return Symmetric(x, 5); }}},
       {"Q8_0", {8, 32, Q8_0}},
       {"Q4_K", {12, 256, [](Values x) { return Groups(x, 4); }}},
