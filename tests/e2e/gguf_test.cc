@@ -76,6 +76,7 @@ TEST(GgufTest, IsServedUnderTheNameOfItsFile) {
     GgufWriter writer = i == 1 ? TinyStoriesKeys() : GgufWriter();
     writer.AddUint32("split.no", static_cast<uint32_t>(i - 1));
     writer.AddUint32("split.count", 2);
+    writer.AddInt32("split.tensors.count", 39);
     AddTinyStoriesTensors("q8_0", writer, [&](const std::string& name) {
       return (name.starts_with("blk.2") || name.starts_with("blk.3")) == (i == 2);
     });
