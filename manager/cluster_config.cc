@@ -14,6 +14,7 @@
 #include "base/yaml.h"
 #include "cost/node_device.h"
 #include "manager/read_setting.h"
+#include "model/model_files.h"
 
 namespace lamina {
 namespace {
@@ -286,7 +287,7 @@ void ReadNodes(std::vector<YamlMap> maps, int nodes_line, const std::string& yam
 }
 
 void ReadModel(YamlMap map, const std::string& yaml_path, ClusterConfig* config) {
-  map.Require("path", "the model's folder");
+  map.Require("path", "the model's folder or GGUF file");
   map.ReadString("path", &config->model_path);
   map.ReadString("served_name", &config->served_name);
   ReadSetting(map, "load_format", kLoadFormats, &config->load_format);
@@ -298,8 +299,7 @@ void ReadModel(YamlMap map, const std::string& yaml_path, ClusterConfig* config)
   // A '/' at the end would leave served_name empty.
   if (config->model_path.size() > 1 && config->model_path.back() == '/')
     config->model_path.pop_back();
-  if (config->served_name.empty())
-    config->served_name = fs::path(config->model_path).filename().string();
+  if (config->served_name.empty()) config->served_name = ModelName(config->model_path);
 }
 
 bool OnOneHost(const ClusterConfig& config) {

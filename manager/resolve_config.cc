@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cost/network_cost.h"
+#include "model/model_files.h"
 #include "splitter/slices.h"
 #include "splitter/weight_blocks.h"
 #include "wire/wire_format.h"
@@ -189,11 +190,7 @@ Status ResolveConfig(ClusterConfig& config, const ModelConfig& model) {
   if (!config.wire_dtype) config.wire_dtype = config.has_modelled() ? model.dtype : DType::kF32;
   if (config.overlap == Switch::kAuto)
     config.overlap = config.models_network() ? Switch::kOn : Switch::kOff;
-  if (config.served_name.empty()) {
-    std::string path = config.model_path;
-    while (path.size() > 1 && path.back() == '/') path.pop_back();
-    config.served_name = path.substr(path.rfind('/') + 1);
-  }
+  if (config.served_name.empty()) config.served_name = ModelName(config.model_path);
   return OkStatus();
 }
 

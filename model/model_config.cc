@@ -7,8 +7,10 @@
 
 #include "base/json_keys.h"
 #include "base/text_file.h"
+#include "gguf/gguf_model.h"
 #include "model/exported/imported_model.h"
 #include "model/families/registry.h"
+#include "model/gguf_config.h"
 
 namespace lamina {
 namespace {
@@ -77,6 +79,36 @@ void ParseGeneration(JsonKeys& keys, ModelConfig::Generation& generation) {
     generation.top_k = static_cast<int32_t>(*top_k);
 }
 
+Result<ModelConfig> LoadFolder(const std::string& dir) {
+  ModelConfig::Files files;
+  LAMINA_ASSIGN_OR_RETURN(files.config, ReadTextFile(dir + "/config.json"));
+  // A file that cannot be looked at is as good as absent.
+  std::error_code ignored;
+  for (const auto& [name, text] : {std::pair("generation_config.json", &files.generation),
+                                   {kImportedGraphFile, &files.graph}}) {
+    const std::string path = dir + "/" + name;
+    if (!std::filesystem::exists(path, ignored)) continue;
+    LAMINA_ASSIGN_OR_RETURN(*text, ReadTextFile(path));
+  }
+  return ModelConfig::Parse(files, dir);
+}
+
+Result<ModelConfig> LoadGgufConfig(const std::string& path) {
+  LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<GgufModel> file, GgufModel::Open(path));
+  LAMINA_ASSIGN_OR_RETURN(const json described, ConfigOfGguf(*file));
+  ModelConfig::Files files;
+  files.config = described.dump();
+  files.config_name = ", as a config.json";
+  LAMINA_ASSIGN_OR_RETURN(ModelConfig config, ModelConfig::Parse(files, path));
+  LAMINA_ASSIGN_OR_RETURN(std::vector<float> divisors, RopeDivisorsOf(*file, config.head_dim));
+  if (divisors.empty()) return config;
+  const double linear = config.rope_scaling.factor;  // 1 without one
+  config.rope_scaling = {.kind = RopeScaling::Kind::kLongRope};
+  for (const float divisor : divisors)
+    config.rope_scaling.divisors.push_back(linear * static_cast<double>(divisor));
+  return config;
+}
+
 }  // namespace
 
 double ModelConfig::AttentionScale() const {
@@ -85,7 +117,7 @@ double ModelConfig::AttentionScale() const {
 }
 
 Result<ModelConfig> ModelConfig::Parse(const Files& files, const std::string& where) {
-  const std::string config_file = where + "/config.json";
+  const std::string config_file = where + files.config_name;
   LAMINA_ASSIGN_OR_RETURN(const json config_object, ParseJsonObject(files.config, config_file));
   JsonKeys keys(config_object, config_file);
   ModelConfig config;
@@ -121,18 +153,8 @@ Result<ModelConfig> ModelConfig::Parse(const Files& files, const std::string& wh
   return config;
 }
 
-Result<ModelConfig> ModelConfig::Load(const std::string& dir) {
-  Files files;
-  LAMINA_ASSIGN_OR_RETURN(files.config, ReadTextFile(dir + "/config.json"));
-  // A file that cannot be looked at is as good as absent.
-  std::error_code ignored;
-  for (const auto& [name, text] : {std::pair("generation_config.json", &files.generation),
-                                   {kImportedGraphFile, &files.graph}}) {
-    const std::string path = dir + "/" + name;
-    if (!std::filesystem::exists(path, ignored)) continue;
-    LAMINA_ASSIGN_OR_RETURN(*text, ReadTextFile(path));
-  }
-  return Parse(files, dir);
+Result<ModelConfig> ModelConfig::Load(const std::string& path) {
+  return IsGgufPath(path) ? LoadGgufConfig(path) : LoadFolder(path);
 }
 
 }  // namespace lamina

@@ -1,6 +1,6 @@
 // What lamina needs to know of a model before it reads any weights: the contents of config.json and
 // generation_config.json of a Hugging Face checkpoint, checked, and the graph of lamina_graph.json
-// if the folder has one (docs/export.md).
+// if the folder has one (docs/export.md); or what the keys of a GGUF file say.
 #pragma once
 
 #include <cstdint>
@@ -110,19 +110,21 @@ struct ModelConfig {
   // What the scores q * k are multiplied by before the softmax.
   double AttentionScale() const;
 
-  // Reads DIR/config.json and, if there, DIR/generation_config.json and DIR/lamina_graph.json.
-  // kNotFound names a file that cannot be read. kInvalidArgument names file, key, what stood there
-  // and what was expected: a missing key, a wrong type, a size that is zero, negative or absurd,
-  // heads that do not divide. kUnimplemented says the same of what lamina does not do: an
-  // architecture that has neither a file in model/families/ nor a lamina_graph.json, quantized
-  // weights of another format than those of quantization_config.h, a key whose value would change
-  // the result and is not known.
-  static Result<ModelConfig> Load(const std::string& dir);
+  // `path` is a folder or a GGUF file. Of a folder, reads config.json and, if there,
+  // generation_config.json and lamina_graph.json. kNotFound names a file that cannot be read.
+  // kInvalidArgument names file, key, what stood there and what was expected: a missing key, a
+  // wrong type, a size that is zero, negative or absurd, heads that do not divide. kUnimplemented
+  // says the same of what lamina does not do: an architecture that has neither a file in
+  // model/families/ nor a lamina_graph.json, quantized weights of another format than those of
+  // quantization_config.h, a key whose value would change the result and is not known. Of a GGUF
+  // file also kCorrupt (gguf/gguf_model.h).
+  static Result<ModelConfig> Load(const std::string& path);
   // The texts of the files. An empty text means that there is no such file.
   struct Files {
     std::string config;
     std::string generation = {};
     std::string graph = {};
+    std::string config_name = "/config.json";  // behind the folder's name in messages
   };
   // Load without the file system: `where` stands for the folder in messages.
   static Result<ModelConfig> Parse(const Files& files, const std::string& where);
