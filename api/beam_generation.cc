@@ -107,6 +107,7 @@ void BeamGeneration::Complete() {
       output.finish = answer.ended ? FinishReason::kStop : FinishReason::kLength;
       if (answer.ended && std::ranges::count(options.stop_token_ids, answer.tokens.back()) > 0)
         output.stop_reason = answer.tokens.back();
+      if (options.return_token_ids) output.token_ids = answer.tokens;
       usage_.completion_tokens += std::ssize(answer.tokens);
     }
   }

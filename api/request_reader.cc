@@ -1,5 +1,6 @@
 #include "api/request_reader.h"
 
+#include <algorithm>
 #include <future>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -16,6 +17,20 @@ using nlohmann::ordered_json;
 
 // A template may make one of a small body.
 constexpr size_t kLongTextBytes = size_t{256} << 10;
+
+// As the request asks for.
+void Truncate(const GenerationOptions& options, int64_t max_model_len,
+              std::vector<TokenId>& tokens) {
+  if (!options.truncate_prompt_tokens) return;
+  const int64_t room = std::max<int64_t>(1, max_model_len - options.max_tokens.value_or(1));
+  const int64_t keep = *options.truncate_prompt_tokens > 0 ? *options.truncate_prompt_tokens : room;
+  if (std::ssize(tokens) <= keep) return;
+  if (options.keep_first_tokens) {
+    tokens.resize(static_cast<size_t>(keep));
+  } else {
+    tokens.erase(tokens.begin(), tokens.end() - keep);
+  }
+}
 
 }  // namespace
 
@@ -53,6 +68,18 @@ std::optional<ApiError> RequestReader::CheckModel(const std::string& model) cons
   if (model.empty() || model == model_.name) return std::nullopt;
   return ApiError{404, "the model '" + model + "' is not served here; '" + model_.name + "' is",
                   "model"};
+}
+
+// It is the template that tells the model.
+std::optional<ApiError> RequestReader::CheckReasoningEffort(const ChatInput& input) const {
+  if (!input.variables.contains("reasoning_effort") || model_.chat_template == nullptr ||
+      model_.chat_template->Names("reasoning_effort") ||
+      model_.chat_template->Names("enable_thinking"))
+    return std::nullopt;
+  return ApiError{400,
+                  "'reasoning_effort' is not supported: the chat template of this model knows "
+                  "neither it nor 'enable_thinking'",
+                  "reasoning_effort"};
 }
 
 Status RequestReader::CheckLength(const std::string& text, int64_t max_model_len) const {
@@ -131,6 +158,7 @@ std::optional<ApiError> RequestReader::ReadCompletion(const std::string& body,
       if (request.echo)
         read.echo = model_.tokenizer->Decode(read.tokens, request.options.skip_special_tokens);
     }
+    Truncate(request.options, max_model_len, read.tokens);
   }
   spec.options = std::move(request.options);
   out.outcome = std::move(spec);
@@ -144,12 +172,14 @@ std::optional<ApiError> RequestReader::ReadChat(const std::string& body, int64_t
   ChatRequest request;
   if (auto error = ParseChat(fields, rules_, request, out.unknown_fields)) return error;
   if (auto error = CheckModel(request.options.model)) return error;
+  if (auto error = CheckReasoningEffort(request.input)) return error;
   const Result<std::string> text = RenderChat(request.input);
   if (!text.ok()) return ApiError{400, text.status().message(), "messages"};
   auto tokens =
       Encode(text.value(), request.add_special_tokens.value_or(!StartsWithBos(text.value())),
              max_model_len);
   if (!tokens.ok()) return ApiError{400, tokens.status().message(), "messages"};
+  Truncate(request.options, max_model_len, *tokens);
   GenerationSpec spec;
   spec.kind = ApiKind::kChat;
   spec.model = model_.name;

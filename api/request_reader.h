@@ -65,6 +65,7 @@ class RequestReader {
                                          ReadRequest& out) const;
 
   std::optional<ApiError> CheckModel(const std::string& model) const;
+  std::optional<ApiError> CheckReasoningEffort(const ChatInput& input) const;
   Result<std::vector<TokenId>> Tokens(const std::string& text, bool add_special_tokens,
                                       int64_t max_model_len) const;
   Status CheckLength(const std::string& text, int64_t max_model_len) const;

@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "api/field_reader.h"
+#include "api/refused_fields.h"
 
 namespace lamina {
 namespace {
@@ -28,6 +29,7 @@ constexpr size_t kMaxLogitBias = 1024;
 constexpr int64_t kMaxLogprobs = 20;
 constexpr size_t kMaxTokens = size_t{1} << 24;
 constexpr size_t kMaxUnknownFields = 16;
+constexpr size_t kMaxRequestNameBytes = 128;
 
 // What parsing a body would make. The body may be anything: this runs before it is parsed.
 struct Contents {
@@ -171,9 +173,7 @@ void RefuseUnsupported(FieldReader& reader) {
     reader.Refuse(name,
                   "output cannot be constrained; single tokens can be preferred or kept out with "
                   "'logit_bias'");
-  reader.Refuse("truncate_prompt_tokens", "shorten the prompt before it is sent");
   reader.Refuse("prompt_embeds", "prompts are text or token ids");
-  reader.Refuse("return_tokens_as_token_ids", "log-probabilities name tokens by their text");
   reader.Refuse("n_predict", "use 'max_tokens'");
   if (const json* penalty = reader.Find("repeat_penalty"); penalty != nullptr && *penalty != 1)
     reader.Refuse("repeat_penalty", "use 'repetition_penalty'");
@@ -181,7 +181,6 @@ void RefuseUnsupported(FieldReader& reader) {
   reader.Refuse("min_new_tokens", "use 'min_tokens'");
   reader.Refuse("max_new_tokens", "use 'max_tokens'");
   reader.Refuse("stop_sequences", "use 'stop'");
-  reader.Refuse("return_token_ids", "");
   reader.Refuse("cache_salt", "the prefix cache is shared by all requests");
   for (const char* name : {"lora", "lora_adapter", "lora_request"})
     reader.Refuse(name, "the served model has no adapters");
@@ -271,6 +270,31 @@ void ReadUrgency(FieldReader& reader, GenerationOptions& out) {
   out.slo = {std::chrono::milliseconds(ttft_ms), std::chrono::milliseconds(tpot_ms)};
 }
 
+// It stands in answers and in the log.
+void ReadIdentity(FieldReader& reader, GenerationOptions& out) {
+  reader.Read("request_id", out.request_id);
+  const bool printable =
+      std::ranges::all_of(out.request_id, [](char c) { return c > ' ' && c < 127; });
+  if (!printable || out.request_id.size() > kMaxRequestNameBytes)
+    reader.Fail("request_id",
+                "'request_id' must have at most 128 letters, digits and signs of ASCII, without "
+                "spaces");
+}
+
+void ReadTruncation(FieldReader& reader, GenerationOptions& out) {
+  int64_t length = 0;
+  reader.ReadInteger("truncate_prompt_tokens", -1, INT32_MAX, length);
+  if (length == 0 && reader.Find("truncate_prompt_tokens") != nullptr)
+    reader.Fail("truncate_prompt_tokens",
+                "'truncate_prompt_tokens' must not be 0: no prompt is empty");
+  if (length != 0) out.truncate_prompt_tokens = length;
+  std::string side = "left";
+  reader.Read("truncation_side", side);
+  if (side != "left" && side != "right")
+    reader.Fail("truncation_side", "'truncation_side' must be \"left\" or \"right\"");
+  out.keep_first_tokens = side == "right";
+}
+
 void ReadOptions(FieldReader& reader, const RequestRules& rules, GenerationOptions& out) {
   reader.Read("model", out.model);
   int64_t n = 1;
@@ -303,7 +327,12 @@ void ReadOptions(FieldReader& reader, const RequestRules& rules, GenerationOptio
   reader.Read("skip_special_tokens", out.skip_special_tokens);
   ReadSampling(reader, rules, out);
   ReadUrgency(reader, out);
+  ReadIdentity(reader, out);
+  ReadTruncation(reader, out);
+  reader.Read("return_token_ids", out.return_token_ids);
+  reader.Read("return_tokens_as_token_ids", out.return_tokens_as_token_ids);
   RefuseUnsupported(reader);
+  RefuseForeignFields(reader);
 }
 
 bool IsTokenList(const json& value) {
@@ -385,6 +414,17 @@ void ReadMessages(FieldReader& reader, ChatInput& input) {
   }
 }
 
+// Templates know it by its name, or only whether there is any.
+void ReadReasoningEffort(FieldReader& reader, json& variables) {
+  if (reader.Find("reasoning_effort") == nullptr) return;
+  std::string effort;
+  reader.Read("reasoning_effort", effort);
+  for (const auto& [name, value] : {std::pair<const char*, json>("reasoning_effort", effort),
+                                    {"enable_thinking", effort != "none"}}) {
+    if (!variables.contains(name)) variables[name] = value;
+  }
+}
+
 void ReadChatInput(FieldReader& reader, ChatInput& input) {
   ReadMessages(reader, input);
   reader.Read("add_generation_prompt", input.add_generation_prompt);
@@ -396,6 +436,7 @@ void ReadChatInput(FieldReader& reader, ChatInput& input) {
       return reader.Fail("chat_template_kwargs", "'chat_template_kwargs' has more than 16 entries");
     input.variables = *variables;
   }
+  ReadReasoningEffort(reader, input.variables);
   reader.Refuse("chat_template", "the model's own is used");
   reader.Refuse("continue_final_message", "use /v1/completions to go on with a text");
 }
@@ -481,6 +522,7 @@ std::optional<ApiError> ParseChat(const json& body, const RequestRules& rules, C
   ReadChatLogprobs(reader, out.options.sampling);
   ReadBeamSearch(reader, out.options);
   ReadTools(reader);
+  RefuseForeignChatFields(reader);
   reader.Refuse("echo", "use /v1/completions");
   reader.Refuse("documents", "write them into the messages");
   ReadOptionalBool(reader, "add_special_tokens", out.add_special_tokens);

@@ -47,7 +47,16 @@ struct GenerationOptions {
   std::optional<BeamSearch> beam_search;
   SamplingParams sampling;
   int priority = 0;
-  Slo slo;  // without any: the server's
+  Slo slo;                 // without any: the server's
+  std::string request_id;  // what the client calls the request; "": one is drawn
+  // Answers have the tokens of prompt and text as numbers too.
+  bool return_token_ids = false;
+  // Log-probabilities name tokens by number: "token_id:17".
+  bool return_tokens_as_token_ids = false;
+  // Prompts of more tokens are cut to so many: from their beginning, or from their end if
+  // `keep_first_tokens`. -1: to as many as leave room for 'max_tokens' in the model's context.
+  std::optional<int64_t> truncate_prompt_tokens;
+  bool keep_first_tokens = false;
 };
 
 using Prompt = std::variant<std::string, std::vector<TokenId>>;

@@ -34,12 +34,10 @@ std::string EntryBegin(int index, const char* key, const ordered_json& text) {
          ",\"logprobs\":";
 }
 
-// Everything behind it.
-std::string EntryEnd(const ChoiceOutput& choice) {
-  const ordered_json reason =
-      choice.finish ? ordered_json(FinishReasonName(*choice.finish)) : ordered_json();
-  return ",\"finish_reason\":" + DumpJson(reason) +
-         ",\"stop_reason\":" + DumpJson(choice.stop_reason) + "}";
+std::string IdList(const std::vector<TokenId>& tokens) {
+  std::string list = "[";
+  for (const TokenId token : tokens) list += (list.size() > 1 ? "," : "") + std::to_string(token);
+  return list + "]";
 }
 
 }  // namespace
@@ -58,29 +56,47 @@ std::string DumpJson(const ordered_json& json) {
   return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
-ResponseFormat::ResponseFormat(ApiKind kind, std::string model, const Tokenizer& tokenizer)
-    : kind_(kind),
-      model_(std::move(model)),
+ResponseFormat::ResponseFormat(ResponseOptions options, const Tokenizer& tokenizer)
+    : options_(std::move(options)),
       tokenizer_(tokenizer),
-      id_((kind == ApiKind::kChat ? "chatcmpl-" : "cmpl-") + RandomHex()),
+      id_((kind() == ApiKind::kChat ? "chatcmpl-" : "cmpl-") +
+          (options_.request_id.empty() ? RandomHex() : options_.request_id)),
       created_(std::chrono::duration_cast<std::chrono::seconds>(
                    std::chrono::system_clock::now().time_since_epoch())
                    .count()) {}
 
-std::string ResponseFormat::Begin(bool chunk) const {
-  const char* object = kind_ == ApiKind::kCompletion ? "text_completion"
-                       : chunk                       ? "chat.completion.chunk"
-                                                     : "chat.completion";
+// A chat has one prompt, whose tokens stand beside the choices; of completions each choice has
+// those of its own.
+std::string ResponseFormat::Begin(bool chunk, bool first) const {
+  const char* object = kind() == ApiKind::kCompletion ? "text_completion"
+                       : chunk                        ? "chat.completion.chunk"
+                                                      : "chat.completion";
   std::string json =
-      DumpJson({{"id", id_}, {"object", object}, {"created", created_}, {"model", model_}});
+      DumpJson({{"id", id_}, {"object", object}, {"created", created_}, {"model", options_.model}});
   json.back() = ',';
+  if (first && options_.token_ids && kind() == ApiKind::kChat)
+    json += "\"prompt_token_ids\":" + IdList(options_.prompt_token_ids.at(0)) + ",";
   return json + "\"choices\":[";
+}
+
+std::string ResponseFormat::EntryEnd(const ChoiceOutput& choice, bool first) const {
+  const ordered_json reason =
+      choice.finish ? ordered_json(FinishReasonName(*choice.finish)) : ordered_json();
+  std::string json =
+      ",\"finish_reason\":" + DumpJson(reason) + ",\"stop_reason\":" + DumpJson(choice.stop_reason);
+  if (options_.token_ids) {
+    json += ",\"token_ids\":" + IdList(choice.token_ids);
+    const auto prompt = static_cast<size_t>(choice.index / options_.choices_per_prompt);
+    if (first && kind() == ApiKind::kCompletion)
+      json += ",\"prompt_token_ids\":" + IdList(options_.prompt_token_ids.at(prompt));
+  }
+  return json + "}";
 }
 
 std::string ResponseFormat::Chunk(const ChoiceOutput& choice, bool first, const Usage* usage,
                                   bool null_usage) const {
-  std::string json = Begin(/*chunk=*/true);
-  if (kind_ == ApiKind::kChat) {
+  std::string json = Begin(/*chunk=*/true, first);
+  if (kind() == ApiKind::kChat) {
     ordered_json delta = ordered_json::object();
     if (first) delta["role"] = "assistant";
     if (first || !choice.text.empty()) delta["content"] = choice.text;
@@ -89,7 +105,7 @@ std::string ResponseFormat::Chunk(const ChoiceOutput& choice, bool first, const 
     json += EntryBegin(choice.index, "text", choice.text);
   }
   Logprobs(choice).Write(SIZE_MAX, json);
-  json += EntryEnd(choice) + "]";
+  json += EntryEnd(choice, first) + "]";
   if (usage != nullptr) {
     json += ",\"usage\":" + DumpJson(UsageJson(*usage));
   } else if (null_usage) {
@@ -99,7 +115,7 @@ std::string ResponseFormat::Chunk(const ChoiceOutput& choice, bool first, const 
 }
 
 std::string ResponseFormat::UsageChunk(const Usage& usage) const {
-  return Begin(/*chunk=*/true) + "],\"usage\":" + DumpJson(UsageJson(usage)) + "}";
+  return Begin(/*chunk=*/true, /*first=*/false) + "],\"usage\":" + DumpJson(UsageJson(usage)) + "}";
 }
 
 AnswerWriter::AnswerWriter(const ResponseFormat& format, std::vector<ChoiceOutput> choices,
@@ -107,7 +123,7 @@ AnswerWriter::AnswerWriter(const ResponseFormat& format, std::vector<ChoiceOutpu
     : format_(format), choices_(std::move(choices)), usage_(usage) {}
 
 bool AnswerWriter::Write(std::string& json) {
-  if (!std::exchange(begun_, true)) json += format_.Begin(/*chunk=*/false);
+  if (!std::exchange(begun_, true)) json += format_.Begin(/*chunk=*/false, /*first=*/true);
   for (; choice_ < choices_.size(); ++choice_) {
     if (json.size() >= kPieceBytes) return false;
     const ChoiceOutput& choice = choices_[choice_];
@@ -121,7 +137,7 @@ bool AnswerWriter::Write(std::string& json) {
     }
     if (!logprobs_->Write(kPieceBytes, json)) return false;
     logprobs_.reset();
-    json += EntryEnd(choice);
+    json += format_.EntryEnd(choice, /*first=*/true);
   }
   json += "],\"usage\":" + DumpJson(UsageJson(usage_)) + "}";
   return true;

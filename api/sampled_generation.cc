@@ -101,6 +101,7 @@ void SampledGeneration::TakeToken(Choice& choice, const TokenEvent& event) {
   if (event.index == 0) usage_.cached_tokens += event.num_cached;
   const bool with_logprobs = spec_.options.sampling.num_logprobs >= 0;
   if (with_logprobs) choice.output.logprobs.Add(event);
+  if (spec_.options.return_token_ids) choice.output.token_ids.push_back(*event.token);
   const bool ends_it = event.finish == FinishReason::kStop && event.stop_token.has_value();
   if (!ends_it || spec_.options.include_stop_in_output) {
     choice.output.text += choice.detokenizer.Push(*event.token);
@@ -134,6 +135,7 @@ void SampledGeneration::SendChunk(Choice& choice) {
   choice.sent_first = true;
   choice.output.text.clear();
   choice.output.logprobs.Clear();
+  choice.output.token_ids.clear();
 }
 
 void SampledGeneration::Complete() {

@@ -29,7 +29,10 @@ class SampledGeneration final : public Generation {
     double logprob = 0;  // of all tokens together
     int64_t num_tokens = 0;
 
-    size_t held_bytes() const { return output.text.capacity() + output.logprobs.held_bytes(); }
+    size_t held_bytes() const {
+      return output.text.capacity() + output.logprobs.held_bytes() +
+             output.token_ids.capacity() * sizeof(TokenId);
+    }
     double LogprobPerToken() const {
       return num_tokens == 0 ? 0 : logprob / static_cast<double>(num_tokens);
     }

@@ -1,11 +1,13 @@
 #include "text/chat_template.h"
 
+#include <set>
 #include <utility>
 
 #include "base/text_file.h"
 #include "text/json_file.h"
 #include "text/template_ast.h"
 #include "text/template_evaluator.h"
+#include "text/template_lexer.h"
 
 namespace lamina {
 namespace {
@@ -28,6 +30,8 @@ std::string TemplateText(const nlohmann::json& value) {
 }  // namespace
 
 struct ChatTemplate::State {
+  std::string source;
+  std::set<std::string> names;
   chat::Block block;
   SpecialTokens special_tokens;
 };
@@ -38,9 +42,18 @@ ChatTemplate::~ChatTemplate() = default;
 Result<std::unique_ptr<ChatTemplate>> ChatTemplate::Parse(const std::string& source,
                                                           SpecialTokens special_tokens) {
   LAMINA_ASSIGN_OR_RETURN(chat::Block block, chat::Parse(source));
-  auto state = std::make_unique<State>(State{std::move(block), std::move(special_tokens)});
+  LAMINA_ASSIGN_OR_RETURN(const std::vector<chat::Token> tokens, chat::Tokenize(source));
+  std::set<std::string> names;
+  for (const chat::Token& token : tokens) {
+    if (token.kind == chat::Token::Kind::kName) names.insert(token.text);
+  }
+  auto state = std::make_unique<State>(
+      State{source, std::move(names), std::move(block), std::move(special_tokens)});
   return std::unique_ptr<ChatTemplate>(new ChatTemplate(std::move(state)));
 }
+
+bool ChatTemplate::Names(const std::string& name) const { return state_->names.contains(name); }
+const std::string& ChatTemplate::source() const { return state_->source; }
 
 Result<std::unique_ptr<ChatTemplate>> ChatTemplate::Load(const std::string& dir) {
   const std::string config_path = dir + "/tokenizer_config.json";

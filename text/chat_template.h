@@ -53,6 +53,11 @@ class ChatTemplate {
   static Result<std::unique_ptr<ChatTemplate>> Parse(const std::string& source,
                                                      SpecialTokens special_tokens);
 
+  // Whether the template looks at anything of this name: what it does not name has no effect.
+  bool Names(const std::string& name) const;
+
+  const std::string& source() const;
+
   // Returns the prompt's text. It holds the beginning-of-sequence token already if the template
   // wants one: tokenize it without adding another. Errors are the client's: the template refused
   // the conversation, or something is missing in it. REQUIRES: JSON values are nested less than

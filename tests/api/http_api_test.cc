@@ -562,5 +562,88 @@ TEST_F(HttpApi, BadBodiesAre400) {
   EXPECT_THAT(engine_->requests(), IsEmpty());
 }
 
+TEST_F(HttpApi, TokensAreToldByNumberIfAskedFor) {
+  StartServer(AlwaysAnswer({488, 489, 2}));
+  const json whole = Post("/v1/completions", {{"prompt", {{1, 490}, {1, 491}}},
+                                              {"n", 2},
+                                              {"logprobs", 1},
+                                              {"return_token_ids", true},
+                                              {"return_tokens_as_token_ids", true}})
+                         .json();
+  ASSERT_EQ(whole["choices"].size(), 4u);
+  for (size_t i = 0; i < 4; ++i) {
+    const json& choice = whole["choices"][i];
+    EXPECT_EQ(choice["token_ids"], (json{488, 489, 2}));
+    EXPECT_EQ(choice["prompt_token_ids"], (json{1, 490 + i / 2}));
+    EXPECT_EQ(choice["logprobs"]["tokens"], (json{"token_id:488", "token_id:489", "token_id:2"}));
+    EXPECT_TRUE(choice["logprobs"]["top_logprobs"][0].contains("token_id:488"));
+  }
+  const json chat = {{"messages", {{{"role", "user"}, {"content", "x"}}}},
+                     {"return_token_ids", true},
+                     {"logprobs", true},
+                     {"return_tokens_as_token_ids", true}};
+  const json answer = Post("/v1/chat/completions", chat).json();
+  EXPECT_EQ(answer["prompt_token_ids"], json(engine_->requests().back().prompt));
+  EXPECT_EQ(answer["choices"][0]["token_ids"], (json{488, 489, 2}));
+  EXPECT_EQ(answer["choices"][0]["logprobs"]["content"][1]["token"], "token_id:489");
+}
+
+TEST_F(HttpApi, StreamsTellTheirTokensByNumberPieceByPiece) {
+  StartServer(AlwaysAnswer({488, 229, 155, 134, 2}));  // a snowman has three of them
+  json request = {{"prompt", {1, 490}}, {"stream", true}, {"return_token_ids", true}};
+  json tokens = json::array();
+  int num_prompts = 0;
+  for (const json& event : Stream("/v1/completions", request)) {
+    const json& choice = event["choices"][0];
+    num_prompts += choice.contains("prompt_token_ids");
+    for (const json& token : choice["token_ids"]) tokens.push_back(token);
+  }
+  EXPECT_EQ(tokens, (json{488, 229, 155, 134, 2}));
+  EXPECT_EQ(num_prompts, 1);
+  request.erase("prompt");
+  request["messages"] = {{{"role", "user"}, {"content", "x"}}};
+  const std::vector<json> events = Stream("/v1/chat/completions", request);
+  EXPECT_EQ(events.front()["prompt_token_ids"], json(engine_->requests().back().prompt));
+  EXPECT_FALSE(events.back().contains("prompt_token_ids"));
+}
+
+TEST_F(HttpApi, PromptsAreCutIfAskedFor) {
+  max_model_len_ = 50;
+  StartServer();
+  const std::vector<TokenId> prompt = {1, 488, 489, 490, 491};
+  const auto cut = [&](json fields) {
+    fields["prompt"] = prompt;
+    EXPECT_EQ(Post("/v1/completions", fields).status, 200);
+    return engine_->requests().back().prompt;
+  };
+  EXPECT_THAT(cut({{"truncate_prompt_tokens", 2}}), ElementsAre(490, 491));
+  EXPECT_THAT(cut({{"truncate_prompt_tokens", 2}, {"truncation_side", "right"}}),
+              ElementsAre(1, 488));
+  EXPECT_EQ(cut({{"truncate_prompt_tokens", 9}}), prompt);
+  EXPECT_THAT(cut({{"truncate_prompt_tokens", -1}, {"max_tokens", 47}}),
+              ElementsAre(489, 490, 491));
+}
+
+TEST_F(HttpApi, ARequestIsCalledWhatItsClientCallsIt) {
+  StartServer(AlwaysAnswer({488, 2}));
+  EXPECT_EQ(Post("/v1/completions", {{"prompt", "x"}, {"request_id", "a-7"}}).json()["id"],
+            "cmpl-a-7");
+}
+
+TEST_F(HttpApi, ReasoningEffortIsForTemplatesThatNameIt) {
+  const json request = {{"messages", {{{"role", "user"}, {"content", "x"}}}},
+                        {"reasoning_effort", "low"}};
+  StartServer(AlwaysAnswer({488, 2}));
+  const ClientResponse refused = Post("/v1/chat/completions", request);
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_EQ(ErrorOf(refused)["param"], "reasoning_effort");
+  server_.reset();
+  chat_template_ =
+      std::move(*ChatTemplate::Parse("{{ reasoning_effort }}{{ enable_thinking }}", {}));
+  StartServer(AlwaysAnswer({488, 2}));
+  EXPECT_EQ(Post("/v1/chat/completions", request).status, 200);
+  EXPECT_EQ(engine_->requests().back().prompt, tokenizer().Encode("lowTrue", true).value());
+}
+
 }  // namespace
 }  // namespace lamina::testing
