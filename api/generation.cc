@@ -51,6 +51,20 @@ void Generation::Fail(const Status& status) {
   RespondError(ApiError::From(status));
 }
 
+void Generation::AddPieces(AnswerPieces pieces, ChoiceOutput& output) const {
+  if (spec_.include_reasoning) output.reasoning += pieces.reasoning;
+  output.text += pieces.text;
+  for (AnswerPieces::Call& call : pieces.calls) {
+    output.calls_bytes += call.name.size() + call.arguments.size() + sizeof(ChoiceOutput::Call);
+    if (call.name.empty() && !output.calls.empty() && output.calls.back().index == call.index) {
+      output.calls.back().arguments += call.arguments;
+      continue;
+    }
+    const std::string id = call.name.empty() ? "" : NewCallId(*spec_.format->tools);
+    output.calls.push_back({call.index, id, std::move(call.name), std::move(call.arguments)});
+  }
+}
+
 void Generation::Respond(std::vector<ChoiceOutput> outputs) {
   struct Answer {
     AnswerWriter writer;

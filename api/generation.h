@@ -13,6 +13,7 @@
 #include "api/requests.h"
 #include "api/responses.h"
 #include "manager/engine.h"
+#include "text/answer_parser.h"
 #include "text/tokenizer.h"
 
 namespace lamina {
@@ -27,6 +28,10 @@ struct GenerationSpec {
   std::string model;          // as answers name it
   std::vector<Prompt> prompts;
   int64_t default_max_tokens = 16;
+  // Absent: the answer is text and nothing else.
+  std::optional<AnswerFormat> format;
+  std::vector<TokenId> marker_tokens;  // of the format: special or not, they are not skipped
+  bool include_reasoning = true;       // false: it is dropped
 };
 
 // Thread: the server's.
@@ -84,6 +89,9 @@ class Generation {
   std::shared_ptr<Exchange> exchange_;
   ResponseFormat format_;
   Usage usage_;
+
+  // Adds what is new of an answer to a choice.
+  void AddPieces(AnswerPieces pieces, ChoiceOutput& output) const;
 
  private:
   bool failed_ = false;

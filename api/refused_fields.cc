@@ -53,7 +53,6 @@ void RefuseForeignChatFields(FieldReader& reader) {
   };
   for (const auto& [name, instead] : refused) reader.Refuse(name, instead);
   RefuseUnless(reader, "modalities", {json::array({"text"}), json::array()}, "answers are text");
-  RefuseUnless(reader, "include_reasoning", {true}, "reasoning is a part of the text");
   RefuseUnless(reader, "verbosity", {"medium"}, "ask for short or long answers in the messages");
   for (const char* name :
        {"prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "safety_identifier"})

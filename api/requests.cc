@@ -29,6 +29,7 @@ constexpr size_t kMaxLogitBias = 1024;
 constexpr int64_t kMaxLogprobs = 20;
 constexpr size_t kMaxTokens = size_t{1} << 24;
 constexpr size_t kMaxUnknownFields = 16;
+constexpr size_t kMaxTools = 1024;
 constexpr size_t kMaxRequestNameBytes = 128;
 
 // What parsing a body would make. The body may be anything: this runs before it is parsed.
@@ -406,16 +407,19 @@ void ReadMessages(FieldReader& reader, ChatInput& input) {
       return reader.Fail("messages", where + ".content is missing");
     ChatMessage& out = input.messages.emplace_back();
     out.role = message["role"].get<std::string>();
-    if (message.contains("content")) out.content = ReadContent(reader, message["content"], where);
+    const bool calls = message.contains("tool_calls") && !message["tool_calls"].is_null();
+    const bool has_content = message.contains("content") && !message["content"].is_null();
+    if (has_content || !calls)
+      out.content = ReadContent(reader, has_content ? message["content"] : json(), where);
     if (reader.error()) return;
-    out.rest = message;
+    out.rest = nlohmann::ordered_json(message);
     out.rest.erase("role");
     out.rest.erase("content");
   }
 }
 
 // Templates know it by its name, or only whether there is any.
-void ReadReasoningEffort(FieldReader& reader, json& variables) {
+void ReadReasoningEffort(FieldReader& reader, nlohmann::ordered_json& variables) {
   if (reader.Find("reasoning_effort") == nullptr) return;
   std::string effort;
   reader.Read("reasoning_effort", effort);
@@ -423,6 +427,54 @@ void ReadReasoningEffort(FieldReader& reader, json& variables) {
                                     {"enable_thinking", effort != "none"}}) {
     if (!variables.contains(name)) variables[name] = value;
   }
+}
+
+// The names of the tools that a conversation has.
+std::set<std::string> ReadTools(FieldReader& reader, ChatInput& input) {
+  std::set<std::string> names;
+  const json* tools = reader.Find("tools");
+  const json* choice = reader.Find("tool_choice");
+  if (tools != nullptr && !tools->is_array()) {
+    reader.Fail("tools", "'tools' must be a list, not " + JsonTypeName(*tools));
+    return names;
+  }
+  const bool forced = choice != nullptr && *choice != "none" && *choice != "auto";
+  if (forced)
+    reader.Fail("tool_choice",
+                "'tool_choice' is not supported except \"auto\" and \"none\": a call cannot be "
+                "forced, because output cannot be constrained");
+  if (tools == nullptr || tools->empty()) return names;
+  if (tools->size() > kMaxTools)
+    reader.Fail("tools", "'tools' has " + std::to_string(tools->size()) +
+                             " entries; at most 1024 are possible");
+  for (size_t i = 0; i < tools->size() && !reader.error(); ++i) {
+    const json& tool = (*tools)[i];
+    const std::string where = "tools[" + std::to_string(i) + "]";
+    const bool is_function = tool.is_object() && tool.value("type", json()) == "function" &&
+                             tool.contains("function") && tool["function"].is_object();
+    if (!is_function) {
+      reader.Fail("tools", where +
+                               " must be {\"type\": \"function\", \"function\": {...}}; other "
+                               "kinds are not supported");
+    } else if (const json name = tool["function"].value("name", json());
+               !name.is_string() || name.get_ref<const std::string&>().empty()) {
+      reader.Fail("tools", where + ".function.name must be a string that is not empty");
+    } else {
+      names.insert(name.get<std::string>());
+    }
+  }
+  // Tools that must not be called are not shown to the model.
+  if (choice != nullptr && *choice == "none") return {};
+  input.tools = nlohmann::ordered_json(*tools);
+  return names;
+}
+
+// OpenAI's older way.
+void RefuseFunctions(FieldReader& reader) {
+  reader.Refuse("functions", "use 'tools'");
+  const json* call = reader.Find("function_call");
+  if (call != nullptr && *call != "none" && *call != "auto")
+    reader.Refuse("function_call", "use 'tools' and 'tool_choice'");
 }
 
 void ReadChatInput(FieldReader& reader, ChatInput& input) {
@@ -434,26 +486,11 @@ void ReadChatInput(FieldReader& reader, ChatInput& input) {
                                                      JsonTypeName(*variables));
     if (variables->size() > kMaxUnknownFields)
       return reader.Fail("chat_template_kwargs", "'chat_template_kwargs' has more than 16 entries");
-    input.variables = *variables;
+    input.variables = nlohmann::ordered_json(*variables);
   }
   ReadReasoningEffort(reader, input.variables);
   reader.Refuse("chat_template", "the model's own is used");
   reader.Refuse("continue_final_message", "use /v1/completions to go on with a text");
-}
-
-// Without tools every choice among them but a forced one means the same.
-void ReadTools(FieldReader& reader) {
-  const json* tool_choice = reader.Find("tool_choice");
-  const bool is_none = tool_choice != nullptr && *tool_choice == "none";
-  if (!is_none) reader.Refuse("tools", "tools cannot be called");
-  if (!is_none && tool_choice != nullptr && *tool_choice != "auto")
-    reader.Refuse("tool_choice", "tools cannot be called");
-  reader.Refuse("functions", "functions cannot be called");
-  const json* function_call = reader.Find("function_call");
-  const bool calls =
-      function_call != nullptr && *function_call != "none" && *function_call != "auto";
-  if (calls) reader.Refuse("function_call", "functions cannot be called");
-  for (const char* name : {"tools", "parallel_tool_calls"}) reader.Ignore(name);
 }
 
 void ReadChatLogprobs(FieldReader& reader, SamplingParams& sampling) {
@@ -521,7 +558,10 @@ std::optional<ApiError> ParseChat(const json& body, const RequestRules& rules, C
   ReadChatInput(reader, out.input);
   ReadChatLogprobs(reader, out.options.sampling);
   ReadBeamSearch(reader, out.options);
-  ReadTools(reader);
+  out.tool_names = ReadTools(reader, out.input);
+  RefuseFunctions(reader);
+  reader.Read("parallel_tool_calls", out.parallel_tool_calls);
+  reader.Read("include_reasoning", out.include_reasoning);
   RefuseForeignChatFields(reader);
   reader.Refuse("echo", "use /v1/completions");
   reader.Refuse("documents", "write them into the messages");
@@ -536,6 +576,7 @@ std::optional<ApiError> ParseTokenize(const json& body, TokenizeRequest& out) {
   if (reader.Find("messages") != nullptr) {
     ChatInput input;
     ReadChatInput(reader, input);
+    ReadTools(reader, input);
     out.input = std::move(input);
   } else {
     std::string prompt;

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -71,6 +72,9 @@ struct CompletionRequest {
 struct ChatRequest {
   GenerationOptions options;
   ChatInput input;
+  std::set<std::string> tool_names;  // of input.tools
+  bool parallel_tool_calls = true;
+  bool include_reasoning = true;
   // Whether the beginning-of-sequence token is put in front of the rendered conversation. If it is
   // absent, the token is put there unless the template wrote it, so that there is exactly one.
   std::optional<bool> add_special_tokens;

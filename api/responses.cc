@@ -25,6 +25,42 @@ ordered_json UsageJson(const Usage& usage) {
           {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}};
 }
 
+ordered_json CallsJson(const std::vector<ChoiceOutput::Call>& calls, bool indexed) {
+  ordered_json list = ordered_json::array();
+  for (const ChoiceOutput::Call& call : calls) {
+    ordered_json& entry = list.emplace_back(ordered_json::object());
+    if (indexed) entry["index"] = call.index;
+    if (!call.name.empty()) {
+      entry["id"] = call.id;
+      entry["type"] = "function";
+      entry["function"]["name"] = call.name;
+    }
+    entry["function"]["arguments"] = call.arguments;
+  }
+  return list;
+}
+
+// Of an answer as a whole.
+ordered_json MessageJson(const ChoiceOutput& choice) {
+  ordered_json message = {{"role", "assistant"}, {"content", choice.text}};
+  if (choice.text.empty() && (!choice.calls.empty() || !choice.reasoning.empty()))
+    message["content"] = nullptr;
+  if (!choice.reasoning.empty()) message["reasoning_content"] = choice.reasoning;
+  if (!choice.calls.empty()) message["tool_calls"] = CallsJson(choice.calls, /*indexed=*/false);
+  return message;
+}
+
+// Of a piece of it.
+ordered_json DeltaJson(const ChoiceOutput& choice, bool first) {
+  ordered_json delta = ordered_json::object();
+  if (first) delta["role"] = "assistant";
+  const bool only_text = choice.calls.empty() && choice.reasoning.empty();
+  if (!choice.text.empty() || (first && only_text)) delta["content"] = choice.text;
+  if (!choice.reasoning.empty()) delta["reasoning_content"] = choice.reasoning;
+  if (!choice.calls.empty()) delta["tool_calls"] = CallsJson(choice.calls, /*indexed=*/true);
+  return delta;
+}
+
 // About a millisecond of writing: other connections get their turn in between.
 constexpr size_t kPieceBytes = size_t{64} << 10;
 
@@ -41,6 +77,12 @@ std::string IdList(const std::vector<TokenId>& tokens) {
 }
 
 }  // namespace
+
+// Mistral's templates refuse ids of another length.
+std::string NewCallId(ToolFormat format) {
+  return format == ToolFormat::kMistral ? RandomHex().substr(0, 9)
+                                        : "call_" + RandomHex().substr(0, 24);
+}
 
 const char* FinishReasonName(FinishReason reason) {
   switch (reason) {
@@ -80,8 +122,11 @@ std::string ResponseFormat::Begin(bool chunk, bool first) const {
 }
 
 std::string ResponseFormat::EntryEnd(const ChoiceOutput& choice, bool first) const {
-  const ordered_json reason =
-      choice.finish ? ordered_json(FinishReasonName(*choice.finish)) : ordered_json();
+  ordered_json reason;
+  if (choice.finish)
+    reason = choice.called && *choice.finish == FinishReason::kStop
+                 ? "tool_calls"
+                 : FinishReasonName(*choice.finish);
   std::string json =
       ",\"finish_reason\":" + DumpJson(reason) + ",\"stop_reason\":" + DumpJson(choice.stop_reason);
   if (options_.token_ids) {
@@ -97,10 +142,7 @@ std::string ResponseFormat::Chunk(const ChoiceOutput& choice, bool first, const 
                                   bool null_usage) const {
   std::string json = Begin(/*chunk=*/true, first);
   if (kind() == ApiKind::kChat) {
-    ordered_json delta = ordered_json::object();
-    if (first) delta["role"] = "assistant";
-    if (first || !choice.text.empty()) delta["content"] = choice.text;
-    json += EntryBegin(choice.index, "delta", delta);
+    json += EntryBegin(choice.index, "delta", DeltaJson(choice, first));
   } else {
     json += EntryBegin(choice.index, "text", choice.text);
   }
@@ -130,8 +172,7 @@ bool AnswerWriter::Write(std::string& json) {
     if (!logprobs_) {
       if (choice_ > 0) json += ',';
       json += format_.kind() == ApiKind::kChat
-                  ? EntryBegin(choice.index, "message",
-                               {{"role", "assistant"}, {"content", choice.text}})
+                  ? EntryBegin(choice.index, "message", MessageJson(choice))
                   : EntryBegin(choice.index, "text", choice.text);
       logprobs_.emplace(format_.Logprobs(choice));
     }

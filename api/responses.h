@@ -9,6 +9,7 @@
 
 #include "api/logprobs.h"
 #include "manager/engine.h"
+#include "text/answer_format.h"
 
 namespace lamina {
 
@@ -16,6 +17,15 @@ namespace lamina {
 struct ChoiceOutput {
   int index = 0;
   std::string text;
+  std::string reasoning;
+  // Where a call is new it has an id and a name; else the arguments go on.
+  struct Call {
+    size_t index = 0;
+    std::string id, name, arguments;
+  };
+  std::vector<Call> calls;
+  size_t calls_bytes = 0;  // that they take
+  bool called = false;     // the choice has calls, here or sent before
   LogprobRecords logprobs;
   std::vector<TokenId> token_ids;  // of the text, if they are asked for
   std::optional<FinishReason> finish;
@@ -27,6 +37,9 @@ struct Usage {
   int64_t completion_tokens = 0;
   int64_t cached_tokens = 0;  // of the prompts: KV was there from earlier requests
 };
+
+// Draws the id of a call, in the form that the model's template wants to see.
+std::string NewCallId(ToolFormat format);
 
 // "stop", "length", "abort", "error".
 const char* FinishReasonName(FinishReason reason);

@@ -46,7 +46,7 @@ Status ServeFront(const FrontOptions& options) {
   const std::string host = CanonicalHost(options.host);
   std::unique_ptr<RemoteEngine> engine;
   LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<HttpServer> server,
-                          StartHttp(config, files, {host, options.port, api_key}));
+                          StartHttp(config, files, {host, options.port, api_key, options.api}));
   Say("Waiting for the manager at " + engine_options.link.manager);
   LAMINA_ASSIGN_OR_RETURN(engine,
                           RemoteEngine::Connect(engine_options, [] { return IsStopRequested(); }));

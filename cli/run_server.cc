@@ -231,9 +231,10 @@ Status StartServing(const ServeOptions& options, Manager& manager) {
   if (!options.trace_out.empty()) {
     LAMINA_ASSIGN_OR_RETURN(manager.trace, TraceFile::Create(options.trace_out));
   }
-  LAMINA_ASSIGN_OR_RETURN(manager.server, StartHttp(manager.config, manager.files,
-                                                    {HttpHost(options, manager),
-                                                     manager.config.http_port, manager.api_key}));
+  LAMINA_ASSIGN_OR_RETURN(manager.server,
+                          StartHttp(manager.config, manager.files,
+                                    {HttpHost(options, manager), manager.config.http_port,
+                                     manager.api_key, options.api}));
   if (manager.config.front_port != 0) {
     LAMINA_ASSIGN_OR_RETURN(manager.fronts, EngineServer::Open(manager.config));
     manager.id = RandomId();

@@ -123,6 +123,7 @@ void RegisterServe(CLI::App& app) {
             "/ping, /version and /metrics need none");
   AddOption(*command, "--api-key", options->api_key,
             "The key itself, which other users can see in the list of processes");
+  options->api.AddTo(*command);
   AddOption(*command, "--trace-out", options->trace_out,
             "Write what the nodes do to this file, for ui.perfetto.dev; 1 GB at most");
   AddOption(*command, "--prompt", options->prompt,

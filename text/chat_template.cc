@@ -92,11 +92,12 @@ Result<std::string> ChatTemplate::Render(const ChatInput& input) const {
   globals.Set("documents", chat::Value::MakeNone());
   for (const auto& [name, value] : input.variables.items())
     globals.Set(name, chat::Value::FromJson(value));
+  if (!input.tools.is_null()) globals.Set("tools", chat::Value::FromJson(input.tools));
   chat::List messages;
   for (const ChatMessage& message : input.messages) {
     chat::Dict dict;
     dict.Set("role", chat::Value(message.role));
-    dict.Set("content", chat::Value(message.content));
+    dict.Set("content", message.content ? chat::Value(*message.content) : chat::Value::MakeNone());
     for (const auto& [name, value] : message.rest.items())
       dict.Append(name, chat::Value::FromJson(value));
     messages.emplace_back(std::move(dict));

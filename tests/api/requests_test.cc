@@ -354,10 +354,10 @@ TEST(ParseChat, Messages) {
   ASSERT_EQ(input.messages.size(), 3u);
   EXPECT_EQ(input.messages[0].content, "be brief");
   EXPECT_EQ(input.messages[1].content, "a\nb");
-  EXPECT_EQ(input.messages[1].rest, (json{{"name", "Ann"}}));
+  EXPECT_EQ(json(input.messages[1].rest), (json{{"name", "Ann"}}));
   EXPECT_EQ(input.messages[2].content, "");
   EXPECT_FALSE(input.add_generation_prompt);
-  EXPECT_EQ(input.variables, (json{{"k", 1}}));
+  EXPECT_EQ(json(input.variables), (json{{"k", 1}}));
   EXPECT_EQ(parsed.request.options.max_tokens, 9);
   EXPECT_EQ(parsed.request.options.sampling.num_logprobs, 2);
 }
@@ -420,7 +420,13 @@ INSTANTIATE_TEST_SUITE_P(
         BadRequest{R"({"top_logprobs": 3})", "top_logprobs", "needs 'logprobs'"},
         BadRequest{R"({"logprobs": 3})", "logprobs", "true or false"},
         BadRequest{R"({"logprobs": true, "top_logprobs": 21})", "top_logprobs", "between 0 and 20"},
-        BadRequest{R"({"tools": [{"type": "function"}]})", "tools", "not supported"},
+        BadRequest{R"({"tools": [{"type": "function"}]})", "tools", "tools[0] must be"},
+        BadRequest{R"({"tools": [{"type": "custom", "custom": {}}]})", "tools", "not supported"},
+        BadRequest{R"({"tools": [{"type": "function", "function": {"name": ""}}]})", "tools",
+                   "tools[0].function.name"},
+        BadRequest{R"({"tools": {}})", "tools", "must be a list"},
+        BadRequest{R"({"tool_choice": {"type": "function", "function": {"name": "f"}}})",
+                   "tool_choice", "cannot be forced"},
         BadRequest{R"({"tool_choice": "required"})", "tool_choice", "not supported"},
         BadRequest{R"({"functions": [{"name": "f"}]})", "functions", "not supported"},
         BadRequest{R"({"function_call": {"name": "f"}})", "function_call", "not supported"},
