@@ -11,12 +11,12 @@ using ::testing::HasSubstr;
 constexpr char kTemplate[] =
     "{% for t in tools or [] %}{{ t|tojson }};{% endfor %}{% for m in messages %}{{ m.role }}"
     "={{ m.content if m.content is not none else '(none)' }}{% for c in m.tool_calls or [] %}"
-    "[{{ c.function.name }}:{{ c.function.arguments|tojson }}]{% endfor %}\n{% endfor %}"
+    "[{{ c.function.name }}:{{ c.function.arguments|tojson }}]{% endfor %};{% endfor %}"
     "{% if enable_thinking %}<think>\n{% endif %}";
 
 class HttpTools : public HttpTest {
  protected:
-  // A model that writes `answer`.
+  // A model that writes `answer`, with the space in front that this tokenizer puts there.
   void Serve(const std::string& answer, const std::string& chat_template = kTemplate) {
     chat_template_ = std::move(*ChatTemplate::Parse(chat_template, {}));
     std::vector<TokenId> tokens = tokenizer().Encode(answer, false).value();
@@ -45,7 +45,7 @@ TEST_F(HttpTools, CallsAreInTheMessage) {
   ASSERT_EQ(response.status, 200) << response.body;
   const json choice = response.json()["choices"][0];
   EXPECT_EQ(choice["finish_reason"], "tool_calls");
-  EXPECT_EQ(choice["message"]["content"], "Let me see.");
+  EXPECT_EQ(choice["message"]["content"], " Let me see.");
   const json& calls = choice["message"]["tool_calls"];
   ASSERT_EQ(calls.size(), 2u);
   EXPECT_EQ(calls[0]["type"], "function");
@@ -77,7 +77,7 @@ TEST_F(HttpTools, CallsAreStreamed) {
       }
     }
   }
-  EXPECT_EQ(text, "Let me see.");
+  EXPECT_EQ(text, " Let me see.");
   EXPECT_EQ(finish, "tool_calls");
   ASSERT_EQ(calls.size(), 2u);
   EXPECT_EQ(calls[0]["function"]["name"], "f");
@@ -94,9 +94,9 @@ TEST_F(HttpTools, WithoutToolsOrWithNoneWhatTheModelWritesIsText) {
   without.erase("tools");
   for (const json& request : {none, without}) {
     const json message = Post("/v1/chat/completions", request).json()["choices"][0]["message"];
-    EXPECT_EQ(message["content"], kTwoCalls);
+    EXPECT_EQ(message["content"], " " + std::string(kTwoCalls));
     EXPECT_FALSE(message.contains("tool_calls"));
-    EXPECT_EQ(Prompt(), "user=x\n");  // tools that must not be called are not shown
+    EXPECT_EQ(Prompt(), "user=x;");  // tools that must not be called are not shown
   }
 }
 
@@ -141,8 +141,8 @@ TEST_F(HttpTools, ToolsAndCallsOfTheHistoryAreRenderedInTheOrderOfTheirKeys) {
   ASSERT_EQ(response.status, 200) << response.body;
   EXPECT_EQ(Prompt(),
             "{\"type\": \"function\", \"function\": {\"name\": \"f\", \"b\": 1, \"a\": {\"z\": 3, "
-            "\"y\": 2}}};user=x\nassistant=(none)[f:{\"q\": 1, \"p\": {\"b\": 1.0, \"a\": "
-            "\"é\"}}][g:{}]\ntool=21\n");
+            "\"y\": 2}}};user=x;assistant=(none)[f:{\"q\": 1, \"p\": {\"b\": 1.0, \"a\": "
+            "\"é\"}}][g:{}];tool=21;");
 }
 
 TEST_F(HttpTools, TemplatesThatCannotWorkWithoutContentGetAnEmptyOne) {
