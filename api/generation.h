@@ -12,6 +12,7 @@
 #include "api/exchange.h"
 #include "api/requests.h"
 #include "api/responses.h"
+#include "base/clock.h"
 #include "manager/engine.h"
 #include "text/answer_parser.h"
 #include "text/tokenizer.h"
@@ -72,6 +73,10 @@ class Generation {
   // Whether the client was told an error, by Fail or from OnEvent.
   bool failed() const { return failed_; }
 
+  const Usage& usage() const { return usage_; }  // so far
+  const std::string& request_id() const { return spec_.options.request_id; }
+  TimePoint begun() const { return begun_; }
+
  protected:
   Generation(GenerationSpec spec, const Server& server, std::shared_ptr<Exchange> exchange);
 
@@ -95,6 +100,7 @@ class Generation {
 
  private:
   bool failed_ = false;
+  const TimePoint begun_ = Clock::now();
 };
 
 // How many tokens the answer to a prompt may have: those that were asked for, else the spec's

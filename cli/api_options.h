@@ -4,7 +4,8 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
-#include "api/request_reader.h"
+#include "api/http_server.h"
+#include "base/status.h"
 
 namespace lamina {
 
@@ -13,12 +14,15 @@ struct ApiOptions {
   // chat template shows; "none"; else one of the words that --help names.
   std::string tool_call_parser = "auto";
   std::string reasoning_parser = "auto";
+  std::string allowed_origins;  // for ParseOrigins of api/cors.h; "": none
+  bool log_requests = false;
+  std::string log_level;  // "": that of the environment
 
-  // Adds --tool-call-parser and --reasoning-parser.
   void AddTo(CLI::App& command);
 
-  // REQUIRES: the model's chat template is set, if it has one.
-  void ApplyTo(ServedModel& model) const;
+  // Sets what the server and the model have of them, and the level of this process's log and of
+  // daemons that it starts. REQUIRES: the model's chat template is set, if it has one.
+  Status ApplyTo(ServerOptions& server, ServedModel& model) const;
 };
 
 }  // namespace lamina

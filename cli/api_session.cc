@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "cli/commands.h"
+#include "cli/number_checks.h"
 #include "manager/api_key.h"
 
 namespace lamina {
@@ -85,7 +86,8 @@ void RequestOptions::AddTo(CLI::App& command) {
   AddOption(command, "--api-key", api_key,
             "The key itself, which other users can see in the list of processes");
   AddOption(command, "--model", model, "Model's name on the server; default: the server's first");
-  AddOption(command, "--max-tokens", max_tokens, "Longest answer in tokens")
+  AddOption(command, "--max-tokens", max_tokens, "Longest answer in tokens, such as 2k")
+      ->transform(SizeAsNumber())
       ->check(CLI::PositiveNumber);
   AddOption(command, "--temperature", temperature, "0: always the most likely token")
       ->check(CLI::NonNegativeNumber);

@@ -6,6 +6,7 @@
 
 #include "base/net_address.h"
 #include "cli/model_server.h"
+#include "cli/serving_figures.h"
 #include "manager/api_key.h"
 #include "manager/remote_engine.h"
 
@@ -53,7 +54,8 @@ Status ServeFront(const FrontOptions& options) {
   server->SetEngine(engine.get());
   Say(fmt::format("{} is served on http://{}/v1", config.served_name,
                   JoinHostPort(host, server->port())));
-  while (!IsStopRequested(Deadline::After(kStopLook))) continue;
+  ServingFigures figures(*files.metrics, *engine);
+  while (!IsStopRequested(Deadline::After(kStopLook))) figures.Look();
   Say("Stopping");
   return StopHttp(*server, engine->status(), config.drain_timeout);
 }

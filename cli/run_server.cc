@@ -14,6 +14,7 @@
 #include "base/net_address.h"
 #include "base/random_id.h"
 #include "cli/model_server.h"
+#include "cli/serving_figures.h"
 #include "cost/node_device.h"
 #include "manager/api_key.h"
 #include "manager/cluster_executor.h"
@@ -156,9 +157,11 @@ Status StartEngine(Manager& manager) {
 
 // An error: nothing will be served any more. Somebody above, such as a supervisor, has to act then.
 Status ServeUntilStopped(Manager& manager) {
+  ServingFigures figures(*manager.files.metrics, *manager.engine);
   while (!IsStopRequested(Deadline::After(kLookInterval))) {
     LAMINA_RETURN_IF_ERROR(manager.engine->given_up());
     if (manager.local != nullptr) manager.local->Revive();
+    figures.Look();
   }
   return OkStatus();
 }

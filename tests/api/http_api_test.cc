@@ -453,8 +453,11 @@ TEST_F(HttpApi, RequestIdIsEchoed) {
                     "X-Request-Id: s1\r\n")
                 .headers.at("x-request-id"),
             "s1");
-  EXPECT_FALSE(Request("GET", "/version", "", "X-Request-Id: " + std::string(300, 'a') + "\r\n")
-                   .headers.contains("x-request-id"));
+  // Without one, or with one that is none, it is drawn.
+  const ClientResponse drawn =
+      Request("GET", "/version", "", "X-Request-Id: " + std::string(300, 'a') + "\r\n");
+  EXPECT_EQ(drawn.headers.at("x-request-id").size(), 32u);
+  EXPECT_NE(Get("/version").headers.at("x-request-id"), drawn.headers.at("x-request-id"));
 }
 
 TEST_F(HttpApi, WrongPathsMethodsAndModels) {
@@ -628,6 +631,54 @@ TEST_F(HttpApi, ARequestIsCalledWhatItsClientCallsIt) {
   StartServer(AlwaysAnswer({488, 2}));
   EXPECT_EQ(Post("/v1/completions", {{"prompt", "x"}, {"request_id", "a-7"}}).json()["id"],
             "cmpl-a-7");
+}
+
+TEST_F(HttpApi, TheIdOfARequestStandsInItsAnswer) {
+  StartServer(AlwaysAnswer({488, 2}));
+  const std::string body = R"({"prompt": "x"})";
+  EXPECT_EQ(Request("POST", "/v1/completions", body, "X-Request-Id: r7\r\n").json()["id"],
+            "cmpl-r7");
+  const ClientResponse drawn = Request("POST", "/v1/completions", body);
+  EXPECT_EQ(drawn.json()["id"], "cmpl-" + drawn.headers.at("x-request-id"));
+}
+
+TEST_F(HttpApi, OneModel) {
+  StartServer();
+  EXPECT_EQ(Get("/v1/models/tiny").json(), Get("/v1/models").json()["data"][0]);
+  EXPECT_EQ(Get("/v1/models/t%69ny").status, 200);
+  const ClientResponse unknown = Get("/v1/models/a/b%2");
+  EXPECT_EQ(unknown.status, 404);
+  EXPECT_THAT(ErrorOf(unknown)["message"].get<std::string>(), HasSubstr("'a/b%2' is not served"));
+  EXPECT_EQ(Get("/v1/models/").status, 404);
+  EXPECT_EQ(Request("POST", "/v1/models/tiny", "{}").status, 405);
+}
+
+TEST_F(HttpApi, PagesOfAllowedOriginsMayUseIt) {
+  options_.allowed_origins = {"https://a.example"};
+  options_.service.api_key = "secret";
+  StartServer(AlwaysAnswer({488, 2}));
+  const auto asked = [&](const std::string& origin) {
+    return Request("OPTIONS", "/v1/chat/completions", "",
+                   "Origin: " + origin +
+                       "\r\nAccess-Control-Request-Method: POST\r\n"
+                       "Access-Control-Request-Headers: authorization,content-type\r\n");
+  };
+  const ClientResponse allowed = asked("https://a.example");
+  EXPECT_EQ(allowed.status, 200);
+  EXPECT_EQ(allowed.headers.at("access-control-allow-origin"), "https://a.example");
+  EXPECT_EQ(allowed.headers.at("access-control-allow-headers"), "authorization,content-type");
+  const ClientResponse other = asked("https://b.example");
+  EXPECT_NE(other.status, 200);
+  EXPECT_FALSE(other.headers.contains("access-control-allow-origin"));
+  for (const bool stream : {false, true}) {
+    const ClientResponse answer =
+        Request("POST", "/v1/completions", json{{"prompt", "x"}, {"stream", stream}}.dump(),
+                "Origin: https://a.example\r\nAuthorization: Bearer secret\r\n");
+    EXPECT_EQ(answer.status, 200);
+    EXPECT_EQ(answer.headers.at("access-control-allow-origin"), "https://a.example");
+    EXPECT_EQ(answer.headers.at("vary"), "Origin");
+  }
+  EXPECT_FALSE(Get("/version").headers.contains("access-control-allow-origin"));
 }
 
 TEST_F(HttpApi, ReasoningEffortIsForTemplatesThatNameIt) {
