@@ -11,8 +11,9 @@ constexpr size_t kPageBytes = 4096;
 
 size_t RoundUp(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 
-void* Map(size_t size_bytes) {
-  void* p = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+void* Map(size_t size_bytes, int flags = 0) {
+  void* p =
+      mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
   return p == MAP_FAILED ? nullptr : p;
 }
 
@@ -33,6 +34,17 @@ void* MapHuge(size_t size_bytes) {
   madvise(reinterpret_cast<void*>(aligned), size, MADV_HUGEPAGE);
   return reinterpret_cast<void*>(aligned);
 }
+
+void* MapSparse(size_t size_bytes) {
+  const size_t size = RoundUp(size_bytes, kPageBytes);
+  void* const memory = Map(size, MAP_NORESERVE);
+  // With huge pages two megabytes would come for each byte that is touched. A system that has none
+  // refuses, and gives none.
+  if (memory != nullptr) madvise(memory, size, MADV_NOHUGEPAGE);
+  return memory;
+}
+
+void ReleasePages(void* begin, size_t size_bytes) { madvise(begin, size_bytes, MADV_DONTNEED); }
 
 void UnmapHuge(void* memory, size_t size_bytes) {
   if (memory != nullptr) munmap(memory, RoundUp(size_bytes, kPageBytes));

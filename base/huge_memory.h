@@ -13,7 +13,15 @@ inline constexpr size_t kHugePageBytes = size_t{2} << 20;
 // and for a size of 0. Thread: any.
 void* MapHuge(size_t size_bytes);
 
-// Gives back what MapHuge returned for the same size. Null is ignored. Thread: any.
+// Reserves addresses, of which only what is touched takes memory, in small pages, zeroed. The rest
+// is that of MapHuge.
+void* MapSparse(size_t size_bytes);
+
+// Gives back the memory of these whole pages, which are zero when they are touched again. REQUIRES:
+// both are multiples of 4096, and MapSparse returned what they are in. Thread: any.
+void ReleasePages(void* begin, size_t size_bytes);
+
+// Gives back what MapHuge or MapSparse returned for the same size. Null is ignored. Thread: any.
 void UnmapHuge(void* memory, size_t size_bytes);
 
 }  // namespace lamina

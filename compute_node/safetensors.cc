@@ -112,6 +112,14 @@ Result<TensorView> SafetensorsFile::Find(std::string_view name) const {
   return TensorView{*dtype, entry.shape, bytes_.subspan(entry.offset, entry.size_bytes)};
 }
 
+std::optional<RawTensor> SafetensorsFile::FindRaw(std::string_view name) const {
+  const auto found = by_name_.find(name);
+  if (found == by_name_.end()) return std::nullopt;
+  const SafetensorsEntry& entry = *found->second;
+  return RawTensor{entry.name, entry.dtype, entry.shape,
+                   bytes_.subspan(entry.offset, entry.size_bytes), path_};
+}
+
 Result<std::unique_ptr<Checkpoint>> Checkpoint::Open(const std::string& dir) {
   std::unique_ptr<Checkpoint> checkpoint(new Checkpoint);
   const std::string single_path = dir + "/model.safetensors";
@@ -168,13 +176,25 @@ Result<const SafetensorsFile*> Checkpoint::AddFile(const std::string& path) {
   return static_cast<const SafetensorsFile*>(files_.back().get());
 }
 
-Result<TensorView> Checkpoint::Find(const std::string& name,
-                                    std::span<const int64_t> expected_shape) const {
-  auto found = file_of_.find(name);
+std::unordered_map<std::string, const SafetensorsFile*>::const_iterator Checkpoint::Locate(
+    const std::string& name) const {
+  const auto found = file_of_.find(name);
   // Files that were saved without the language model's head lack this prefix.
   constexpr std::string_view kPrefix = "model.";
   if (found == file_of_.end() && name.starts_with(kPrefix))
-    found = file_of_.find(name.substr(kPrefix.size()));
+    return file_of_.find(name.substr(kPrefix.size()));
+  return found;
+}
+
+std::optional<RawTensor> Checkpoint::FindRaw(const std::string& name) const {
+  const auto found = Locate(name);
+  if (found == file_of_.end()) return std::nullopt;
+  return found->second->FindRaw(found->first);
+}
+
+Result<TensorView> Checkpoint::Find(const std::string& name,
+                                    std::span<const int64_t> expected_shape) const {
+  const auto found = Locate(name);
   if (found == file_of_.end()) {
     return NotFound("tensor " + name + " is not in " + where_ + ", expected with shape " +
                     ShapeText(expected_shape));

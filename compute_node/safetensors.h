@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,6 +24,15 @@ struct TensorView {
   std::span<const std::byte> data;  // row-major, little-endian; need not be aligned
 };
 
+// A tensor of any element type, borrowed as above.
+struct RawTensor {
+  std::string_view name;
+  std::string_view dtype;  // as in the file: "I32"
+  std::span<const int64_t> shape;
+  std::span<const std::byte> data;
+  std::string_view path;  // of its file
+};
+
 // One file. Immutable. Thread: any. REQUIRES: the file keeps its length while it is open.
 class SafetensorsFile {
  public:
@@ -40,6 +50,8 @@ class SafetensorsFile {
   // kNotFound if there is no tensor with that name, kUnimplemented if its dtype is not BF16, F16 or
   // F32.
   Result<TensorView> Find(std::string_view name) const;
+  // Nothing if there is no tensor with that name.
+  std::optional<RawTensor> FindRaw(std::string_view name) const;
 
  private:
   SafetensorsFile(std::string path, std::span<const std::byte> bytes)
@@ -64,6 +76,11 @@ class Checkpoint {
   // tensor, the file and the shapes. kUnimplemented if its dtype is not BF16, F16 or F32.
   Result<TensorView> Find(const std::string& name, std::span<const int64_t> expected_shape) const;
 
+  // A tensor whatever its type and shape. Nothing if there is none with that name.
+  std::optional<RawTensor> FindRaw(const std::string& name) const;
+  // The file or index that lists the tensors.
+  const std::string& where() const { return where_; }
+
   // Bytes of all tensors of all files.
   int64_t size_bytes() const { return size_bytes_; }
 
@@ -71,8 +88,10 @@ class Checkpoint {
   Checkpoint() = default;
   Status OpenShards(const std::string& dir, const std::string& index_path);
   Result<const SafetensorsFile*> AddFile(const std::string& path);
+  std::unordered_map<std::string, const SafetensorsFile*>::const_iterator Locate(
+      const std::string& name) const;
 
-  std::string where_;  // the file or index that lists the tensors
+  std::string where_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
   std::unordered_map<std::string, const SafetensorsFile*> file_of_;  // by tensor
   int64_t size_bytes_ = 0;

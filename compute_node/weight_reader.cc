@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/elementwise.h"
+#include "kernels/linear.h"
 
 namespace lamina {
 namespace {
@@ -167,15 +168,31 @@ Result<TensorView> WeightReader::FindWhole(const WeightRef& weight) const {
   return found;
 }
 
+Result<std::optional<QuantizedSource>> WeightReader::FindCodes(WeightRole role,
+                                                               const WeightRef& weight) const {
+  if (role != WeightRole::kMatrix || checkpoint_ == nullptr || !config_.quantization)
+    return std::optional<QuantizedSource>();
+  return FindQuantized(*checkpoint_, *config_.quantization, weight);
+}
+
 Result<std::vector<WeightReader::Named>> WeightReader::List() const {
   std::vector<Named> all;
   for (const auto& [key, weight] : named_) {
-    DType dtype = config_.dtype;
-    if (checkpoint_ != nullptr) {
+    Named named{.role = key.second,
+                .id = key.first,
+                .dtype = config_.dtype,
+                .format = config_.dtype,
+                .shape = weight.shape,
+                .num_elements = NumElements(weight.shape)};
+    LAMINA_ASSIGN_OR_RETURN(const std::optional<QuantizedSource> codes,
+                            FindCodes(key.second, weight));
+    if (codes) {
+      named.format = codes->format;
+    } else if (checkpoint_ != nullptr) {
       LAMINA_ASSIGN_OR_RETURN(const TensorView whole, FindWhole(weight));
-      dtype = whole.dtype;
+      named.format = named.dtype = whole.dtype;
     }
-    all.push_back({key.second, key.first, dtype, weight.shape, NumElements(weight.shape)});
+    all.push_back(std::move(named));
   }
   return all;
 }
@@ -195,8 +212,15 @@ Result<int64_t> WeightReader::ReadAll(const std::function<Status(FoundWeight)>& 
   for (const auto& [key, weight] : named_) total += NumElements(weight.shape);
   for (const auto& [key, weight] : named_) {
     FoundWeight found{key.second, key.first, weight, {}, {}};
-    LAMINA_ASSIGN_OR_RETURN(found.tensor, Find(weight, found.made));
-    bytes += static_cast<int64_t>(found.tensor.data.size());
+    LAMINA_ASSIGN_OR_RETURN(const std::optional<QuantizedSource> codes,
+                            FindCodes(key.second, weight));
+    if (codes) {
+      LAMINA_ASSIGN_OR_RETURN(found.quantized, ReadQuantized(*codes));
+      bytes += PackedWeights::SizeBytes(codes->format, weight.shape[0], weight.shape[1]);
+    } else {
+      LAMINA_ASSIGN_OR_RETURN(found.tensor, Find(weight, found.made));
+      bytes += static_cast<int64_t>(found.tensor.data.size());
+    }
     LAMINA_RETURN_IF_ERROR(take(std::move(found)));
     loaded += NumElements(weight.shape);
     const auto element = static_cast<int64_t>(ElementSize(config_.dtype));

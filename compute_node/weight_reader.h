@@ -6,12 +6,15 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/status.h"
+#include "compute_node/quantized_checkpoint.h"
 #include "compute_node/safetensors.h"
+#include "kernels/weight_format.h"
 #include "model/graph.h"
 #include "model/model_config.h"
 #include "splitter/model_share.h"
@@ -39,6 +42,8 @@ struct FoundWeight {
   const WeightRef& weight;
   TensorView tensor;            // points into the checkpoint, or into `made`
   std::vector<std::byte> made;  // empty if the tensor is in the checkpoint; may be moved away
+  // A quantized matrix, which then has no `tensor`.
+  std::optional<QuantizedMatrix> quantized = std::nullopt;
 };
 
 // Use: Open, ReadAll, and TakeCheckpoint if tensors are still used after that. Thread: one owner.
@@ -55,6 +60,7 @@ class WeightReader {
     WeightRole role = WeightRole::kMatrix;
     std::string id;
     DType dtype = DType::kBF16;
+    WeightFormat format = DType::kBF16;  // of matrices; others are plain
     std::vector<int64_t> shape;
     int64_t num_elements = 0;
   };
@@ -62,8 +68,8 @@ class WeightReader {
 
   // Gives every weight, or part of a weight, that the graph names to `take`, once per role. Returns
   // the bytes of them all as stored in the checkpoint. kNotFound if a tensor is missing and
-  // kInvalidArgument if its shape is wrong, with its name, its file and both shapes; an error of
-  // `take` is returned at once.
+  // kInvalidArgument if its shape is wrong, with its name, its file and both shapes; errors of
+  // FindQuantized and ReadQuantized; an error of `take` is returned at once.
   Result<int64_t> ReadAll(const std::function<Status(FoundWeight)>& take);
 
   // Gives away the checkpoint, which the tensors that are not `made` point into. Null for made-up
@@ -74,6 +80,7 @@ class WeightReader {
   WeightReader(const ModelConfig& config, const WeightOptions& options)
       : config_(config), options_(options) {}
   Result<TensorView> FindWhole(const WeightRef& weight) const;
+  Result<std::optional<QuantizedSource>> FindCodes(WeightRole role, const WeightRef& weight) const;
   Result<TensorView> Find(const WeightRef& weight, std::vector<std::byte>& made) const;
 
   const ModelConfig& config_;

@@ -44,7 +44,7 @@ void WeightRing::PlanBlock(size_t block, const std::vector<const WeightReader::N
   std::vector<int64_t> bytes;
   for (const WeightReader::Named* weight : matrices) {
     bytes.push_back(
-        Aligned(PackedWeights::SizeBytes(weight->dtype, weight->shape[0], weight->shape[1])));
+        Aligned(PackedWeights::SizeBytes(weight->format, weight->shape[0], weight->shape[1])));
   }
   const std::vector<bool> outside = OutsideByPortion(bytes, options_.portion);
   for (size_t i = 0; i < matrices.size(); ++i) {
@@ -59,8 +59,10 @@ void WeightRing::PlanBlock(size_t block, const std::vector<const WeightReader::N
 Status WeightRing::Store(const FoundWeight& found, WorkerTeam& team, PackedWeights& weights) {
   Matrix& matrix = matrices_.at(found.id);
   matrix.weights = &weights;
-  const PackedWeights packed(found.tensor.data.data(), found.tensor.dtype, found.weight.shape[0],
-                             found.weight.shape[1], team);
+  const PackedWeights packed =
+      found.quantized ? PackedWeights(*found.quantized, team)
+                      : PackedWeights(found.tensor.data.data(), found.tensor.dtype,
+                                      found.weight.shape[0], found.weight.shape[1], team);
   // Its memory is whole pages.
   return file_->Write(matrix.block, matrix.offset, static_cast<const std::byte*>(packed.data()),
                       Aligned(packed.size_bytes()));

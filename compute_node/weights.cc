@@ -46,8 +46,15 @@ Status Weights::Take(FoundWeight found, WorkerTeam& team) {
     case WeightRole::kMatrix:
       if (ring_ != nullptr && ring_->Has(found.id)) {
         PackedWeights& matrix =
-            matrices_.emplace(found.id, PackedWeights(dtype, shape[0], shape[1])).first->second;
+            matrices_
+                .emplace(found.id, PackedWeights(found.quantized ? found.quantized->format : dtype,
+                                                 shape[0], shape[1]))
+                .first->second;
         return ring_->Store(found, team, matrix);
+      }
+      if (found.quantized) {
+        matrices_.emplace(found.id, PackedWeights(*found.quantized, team));
+        break;
       }
       matrices_.emplace(found.id, PackedWeights(data.data(), dtype, shape[0], shape[1], team));
       break;

@@ -22,6 +22,8 @@ namespace fs = std::filesystem;
 
 constexpr int kMaxPort = 65535;
 constexpr int kMaxOffloadInterval = 1 << 16, kMaxOffloadBuffers = 1 << 10;
+// Of a KV cache whose layers come and go, in times the tokens.
+constexpr double kMaxExpansionUnlessTold = 2;
 // Less holds no useful number of tokens of any model.
 constexpr int64_t kMinNodeMemory = int64_t{1} << 20;
 
@@ -133,8 +135,15 @@ void ReadOffloadInterval(YamlMap& map, const std::string& yaml_path, NodeConfig*
 // Of layers' K and V: how many lie outside, and where.
 void ReadKvOffload(YamlMap& map, const NodeConfig& node, OffloadOptions* offload) {
   if (map.Has("expansion")) {
-    map.ReadDouble("expansion", &offload->expansion);
-    if (offload->expansion <= 1) map.Fail("expansion", "'expansion' has to be more than 1");
+    std::string expansion;
+    map.ReadString("expansion", &expansion);
+    offload->is_auto = expansion == "auto";
+    if (offload->is_auto && node.role == NodeRole::kMemory)
+      map.Fail("expansion", "'auto' is not there yet for memory nodes: name a number");
+    const char* const key = offload->is_auto ? "max_expansion" : "expansion";
+    if (offload->is_auto) offload->expansion = kMaxExpansionUnlessTold;
+    map.ReadDouble(key, &offload->expansion);
+    if (offload->expansion <= 1) map.Fail(key, "'" + std::string(key) + "' has to be more than 1");
   } else if (map.Has("group_size")) {
     ReadOffloadGroup(map, offload);
   } else {

@@ -46,7 +46,7 @@ Bounds BoundsOf(const StepPlan& plan, const Scheduler& scheduler, TimePoint now)
   return bounds;
 }
 
-double Milliseconds(Clock::duration duration) {
+double InMilliseconds(Clock::duration duration) {
   return std::chrono::duration<double, std::milli>(duration).count();
 }
 
@@ -153,7 +153,7 @@ Status OffloadChoice::Check(const Slo& slo) const {
   return TryAgain(
       fmt::format("a TPOT of {:.6g} ms cannot be kept here: a step of one sequence takes "
                   "{:.3g} ms {}",
-                  Milliseconds(slo.tpot), Milliseconds(alone), memory));
+                  InMilliseconds(slo.tpot), InMilliseconds(alone), memory));
 }
 
 }  // namespace lamina

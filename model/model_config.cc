@@ -115,9 +115,12 @@ Result<ModelConfig> ModelConfig::Parse(const Files& files, const std::string& wh
   config.architecture = ParseArchitecture(keys, !files.graph.empty());
   LAMINA_RETURN_IF_ERROR(keys.status());
   LAMINA_ASSIGN_OR_RETURN(config.dtype, ParseDType(keys));
-  if (keys.Has("quantization_config")) {
-    keys.Reject("quantization_config", "no quantization: float32, float16 or bfloat16 weights",
-                StatusCode::kUnimplemented);
+  if (const json* quantization = keys.Find("quantization_config"); quantization != nullptr) {
+    if (!quantization->is_object()) keys.Reject("quantization_config", "an object");
+    LAMINA_RETURN_IF_ERROR(keys.status());
+    JsonKeys of_quantization(*quantization, config_file + ": quantization_config");
+    config.quantization = QuantizationConfig::Parse(of_quantization);
+    LAMINA_RETURN_IF_ERROR(of_quantization.status());
   }
   if (files.graph.empty()) {
     FindArchitecture(config.architecture)->read(keys, config);

@@ -12,6 +12,7 @@
 #include "base/dtype.h"
 #include "base/ids.h"
 #include "base/status.h"
+#include "model/quantization_config.h"
 
 namespace lamina {
 
@@ -71,6 +72,8 @@ struct ModelConfig {
   // Norms stand before attention and MLP. false: behind the residual sums.
   bool norm_first = true;
   bool final_norm = true;  // a norm stands before the head
+  // Null: all weights are plain numbers. `dtype` is then that of what is not quantized.
+  std::optional<QuantizationConfig> quantization;
   // The graph that was made of lamina_graph.json. Null: the forward code of `architecture` is
   // traced. Shared because configs are copied and graphs are large.
   std::shared_ptr<const Graph> imported;
@@ -104,7 +107,8 @@ struct ModelConfig {
   // and what was expected: a missing key, a wrong type, a size that is zero, negative or absurd,
   // heads that do not divide. kUnimplemented says the same of what lamina does not do: an
   // architecture that has neither a file in model/families/ nor a lamina_graph.json, quantized
-  // weights, a key whose value would change the result and is not known.
+  // weights of another format than those of quantization_config.h, a key whose value would change
+  // the result and is not known.
   static Result<ModelConfig> Load(const std::string& dir);
   // The texts of the files. An empty text means that there is no such file.
   struct Files {

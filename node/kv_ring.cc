@@ -36,7 +36,7 @@ Result<std::unique_ptr<Ring>> MakeFifoRing(int num_layers, int64_t layer_bytes,
                                            const OffloadOptions& offload) {
   FifoRingOptions options;
   options.num_blocks = num_layers;
-  options.block_bytes = layer_bytes;
+  options.block = {layer_bytes};
   options.poison = offload.poison;
   LAMINA_ASSIGN_OR_RETURN(options.num_slots, SlotsForExpansion(num_layers, offload.expansion));
   LAMINA_ASSIGN_OR_RETURN(

@@ -1,6 +1,9 @@
 #include "scheduler/kv_pool.h"
 
 #include <algorithm>
+#include <numeric>
+
+#include "scheduler/scheduler.h"
 
 namespace lamina {
 namespace {
@@ -9,7 +12,37 @@ namespace {
 // at a time.
 constexpr int64_t kEvictedShare = 128;
 
+// [begin, end)
+std::vector<TokenSlot> SlotsFrom(int64_t begin, int64_t end) {
+  std::vector<TokenSlot> slots(static_cast<size_t>(end - begin));
+  std::iota(slots.begin(), slots.end(), static_cast<TokenSlot>(begin));
+  return slots;
+}
+
 }  // namespace
+
+KvPool::KvPool(const KvNode& node)
+    : id_(node.id),
+      least_(node.capacity_tokens),
+      capacity_(node.capacity_tokens),
+      allocator_(std::max(node.capacity_tokens, node.most_tokens)) {
+  allocator_.Occupy(SlotsFrom(capacity_, allocator_.capacity()));
+}
+
+void KvPool::SetCapacity(int64_t tokens) {
+  if (tokens > capacity_) allocator_.Release(SlotsFrom(capacity_, tokens));
+  if (tokens < capacity_) {
+    Evict(prefixes_.num_tokens());
+    allocator_.Occupy(SlotsFrom(tokens, capacity_));
+  }
+  capacity_ = tokens;
+}
+
+bool KvPool::is_over_capacity() const {
+  for (int64_t slot = capacity_; slot < allocator_.capacity(); ++slot)
+    if (allocator_.num_refs(static_cast<TokenSlot>(slot)) > 1) return true;
+  return false;
+}
 
 bool KvPool::Allocate(int64_t num_slots, std::vector<TokenSlot>& slots) {
   if (num_slots > num_free()) return false;

@@ -14,6 +14,7 @@
 
 namespace lamina {
 
+struct KvNode;
 struct Sequence;
 
 // A slot is in use (one or several sequences own it), idle (only the tree of prefixes owns it) or
@@ -22,10 +23,11 @@ struct Sequence;
 // Thread: the scheduler's owner.
 class KvPool {
  public:
-  KvPool(NodeId id, int64_t capacity_tokens) : id_(id), allocator_(capacity_tokens) {}
+  explicit KvPool(const KvNode& node);
 
   NodeId id() const { return id_; }
-  int64_t capacity() const { return allocator_.capacity(); }
+  int64_t capacity() const { return capacity_; }
+  int64_t least() const { return least_; }  // the capacity at first
   int64_t num_free() const { return allocator_.num_free() + num_idle_; }
   int64_t num_idle() const { return num_idle_; }
 
@@ -56,6 +58,13 @@ class KvPool {
   // the slots; as many slots as tokens.
   void Withdraw(std::span<const TokenId> tokens, std::span<const TokenSlot> slots);
 
+  // Slots are those below `tokens` from now on. Evicts all idle slots if that are fewer. REQUIRES:
+  // as Scheduler::SetCapacity; the tree keeps no other slot above; their sequences are about to
+  // leave.
+  void SetCapacity(int64_t tokens);
+  // Whether sequences still own slots above.
+  bool is_over_capacity() const;
+
   // Evicts everything that is kept. REQUIRES: no sequence owns a slot.
   void DropPrefixes();
 
@@ -77,6 +86,9 @@ class KvPool {
   Use& use(TokenSlot slot) { return uses_[slot]; }
 
   NodeId id_;
+  int64_t least_, capacity_;
+  // Has room for the most tokens. The slots from capacity_ on count as owned once more than they
+  // are, so that nobody gets them.
   SlotAllocator allocator_;
   PrefixTree prefixes_;
   std::vector<Use> uses_;  // by slot, up to at least the highest that was ever in use

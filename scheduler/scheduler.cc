@@ -24,7 +24,7 @@ Scheduler::~Scheduler() = default;
 void Scheduler::AddNode(const KvNode& node) {
   LAMINA_CHECK(!state_->pools.contains(node.id), "Scheduler::AddNode: node {} is there already",
                node.id.value);
-  state_->pools.try_emplace(node.id, node.id, node.capacity_tokens);
+  state_->pools.try_emplace(node.id, node);
   for (const auto& [arrival, sequence] : std::exchange(state_->parked, {}))
     state_->Requeue(*sequence);
 }
@@ -42,6 +42,32 @@ void Scheduler::AddLeft(const KvHandle& handle, NodeId node, std::vector<TokenSl
 void Scheduler::DropLeft() { state_->DropLeft(); }
 
 bool Scheduler::has_left() const { return !state_->left.empty(); }
+
+void Scheduler::SetCapacity(NodeId node, int64_t tokens) {
+  const auto found = state_->pools.find(node);
+  if (found == state_->pools.end()) return;
+  KvPool& pool = found->second;
+  if (tokens == pool.capacity()) return;
+  std::vector<Sequence*> above;  // a copy: GiveUpSlots changes the pool's list
+  for (const auto& [arrival, sequence] : pool.running) {
+    const auto is_above = [&](const Extent& extent) {
+      return extent.pool == &pool &&
+             std::ranges::any_of(extent.slots, [&](TokenSlot slot) { return slot >= tokens; });
+    };
+    if (std::ranges::any_of(sequence->extents, is_above)) above.push_back(sequence);
+  }
+  if (tokens < pool.capacity()) state_->DropLeft(&pool);
+  for (Sequence* sequence : above) {
+    state_->WithdrawKept(*sequence);
+    state_->Preempt(*sequence);
+  }
+  pool.SetCapacity(tokens);
+}
+
+bool Scheduler::IsOverCapacity(NodeId node) const {
+  const auto found = state_->pools.find(node);
+  return found != state_->pools.end() && found->second.is_over_capacity();
+}
 
 void Scheduler::SetSpeed(NodeId node, double speed) {
   const auto found = state_->pools.find(node);
@@ -350,8 +376,7 @@ int64_t Scheduler::State::capacity_for_one(std::optional<NodeId> without) const 
   int64_t capacity = 0;
   for (const auto& [id, pool] : pools) {
     if (id == without) continue;
-    capacity =
-        placement->spreads() ? capacity + pool.capacity() : std::max(capacity, pool.capacity());
+    capacity = placement->spreads() ? capacity + pool.least() : std::max(capacity, pool.least());
   }
   return capacity;
 }
@@ -360,8 +385,7 @@ int64_t Scheduler::State::capacity_at_hand() const {
   int64_t capacity = 0;
   for (const auto& [id, pool] : pools) {
     if (pool.suspended) continue;
-    capacity =
-        placement->spreads() ? capacity + pool.capacity() : std::max(capacity, pool.capacity());
+    capacity = placement->spreads() ? capacity + pool.least() : std::max(capacity, pool.least());
   }
   return capacity;
 }

@@ -99,6 +99,8 @@ struct SchedulerOptions {
 struct KvNode {
   NodeId id;
   int64_t capacity_tokens = 0;  // at least 1, at most 2^32
+  // Scheduler::SetCapacity may give it up to so many, at most 2^32; 0: no more than at first.
+  int64_t most_tokens = 0;
 };
 
 struct SequenceSpec {
@@ -174,6 +176,9 @@ struct StepPlan {
   bool dummy_prefill = false;
   // As ComputeOrder::offload_interval. The scheduler leaves it empty; its caller sets it.
   std::optional<int> offload_interval = {};
+  // By node, where that changes: so many layers of its KV cache are to have a place in memory
+  // (base/layers_inside.h). The scheduler leaves it empty; its caller sets it.
+  std::map<NodeId, int> layers_inside = {};
   // Decode work first, then prefill. At most one sequence is left partly prefilled after a step,
   // and it continues first.
   std::vector<Work> work;
@@ -217,6 +222,15 @@ class Scheduler {
   // Frees what no sequence has gone on with.
   void DropLeft();
   bool has_left() const;
+
+  // The node has room for so many tokens from now on: its slots are those below. If that are fewer
+  // than before, sequences with other slots go back to the front of the queue, and cached prefixes
+  // that nobody uses are evicted, as is what another scheduler has left there. Which sequences are
+  // accepted depends on the capacity at first alone. Ignored if the node is unknown.
+  // REQUIRES: no less than its capacity at first, and no more than most_tokens.
+  void SetCapacity(NodeId node, int64_t tokens);
+  // Whether a step in flight still uses slots that SetCapacity has taken away.
+  bool IsOverCapacity(NodeId node) const;
 
   // Sets how fast the node's attention is relative to the other nodes; 1 at first. Placement takes
   // it into account from the next start or token on. Unknown nodes are ignored. REQUIRES: speed >

@@ -97,10 +97,28 @@ bool MayChangeTo(int interval, const OffloadOptions& options,
                                                     options.buffers) <= options.memory_bytes;
 }
 
+Result<ElasticKv> ElasticKv::Of(const OffloadOptions& options, int num_layers,
+                                int64_t tokens_of_all) {
+  LAMINA_ASSIGN_OR_RETURN(const int least, SlotsForExpansion(num_layers, options.expansion));
+  return ElasticKv{num_layers, least, tokens_of_all * num_layers};
+}
+
+std::vector<int64_t> LayerBytes(const ElasticKv& kv, int64_t layer_token_bytes) {
+  std::vector<int64_t> bytes;
+  for (int inside = 0; inside <= kv.num_layers; ++inside)
+    bytes.push_back(layer_token_bytes * kv.Tokens(std::max(inside, kv.least_inside)));
+  return bytes;
+}
+
 Result<int64_t> TokensInMemory(int num_layers, int64_t layer_token_bytes,
                                const OffloadOptions& offload, int64_t memory_bytes) {
   const std::vector<int64_t> of_token(static_cast<size_t>(num_layers), layer_token_bytes);
   if (!offload.any()) return memory_bytes / (num_layers * layer_token_bytes);
+  if (offload.is_elastic()) {
+    const int64_t tokens = memory_bytes / (num_layers * layer_token_bytes);
+    LAMINA_RETURN_IF_ERROR(ElasticKv::Of(offload, num_layers, tokens).status());
+    return tokens;
+  }
   if (offload.expansion > 0) {
     LAMINA_ASSIGN_OR_RETURN(const int slots, SlotsForExpansion(num_layers, offload.expansion));
     return memory_bytes / (slots * layer_token_bytes);

@@ -18,11 +18,12 @@ struct OffloadOptions {
   // In place of an interval, for layers of a KV cache: all of them take turns, in so few places
   // that each has room for so many times the tokens (Pie's usable expansion). 0: an interval says
   // it.
+  // With is_auto that is the most, and the number of places changes while the node serves.
   double expansion = 0;
   // Of each of these slices so much of the weights, in whole matrices, lies outside; the rest
   // stays.
   double portion = 1;
-  // `interval` is not fixed: the manager says with each step what it is.
+  // `interval`, or the number of places, is not fixed: the manager says with each step what it is.
   bool is_auto = false;
   // With is_auto: what the weights of slices may take in memory; 0: no limit.
   int64_t memory_bytes = 0;
@@ -40,6 +41,7 @@ struct OffloadOptions {
   bool poison = false;
 
   bool any() const { return interval > 0 || is_auto || expansion > 1; }
+  bool is_elastic() const { return is_auto && expansion > 1; }
   friend bool operator==(const OffloadOptions&, const OffloadOptions&) = default;
 };
 
@@ -85,8 +87,26 @@ Result<int> FirstInterval(const OffloadOptions& options, const std::vector<int64
 bool MayChangeTo(int interval, const OffloadOptions& options,
                  const std::vector<int64_t>& block_bytes);
 
+// A KV cache of which not all layers have a place in memory at a time, as many as the manager says:
+// the fewer, the more tokens find room in each. Value type.
+struct ElasticKv {
+  int num_layers = 0;
+  int least_inside = 0;      // layers that have a place
+  int64_t token_layers = 0;  // so many tokens of one layer find room, or of several together
+
+  int64_t Tokens(int inside) const { return token_layers / inside; }
+
+  // Of a cache that has room for so many tokens while all layers are inside. kInvalidArgument as
+  // SlotsForExpansion. REQUIRES: options.is_elastic().
+  static Result<ElasticKv> Of(const OffloadOptions& options, int num_layers, int64_t tokens_of_all);
+};
+
+// [number of layers inside] What a layer takes then, if a token takes so much of each.
+std::vector<int64_t> LayerBytes(const ElasticKv& kv, int64_t layer_token_bytes);
+
 // How many tokens of a KV cache of `num_layers` layers, of each of which a token takes
-// `layer_token_bytes`, find room in so much memory. kInvalidArgument as FirstOutside.
+// `layer_token_bytes`, find room in so much memory; while all layers are inside, if that changes.
+// kInvalidArgument as FirstOutside.
 Result<int64_t> TokensInMemory(int num_layers, int64_t layer_token_bytes,
                                const OffloadOptions& offload, int64_t memory_bytes);
 

@@ -43,9 +43,10 @@ bool DiskCopier::OldestIsDone() {
 Status DiskCopier::FinishOldest() {
   MutexLock lock(mutex_);
   while (ended_.empty()) changed_.Wait(lock);
-  Status status = std::move(ended_.front());
+  Ended ended = std::move(ended_.front());
   ended_.pop_front();
-  return status;
+  seconds_per_byte_ = ended.seconds_per_byte;
+  return std::move(ended.status);
 }
 
 bool DiskCopier::Await(Copy& copy) {
@@ -58,11 +59,13 @@ bool DiskCopier::Await(Copy& copy) {
 
 void DiskCopier::Run() {
   for (Copy copy; Await(copy);) {
+    const TimePoint start = Clock::now();
     Status status = Make(copy);
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
     {
       MutexLock lock(mutex_);
       begun_.pop_front();
-      ended_.push_back(std::move(status));
+      ended_.push_back({std::move(status), seconds / static_cast<double>(copy.runs.bytes())});
     }
     changed_.NotifyAll();
   }
@@ -70,15 +73,21 @@ void DiskCopier::Run() {
 
 Status DiskCopier::Make(const Copy& copy) {
   const TimePoint start = Clock::now();
-  const int64_t size = file_->block_bytes(copy.block);
-  for (int64_t done = 0; done < size;) {
-    const int64_t piece = std::min(kPieceBytes, size - done);
-    LAMINA_RETURN_IF_ERROR(copy.from == nullptr
-                               ? file_->Read(copy.block, done, copy.to + done, piece)
-                               : file_->Write(copy.block, done, copy.from + done, piece));
-    done += piece;
-    if (bytes_per_s_ > 0)
-      std::this_thread::sleep_until(start + FromSeconds(static_cast<double>(done) / bytes_per_s_));
+  int64_t copied = 0;
+  for (int64_t run = 0; run < copy.runs.num_runs; ++run) {
+    const int64_t end = run * copy.runs.stride + copy.runs.run_bytes;
+    for (int64_t at = run * copy.runs.stride; at < end;) {
+      const int64_t piece = std::min(kPieceBytes, end - at);
+      LAMINA_RETURN_IF_ERROR(copy.from == nullptr
+                                 ? file_->Read(copy.block, at, copy.to + at, piece)
+                                 : file_->Write(copy.block, at, copy.from + at, piece));
+      at += piece;
+      copied += piece;
+      if (bytes_per_s_ > 0) {
+        std::this_thread::sleep_until(start +
+                                      FromSeconds(static_cast<double>(copied) / bytes_per_s_));
+      }
+    }
   }
   return OkStatus();
 }

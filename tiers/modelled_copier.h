@@ -30,19 +30,23 @@ class ModelledCopier final : public CopyEngine {
         link_(std::move(link)),
         virtual_now_(std::move(virtual_now)) {}
 
+  void SetRuns(const BlockRuns& runs) override { run_bytes_ = runs.bytes(); }
   // A copy begins when the copies back before it have ended: it may be into their memory.
   void Start(int block, std::byte*) override {
-    ends_.push_back(link_->Book(std::max(now(), last_back_), TimeOf(block, bytes_per_s_)));
+    const TimePoint begin = std::max(now(), last_back_);
+    Add(block, begin, link_->Book(begin, TimeOf(block, bytes_per_s_)));
   }
   void StartBack(int block, const std::byte*) override {
     last_back_ = back_bytes_per_s_ > 0 ? back_.Book(now(), TimeOf(block, back_bytes_per_s_))
                                        : link_->Book(now(), TimeOf(block, bytes_per_s_));
-    ends_.push_back(last_back_);
+    Add(block, now(), last_back_);
   }
-  bool OldestIsDone() override { return ends_.front() <= now(); }
+  bool OldestIsDone() override { return copies_.front().end <= now(); }
+  double seconds_per_byte() const override { return seconds_per_byte_; }
   Status FinishOldest() override {
-    const TimePoint end = ends_.front();
-    ends_.pop_front();
+    const auto [end, seconds_per_byte] = copies_.front();
+    copies_.pop_front();
+    seconds_per_byte_ = seconds_per_byte;
     if (virtual_now_ == nullptr)
       SleepUntil(end);
     else
@@ -51,9 +55,20 @@ class ModelledCopier final : public CopyEngine {
   }
 
  private:
+  struct Copy {
+    TimePoint end;
+    double seconds_per_byte = 0;
+  };
   TimePoint now() const { return virtual_now_ == nullptr ? Clock::now() : *virtual_now_; }
+  double BytesOf(int block) const {
+    return static_cast<double>(run_bytes_ > 0 ? run_bytes_
+                                              : block_bytes_[static_cast<size_t>(block)]);
+  }
   Clock::duration TimeOf(int block, double bytes_per_s) const {
-    return FromSeconds(static_cast<double>(block_bytes_[static_cast<size_t>(block)]) / bytes_per_s);
+    return FromSeconds(BytesOf(block) / bytes_per_s);
+  }
+  void Add(int block, TimePoint begin, TimePoint end) {
+    copies_.push_back({end, std::chrono::duration<double>(end - begin).count() / BytesOf(block)});
   }
 
   const std::vector<int64_t> block_bytes_;
@@ -61,7 +76,9 @@ class ModelledCopier final : public CopyEngine {
   const std::shared_ptr<CopyLink> link_;
   OwnLink back_;
   TimePoint last_back_{};
-  std::deque<TimePoint> ends_;  // of copies that were begun
+  int64_t run_bytes_ = 0;    // 0: all of a block
+  std::deque<Copy> copies_;  // that were begun
+  double seconds_per_byte_ = 0;
   const std::shared_ptr<TimePoint> virtual_now_;
 };
 

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "bench/kernels/kernel_limits.h"
+#include "bench/kernels/linear_sample.h"
 #include "bench/kernels/machine_memory.h"
 #include "bench/kernels/random_values.h"
 #include "plan/statistics.h"
@@ -14,8 +15,6 @@
 namespace lamina {
 namespace {
 
-// A sample has at least so many, to be longer than a time slice.
-constexpr double kSampleOperations = 4e9;
 // A prime, so that rows begin at different weights and outputs differ.
 constexpr int64_t kRandomWeights = 65521;
 
@@ -103,18 +102,10 @@ Result<std::vector<Measurement>> LinearBench::Measure(int64_t rows, int repeats,
   x_ = RandomValues(inputs, static_cast<uint32_t>(rows));
   y_.assign(outputs, NAN);
   peer_y_.assign(outputs, NAN);
-  const size_t calls = static_cast<size_t>(
-      std::max(1.0, kSampleOperations * std::min<double>(1, static_cast<double>(rows) / 16) /
-                        Operations(rows, 1)));
-  std::vector<std::span<const std::byte>> ranges;
-  int64_t bytes = 0;
-  for (const PackedWeights& copy : copies_) {
-    ranges.emplace_back(static_cast<const std::byte*>(copy.data()),
-                        static_cast<size_t>(copy.size_bytes()));
-    bytes += copy.size_bytes();
-  }
+  const size_t calls = CallsOfSample(rows, Operations(rows, 1));
+  const std::vector<std::span<const std::byte>> ranges = MemoryOf(copies_);
   // How many operations each byte of the weights takes part in: it makes GFLOP/s of GB/s.
-  const double operations_per_byte = Operations(rows, copies_.size()) / static_cast<double>(bytes);
+  const double operations_per_byte = Operations(rows, copies_.size()) / BytesOf(ranges);
   const nlohmann::json sizes = {{"rows", rows},
                                 {"out", out_features_},
                                 {"in", in_features_},

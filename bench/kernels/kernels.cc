@@ -13,6 +13,7 @@
 #include "bench/kernels/kernel_cuda.h"
 #include "bench/kernels/kernel_limits.h"
 #include "bench/kernels/kernel_linear.h"
+#include "bench/kernels/kernel_quantized.h"
 #include "cli/commands.h"
 #include "cli/shipped_files.h"
 #include "cost/node_device.h"
@@ -21,7 +22,7 @@ namespace lamina {
 namespace {
 
 struct KernelOptions {
-  // Empty: attention and linear; on a GPU also slice and round-trip.
+  // Empty: attention, linear and quantized; on a GPU attention, linear, slice and round-trip.
   std::vector<std::string> kernels;
   std::vector<int> threads = NumAllowedCores() > 1 ? std::vector{1, 2} : std::vector{1};
   std::vector<int64_t> contexts = {1024, 4096};
@@ -31,6 +32,7 @@ struct KernelOptions {
   std::vector<std::string> slots = {"runs", "churn", "random"};
   std::vector<int64_t> rows = {1, 2, 4, 8, 16, 32, 64, 256, 512};
   std::vector<std::string> shapes = {"4096x4096", "11008x4096", "2048x2048", "5632x2048"};
+  std::vector<std::string> formats = {"w4g64", "w8", "fp8"};
   std::vector<std::string> models = {"configs/models/llama-7b", "configs/models/llama-13b",
                                      "configs/models/llama-3-70b"};
   std::string device = "cpu";
@@ -47,8 +49,8 @@ int64_t WorkingSetBytes(const KernelOptions& options) {
 
 std::string CaseText(const nlohmann::json& sizes) {
   std::string text;
-  for (const char* key : {"kv", "head_dim", "group", "context", "slots", "rows", "out", "in", "x",
-                          "model", "threads"}) {
+  for (const char* key : {"kv", "head_dim", "group", "context", "slots", "weights", "rows", "out",
+                          "in", "x", "model", "threads"}) {
     if (!sizes.contains(key)) continue;
     const nlohmann::json& value = sizes[key];
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", key,
@@ -169,6 +171,27 @@ Status MeasureLinear(const KernelOptions& options, const Teams& teams,
   return OkStatus();
 }
 
+Status MeasureQuantized(const KernelOptions& options, const Teams& teams) {
+  const int64_t most_rows = *std::max_element(options.rows.begin(), options.rows.end());
+  for (const std::string& text : options.shapes) {
+    LAMINA_ASSIGN_OR_RETURN(const LinearShape shape, ParseShape(text));
+    LAMINA_RETURN_IF_ERROR(
+        QuantizedLinearBench::CheckFits(shape.out_features, shape.in_features, most_rows));
+    for (const std::string& format : options.formats) {
+      QuantizedLinearBench bench(format, shape.out_features, shape.in_features,
+                                 WorkingSetBytes(options), *teams.back());
+      for (const int64_t rows : options.rows) {
+        for (const auto& team : teams) {
+          LAMINA_ASSIGN_OR_RETURN(const std::vector<Measurement> measured,
+                                  bench.Measure(rows, options.repeats, *team));
+          for (const Measurement& m : measured) Print(m, options);
+        }
+      }
+    }
+  }
+  return OkStatus();
+}
+
 Status MeasureOnCuda(const KernelOptions& options) {
   const Result<NodeDevice> device = FindDevice(options.device, "");
   const CudaGpu* const gpu = device.ok() ? std::get_if<CudaGpu>(&*device) : nullptr;
@@ -215,19 +238,26 @@ Status Measure(KernelOptions options) {
     // Small, as the GPU may be an emulated one.
     options.shapes = {options.device == "cpu" ? "512x256" : "64x32"};
   }
-  if (options.device != "cpu") return MeasureOnCuda(options);
+  const auto& only = options.kernels;
+  if (options.device != "cpu") {
+    if (std::find(only.begin(), only.end(), "quantized") != only.end())
+      return InvalidArgument(
+          "--only quantized: GPUs do not take quantized weights; leave --device out");
+    return MeasureOnCuda(options);
+  }
   LAMINA_RETURN_IF_ERROR(CheckLimitsOf(ActiveCpuIsa()));
   LAMINA_RETURN_IF_ERROR(CheckThreads(options.threads));
   // Before the teams pin this thread, which OpenBLAS's threads would inherit.
   const Result<std::unique_ptr<OpenBlas>> blas = OpenBlas::Load();
   const Teams teams = MakePinnedTeams(options.threads);
-  if (options.kernels.empty()) options.kernels = {"attention", "linear"};
+  if (options.kernels.empty()) options.kernels = {"attention", "linear", "quantized"};
   for (const std::string& kernel : options.kernels) {
     if (kernel == "slice" || kernel == "round-trip")
       return InvalidArgument("--only " + kernel +
                              ": it is measured on a GPU, with --device cuda:N");
-    LAMINA_RETURN_IF_ERROR(kernel == "attention" ? MeasureAttention(options, teams)
-                                                 : MeasureLinear(options, teams, blas));
+    LAMINA_RETURN_IF_ERROR(kernel == "attention"   ? MeasureAttention(options, teams)
+                           : kernel == "quantized" ? MeasureQuantized(options, teams)
+                                                   : MeasureLinear(options, teams, blas));
   }
   return OkStatus();
 }
@@ -245,7 +275,7 @@ void RegisterKernels(CLI::App& app) {
       "smaller of the measured read bandwidth and what the measured multiply-add peak allows "
       "(`slots churn`: the rate on a fresh slab);\n"
       "for linear layers the same of their weights, and OpenBLAS on fp32 weights (package "
-      "libopenblas0-pthread).\n"
+      "libopenblas0-pthread); for quantized ones the same limits, and bf16 weights.\n"
       "With --device cuda:0 on a GPU: attention against a copy on the device, linear layers "
       "against cuBLAS alone, a slice against the\n"
       "sum of what its linear layers take in cuBLAS alone and its other operators as copies, and "
@@ -261,9 +291,10 @@ void RegisterKernels(CLI::App& app) {
   };
   command
       ->add_option("--only", options->kernels,
-                   "attention, linear; on a GPU also slice, round-trip; default: all of them")
+                   "attention, linear; on a CPU also quantized, on a GPU also slice, round-trip; "
+                   "default: all of them")
       ->delimiter(',')
-      ->check(CLI::IsMember({"attention", "linear", "slice", "round-trip"}));
+      ->check(CLI::IsMember({"attention", "linear", "quantized", "slice", "round-trip"}));
   command->add_option("--device", options->device, "cpu, or cuda:N")->capture_default_str();
   add_list("--threads", options->threads, "pinned to as many cores; no more than there are")
       ->check(CLI::Range(1, 1024));
@@ -277,8 +308,12 @@ void RegisterKernels(CLI::App& app) {
       ->check(CLI::IsMember({"bf16", "fp16", "fp8"}));
   add_list("--slots", options->slots, "attention: runs, churn, random")
       ->check(CLI::IsMember({"runs", "churn", "random"}));
-  add_list("--rows", options->rows, "linear, slice: rows of the batch")->check(CLI::Range(1, 4096));
-  add_list("--shapes", options->shapes, "linear: outputs x inputs");
+  add_list("--formats", options->formats,
+           "quantized: " + fmt::format("{}", fmt::join(QuantizedFormatNames(), ", ")))
+      ->check(CLI::IsMember(QuantizedFormatNames()));
+  add_list("--rows", options->rows, "linear, quantized, slice: rows of the batch")
+      ->check(CLI::Range(1, 4096));
+  add_list("--shapes", options->shapes, "linear, quantized: outputs x inputs");
   add_list("--models", options->models,
            "slice: folders with a config.json, whose middle slice runs with made-up weights");
   command->add_option("--repeats", options->repeats, "of each case and its reference in turn")

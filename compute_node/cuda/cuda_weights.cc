@@ -35,6 +35,11 @@ Result<std::unique_ptr<CudaWeights>> CudaWeights::Load(const Graph& graph,
   LAMINA_ASSIGN_OR_RETURN(const std::vector<WeightReader::Named> named, reader.List());
   size_t needed = 0;
   for (size_t i = 0; i < named.size(); ++i) {
+    if (named[i].format.is_quantized()) {
+      return Unimplemented(named[i].id + " in " + options.model_dir +
+                           " is quantized, which lamina does not run on GPUs: use a compute node "
+                           "with \"device: cpu\", or a checkpoint in bfloat16 or float16");
+    }
     if (i == 0 || !IsMatrixToo(named[i], named[i - 1])) needed += BytesOnDevice(named[i]);
   }
   stream.Enter();

@@ -18,23 +18,53 @@
 #include "kernels/attention.h"
 #include "kernels/cpu_features.h"
 #include "kernels/elementwise.h"
+#include "kernels/weight_format.h"
 
 namespace lamina {
 
 constexpr int kPanelWidth = 16;  // outputs of a panel: one vector
 
-// The number of elements of a panel, which is [in_features, kPanelWidth]. In bf16 it is
-// [in_features / 2 rounded up, kPanelWidth, 2]: inputs k and k + 1 of an output lie side by side,
-// so that one load, a shift and a mask give two fp32 vectors. An odd last input is followed by
-// zeros.
+// The number of elements of a panel of plain weights, which is [in_features, kPanelWidth]. In bf16
+// it is [in_features / 2 rounded up, kPanelWidth, 2]: inputs k and k + 1 of an output lie side by
+// side, so that one load, a shift and a mask give two fp32 vectors. An odd last input is followed
+// by zeros.
 [[gnu::always_inline]] inline int64_t PanelElements(DType dtype, int64_t in_features) {
   return kPanelWidth * (dtype == DType::kBF16 ? (in_features + 1) / 2 * 2 : in_features);
 }
 
+// A panel of codes, whose parts begin at multiples of 64 bytes and follow each other:
+//   codes    kInt4: [in_features / 8 rounded up, kPanelWidth] u32, in each the codes of 8
+//            consecutive inputs of an output, the first in the lowest bits; else [in_features
+//            rounded up to 4, kPanelWidth] bytes
+//   scales   [groups, kPanelWidth] of format.dtype
+//   offsets  kZero: [groups, kPanelWidth] i8; kMinimum: as the scales; else nothing
+// What lies behind the last input or output is zero. Where the format is indexed, [in_features] i32
+// follow the last panel: the group of each input.
+struct CodePanel {
+  int64_t scales, offsets, size;  // bytes from its beginning
+
+  [[gnu::always_inline]] static CodePanel Of(const WeightFormat& format, int64_t in_features) {
+    const int64_t groups = format.NumGroups(in_features);
+    const int64_t scale_bytes = format.dtype == DType::kF32 ? 4 : 2;
+    CodePanel panel = {};
+    panel.scales = format.code == WeightCode::kInt4 ? (in_features + 7) / 8 * (4 * kPanelWidth)
+                                                    : (in_features + 3) / 4 * (4 * kPanelWidth);
+    panel.offsets = panel.scales + Whole(groups * kPanelWidth * scale_bytes);
+    const int64_t offset_bytes = format.offset == WeightOffset::kZero      ? 1
+                                 : format.offset == WeightOffset::kMinimum ? scale_bytes
+                                                                           : 0;
+    panel.size = panel.offsets + Whole(groups * kPanelWidth * offset_bytes);
+    return panel;
+  }
+
+ private:
+  [[gnu::always_inline]] static int64_t Whole(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+};
+
 // A linear layer; Linear in kernels/linear.h says what is computed.
 struct LinearArgs {
-  const void* panels;  // [ceil(out_features / kPanelWidth)] panels of `dtype`
-  DType dtype;
+  const void* panels;  // [ceil(out_features / kPanelWidth)] panels of `format`
+  WeightFormat format;
   int64_t out_features;
   int64_t in_features;
   const float* x;  // [rows, in_features] fp32
@@ -48,6 +78,9 @@ struct LinearScratch {
   // 384 KiB, to stay in an L2 of 512 KiB.
   static constexpr int64_t kXFloats = 96 * 1024;
   alignas(64) float x[kXFloats];  // a block of x, packed for its tiles
+  // Quantized weights of a few panels as numbers. 64 KiB.
+  static constexpr int64_t kWFloats = 16 * 1024;
+  alignas(64) float w[kWFloats];
 };
 
 // Tokens per step of the online softmax. Steps are counted from token 0, so that a row's result

@@ -36,6 +36,39 @@ void PackPanel(const T* weights, DType dtype, int64_t num_outputs, int64_t in_fe
   }
 }
 
+// Packs the codes, scales and offsets of one panel's outputs, from output `first` on. `to` is zero
+// before.
+void PackCodePanel(const QuantizedMatrix& m, const CodePanel& parts, int64_t first, std::byte* to) {
+  const int64_t groups = m.num_groups();
+  const auto store = [&](float number, std::byte* at) {
+    if (m.format.dtype == DType::kF32) std::memcpy(at, &number, sizeof(float));
+    const uint16_t half = m.format.dtype == DType::kF16 ? ToF16(number).bits : ToBF16(number).bits;
+    if (m.format.dtype != DType::kF32) std::memcpy(at, &half, sizeof(half));
+  };
+  const int64_t number_bytes = m.format.dtype == DType::kF32 ? 4 : 2;
+  for (int64_t o = 0; o < std::min<int64_t>(kPanelWidth, m.out_features - first); ++o) {
+    const uint8_t* const codes = m.codes.data() + (first + o) * m.in_features;
+    for (int64_t k = 0; k < m.in_features; ++k) {
+      if (m.format.code != WeightCode::kInt4) {
+        to[k * kPanelWidth + o] = std::byte{codes[k]};
+        continue;
+      }
+      // Little-endian: codes 2 i and 2 i + 1 of an output's word lie in its byte i.
+      to[(k / 8 * kPanelWidth + o) * 4 + k % 8 / 2] |=
+          static_cast<std::byte>(codes[k] << k % 2 * 4);
+    }
+    for (int64_t g = 0; g < groups; ++g) {
+      const auto from = static_cast<size_t>((first + o) * groups + g);
+      const int64_t at = g * kPanelWidth + o;
+      store(m.scales[from], to + parts.scales + at * number_bytes);
+      if (m.format.offset == WeightOffset::kZero)
+        to[parts.offsets + at] = static_cast<std::byte>(m.zeros[from]);
+      if (m.format.offset == WeightOffset::kMinimum)
+        store(m.minima[from], to + parts.offsets + at * number_bytes);
+    }
+  }
+}
+
 LinearScratch& ThreadLinearScratch() {
   static thread_local const auto scratch = std::make_unique<LinearScratch>();
   return *scratch;
@@ -43,19 +76,21 @@ LinearScratch& ThreadLinearScratch() {
 
 }  // namespace
 
-PackedWeights::PackedWeights(const void* weights, DType dtype, int64_t out_features,
-                             int64_t in_features, WorkerTeam& team)
-    : out_features_(out_features), in_features_(in_features), dtype_(dtype) {
-  const auto element = static_cast<int64_t>(ElementSize(dtype));
-  const int64_t panel_bytes = PanelElements(dtype, in_features) * element;
-  size_bytes_ = SizeBytes(dtype, out_features, in_features);
+void PackedWeights::Allocate() {
   own_ = MapHuge(static_cast<size_t>(size_bytes_));
   data_ = own_;
-  if (own_ == nullptr) {
-    std::fprintf(stderr, "lamina: no memory for %lld bytes of weights\n",
-                 static_cast<long long>(size_bytes_));
-    std::abort();
-  }
+  if (own_ != nullptr) return;
+  std::fprintf(stderr, "lamina: no memory for %lld bytes of weights\n",
+               static_cast<long long>(size_bytes_));
+  std::abort();
+}
+
+PackedWeights::PackedWeights(const void* weights, DType dtype, int64_t out_features,
+                             int64_t in_features, WorkerTeam& team)
+    : PackedWeights(WeightFormat(dtype), out_features, in_features) {
+  const auto element = static_cast<int64_t>(ElementSize(dtype));
+  const int64_t panel_bytes = PanelElements(dtype, in_features) * element;
+  Allocate();
   team.ParallelFor(NumPanels(out_features), 1, [&](int64_t begin, int64_t end) {
     for (int64_t p = begin; p < end; ++p) {
       const int64_t num_outputs = std::min<int64_t>(kPanelWidth, out_features - p * kPanelWidth);
@@ -73,17 +108,37 @@ PackedWeights::PackedWeights(const void* weights, DType dtype, int64_t out_featu
   });
 }
 
-PackedWeights::PackedWeights(DType dtype, int64_t out_features, int64_t in_features)
-    : size_bytes_(SizeBytes(dtype, out_features, in_features)),
+PackedWeights::PackedWeights(const QuantizedMatrix& matrix, WorkerTeam& team)
+    : PackedWeights(matrix.format, matrix.out_features, matrix.in_features) {
+  Allocate();
+  const CodePanel parts = CodePanel::Of(format_, in_features_);
+  auto* const panels = static_cast<std::byte*>(own_);
+  const int64_t num_panels = NumPanels(out_features_);
+  team.ParallelFor(num_panels, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t p = begin; p < end; ++p)
+      PackCodePanel(matrix, parts, p * kPanelWidth, panels + p * parts.size);
+  });
+  if (format_.indexed)
+    std::memcpy(panels + num_panels * parts.size, matrix.group_of.data(),
+                matrix.group_of.size() * sizeof(int32_t));
+}
+
+PackedWeights::PackedWeights(const WeightFormat& format, int64_t out_features, int64_t in_features)
+    : size_bytes_(SizeBytes(format, out_features, in_features)),
       out_features_(out_features),
       in_features_(in_features),
-      dtype_(dtype) {}
+      format_(format) {}
 
 PackedWeights::~PackedWeights() { UnmapHuge(own_, static_cast<size_t>(size_bytes_)); }
 
-int64_t PackedWeights::SizeBytes(DType dtype, int64_t out_features, int64_t in_features) {
-  return NumPanels(out_features) * PanelElements(dtype, in_features) *
-         static_cast<int64_t>(ElementSize(dtype));
+int64_t PackedWeights::SizeBytes(const WeightFormat& format, int64_t out_features,
+                                 int64_t in_features) {
+  if (format.is_quantized()) {
+    return NumPanels(out_features) * CodePanel::Of(format, in_features).size +
+           (format.indexed ? in_features * static_cast<int64_t>(sizeof(int32_t)) : 0);
+  }
+  return NumPanels(out_features) * PanelElements(format.dtype, in_features) *
+         static_cast<int64_t>(ElementSize(format.dtype));
 }
 
 PackedWeights::PackedWeights(PackedWeights&& other) noexcept { *this = std::move(other); }
@@ -94,7 +149,7 @@ PackedWeights& PackedWeights::operator=(PackedWeights&& other) noexcept {
   std::swap(size_bytes_, other.size_bytes_);
   std::swap(out_features_, other.out_features_);
   std::swap(in_features_, other.in_features_);
-  std::swap(dtype_, other.dtype_);
+  std::swap(format_, other.format_);
   return *this;
 }
 
@@ -102,7 +157,7 @@ void Linear(const PackedWeights& weights, const float* x, int64_t rows, const fl
             WorkerTeam& team) {
   if (rows <= 0) return;
   const LinearArgs args = {weights.data(),
-                           weights.dtype(),
+                           weights.format(),
                            weights.out_features(),
                            weights.in_features(),
                            x,

@@ -52,6 +52,16 @@ struct Avx2Vec {
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(y + i), Load16HalvesOfF8(p + i));
     if constexpr (n == 8) _mm_storeu_si128(reinterpret_cast<__m128i*>(y), Load8HalvesOfF8(p));
   }
+  struct Words {
+    __m256i lo, hi;
+  };
+  LAMINA_SIMD static Words LoadWords(const uint32_t* p) { return {Bits(p), Bits(p + 8)}; }
+  template <int i>
+  LAMINA_SIMD static Avx2Vec Nibble(Words w) {
+    const __m256i four = _mm256_set1_epi32(15);
+    return {_mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srli_epi32(w.lo, 4 * i), four)),
+            _mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srli_epi32(w.hi, 4 * i), four))};
+  }
   using Sums4 = __m128;
   using Sums8 = __m256;
   LAMINA_SIMD static Avx2Vec Sum2(Avx2Vec a, Avx2Vec b) {
@@ -142,6 +152,10 @@ struct Avx2Vec {
   LAMINA_SIMD static __m256 Load8(const BF16* p) {
     const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+  }
+  LAMINA_SIMD static __m256 Load8(const int8_t* p) {
+    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
   }
   LAMINA_SIMD static __m256 Load8(const F16* p) {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));

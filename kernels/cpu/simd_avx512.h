@@ -27,6 +27,18 @@ struct Avx512Vec {
     return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(Bits(p)), 16))};
   }
   LAMINA_SIMD static Avx512Vec Load(const F16* p) { return {_mm512_cvtph_ps(Bits(p))}; }
+  LAMINA_SIMD static Avx512Vec Load(const int8_t* p) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes))};
+  }
+  using Words = __m512i;
+  LAMINA_SIMD static Words LoadWords(const uint32_t* p) { return _mm512_loadu_si512(p); }
+  // The lowest 4 bits of each lane choose from a table, so nothing has to be masked or converted.
+  template <int i>
+  LAMINA_SIMD static Avx512Vec Nibble(Words w) {
+    const __m512 table = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    return {_mm512_permutexvar_ps(_mm512_srli_epi32(w, 4 * i), table)};
+  }
   // bf16 is the upper half of a float: of each 32 bits the even element is shifted into place, the
   // odd one is there already.
   LAMINA_SIMD static Avx512Vec LoadEven(const BF16* p) {

@@ -62,6 +62,21 @@ struct ScalarVec {
   static void Widen(const F8* p, F16* y) {
     for (int i = 0; i < n; ++i) y[i] = ToF16(ToFloat(p[i]) * kF8Scale);
   }
+  // Sixteen words of 32 bits, and the i-th lowest 4 bits of each as a float. i in [0, 8).
+  struct Words {
+    uint32_t word[16];
+  };
+  static Words LoadWords(const uint32_t* p) {
+    Words r;
+    std::memcpy(r.word, p, sizeof(r.word));
+    return r;
+  }
+  template <int i>
+  static ScalarVec Nibble(const Words& words) {
+    ScalarVec r;
+    for (int l = 0; l < 16; ++l) r.lane[l] = static_cast<float>(words.word[l] >> (4 * i) & 15u);
+    return r;
+  }
   // The sums of the lanes of each of 16 vectors, as one vector. They are formed in a tree as the
   // vectors become known, so that few are live at a time: Sum2 takes two vectors, Sum4 two results
   // of Sum2, Sum8 two of Sum4, Sum16 two of Sum8. Lane n of the result of Sum16 is
@@ -169,6 +184,7 @@ struct ScalarVec {
   static float Float(BF16 x) { return ToFloat(x); }
   static float Float(F16 x) { return ToFloat(x); }
   static float Float(F8 x) { return ToFloat(x); }
+  static float Float(int8_t x) { return static_cast<float>(x); }
   static ScalarVec Spread(const BF16* p) {
     ScalarVec r;
     for (int i = 0; i < 16; ++i) r.lane[i] = ToFloat(p[2 * i]);

@@ -71,6 +71,26 @@ void Linear(const void* weights, DType dtype, const LinearShape& shape, const fl
   }
 }
 
+std::vector<float> Dequantize(const QuantizedMatrix& m) {
+  std::vector<float> weights(m.codes.size());
+  for (int64_t o = 0; o < m.out_features; ++o) {
+    for (int64_t i = 0; i < m.in_features; ++i) {
+      const auto at = static_cast<size_t>(o * m.in_features + i),
+                 group = static_cast<size_t>(o * m.num_groups() + m.GroupOf(i));
+      const uint8_t code = m.codes[at];
+      const float number = m.format.code == WeightCode::kF8     ? ToFloat(F8{code})
+                           : m.format.code == WeightCode::kInt8 ? static_cast<int8_t>(code)
+                                                                : code;
+      float offset = 0;
+      if (m.format.offset == WeightOffset::kMinus8) offset = -8 * m.scales[group];
+      if (m.format.offset == WeightOffset::kZero) offset = -(m.scales[group] * m.zeros[group]);
+      if (m.format.offset == WeightOffset::kMinimum) offset = m.minima[group];
+      weights[at] = std::fma(number, m.scales[group], offset);
+    }
+  }
+  return weights;
+}
+
 void Attention(const AttentionShape& shape, const KvView& kv, std::span<const AttentionRow> rows) {
   for (const AttentionRow& row : rows) {
     for (int head = 0; head < shape.num_heads; ++head) AttendHead(shape, kv, row, head);

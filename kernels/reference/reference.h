@@ -8,10 +8,12 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/dtype.h"
 #include "kernels/attention.h"
 #include "kernels/elementwise.h"
+#include "kernels/weight_format.h"
 
 namespace lamina::reference {
 
@@ -29,6 +31,10 @@ struct LinearShape {
 // [out_features] or null; y: [rows, out_features].
 void Linear(const void* weights, DType dtype, const LinearShape& shape, const float* x,
             const float* bias, float* y);
+
+// The numbers that quantized weights stand for (kernels/weight_format.h), [out_features,
+// in_features].
+std::vector<float> Dequantize(const QuantizedMatrix& matrix);
 
 // Computes out = softmax(scale * q k^T) v and lse for every row and query head, in two passes over
 // the row's tokens. A row with num_tokens == 0 gets out = 0 and lse = -inf.

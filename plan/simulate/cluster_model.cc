@@ -147,7 +147,13 @@ Status KeepKvOnComputeNode(ClusterModel& cluster) {
   if (capacity < 1)
     return OutOfSpace("node '" + node.name + "': its memory is less than one token's KV");
   cluster.kv_nodes.push_back({cluster.compute.front().id, capacity});
+  KvNode& kv = cluster.kv_nodes.back();
   cluster.of_group.emplace_back();
+  if (node.kv_offload.is_elastic()) {
+    LAMINA_ASSIGN_OR_RETURN(const ElasticKv elastic,
+                            ElasticKv::Of(node.kv_offload, cluster.model.num_layers, capacity));
+    kv.most_tokens = elastic.Tokens(elastic.least_inside);
+  }
   if (!node.kv_offload.any()) return OkStatus();
   return VirtualRing::CreateForKv(cluster, cluster.compute.front(), capacity).status();
 }

@@ -89,7 +89,32 @@ int VirtualNodes::largest_interval() const {
   return largest;
 }
 
+std::map<NodeId, ElasticKv> VirtualNodes::elastic_kv() const {
+  std::map<NodeId, ElasticKv> caches;
+  for (const ComputeNodeModel& node : cluster_.compute) {
+    if (!node.kv_offload.is_elastic()) continue;
+    // Whether there can be one was seen when the cluster was loaded.
+    caches.emplace(node.id, *ElasticKv::Of(node.kv_offload, cluster_.model.num_layers,
+                                           cluster_.kv_nodes.front().capacity_tokens));
+  }
+  return caches;
+}
+
+std::map<NodeId, LayersInside> VirtualNodes::layers_inside() const {
+  std::map<NodeId, LayersInside> inside;
+  for (const Compute& compute : compute_) {
+    if (compute.model->kv_offload.is_elastic())
+      inside.emplace(compute.model->id, compute.kv_ring->inside());
+  }
+  return inside;
+}
+
 void VirtualNodes::Submit(const StepPlan& plan, TimePoint at) {
+  for (Compute& compute : compute_) {
+    if (const auto inside = plan.layers_inside.find(compute.model->id);
+        inside != plan.layers_inside.end())
+      compute.kv_ring->SetInside(inside->second);
+  }
   if (plan.offload_interval) {
     for (Compute& compute : compute_) {
       if (compute.ring != nullptr) compute.ring->SetInterval(*plan.offload_interval);

@@ -75,6 +75,10 @@ class VirtualNodes {
   // the same kind has its place from then on.
   void LoseCompute(size_t node, bool replaced);
   int largest_interval() const;  // as StepExecutor's
+  // By the scheduler's node, of KV caches whose number of layers in memory changes: what they have
+  // room for, and how they are.
+  std::map<NodeId, ElasticKv> elastic_kv() const;
+  std::map<NodeId, LayersInside> layers_inside() const;
   int num_compute_left() const { return static_cast<int>(left_.size()); }
 
   // The speeds of attention as the manager learns them now and then: by the scheduler's node,

@@ -40,6 +40,17 @@ Result<std::unique_ptr<VirtualRing>> VirtualRing::CreateForKv(const ClusterModel
   const double back = node.device->HostLinkBackBytesPerS(offload.gb_per_s);
   const int num_layers = cluster.model.num_layers;
   const int64_t bytes = KvBytesPerToken(cluster.heads, 1) * capacity_tokens;
+  if (offload.is_elastic()) {
+    LAMINA_ASSIGN_OR_RETURN(const ElasticKv kv,
+                            ElasticKv::Of(offload, num_layers, capacity_tokens));
+    LAMINA_ASSIGN_OR_RETURN(
+        std::unique_ptr<FifoRing> layers,
+        MakeModelledFifoRing(num_layers, 0, num_layers, rate, back, ring->now_,
+                             LayerBytes(kv, KvBytesPerToken(cluster.heads, 1))));
+    ring->layers_ = layers.get();
+    ring->ring_ = std::move(layers);
+    return ring;
+  }
   if (offload.expansion > 0) {
     LAMINA_ASSIGN_OR_RETURN(const int slots, SlotsForExpansion(num_layers, offload.expansion));
     LAMINA_ASSIGN_OR_RETURN(ring->ring_,
@@ -59,11 +70,21 @@ void VirtualRing::SetInterval(int interval) {
     weights_->SetOutside(OutsideByInterval(static_cast<int>(block_bytes_.size()), interval));
 }
 
+void VirtualRing::SetInside(int num_layers) {
+  const Status set = layers_->SetSlots(num_layers);
+  LAMINA_CHECK(set.ok(), "{} layers inside: {}", num_layers, set.message());
+}
+
+LayersInside VirtualRing::inside() const {
+  return {layers_->slots_in_effect(), waited_, FromSeconds(layers_->seconds_per_block())};
+}
+
 TimePoint VirtualRing::Enter(int slice, TimePoint now) {
   if (left_) GoOn(left_->at);
   *now_ = now;
   const Result<std::byte*> entered = ring_->Enter(slice - first_slice_);
   LAMINA_CHECK(entered.ok(), "slice {}: {}", slice, entered.status().message());
+  waited_ += *now_ - now;
   return *now_;
 }
 

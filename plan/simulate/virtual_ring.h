@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/layers_inside.h"
 #include "plan/simulate/cluster_model.h"
 #include "tiers/modelled_ring.h"
 
@@ -20,8 +21,8 @@ class VirtualRing {
   static Result<std::unique_ptr<VirtualRing>> Create(const ClusterModel& cluster,
                                                      const ComputeNodeModel& node,
                                                      std::shared_ptr<CopyLink> link);
-  // The same for layers of a KV cache of so many tokens, which the node keeps itself: a layer takes
-  // the place of a slice. REQUIRES: its kv_offload says so.
+  // The same for layers of a KV cache of so many tokens (KvNode::capacity_tokens), which the node
+  // keeps itself: a layer takes the place of a slice. REQUIRES: its kv_offload says so.
   static Result<std::unique_ptr<VirtualRing>> CreateForKv(const ClusterModel& cluster,
                                                           const ComputeNodeModel& node,
                                                           int64_t capacity_tokens);
@@ -29,6 +30,11 @@ class VirtualRing {
   // As WeightRing's (compute_node/weight_ring.h).
   int first_interval() const { return first_interval_; }
   void SetInterval(int interval);
+
+  // So many layers are to have a place in memory from now on; how it is. REQUIRES: the ring is of
+  // layers, and OffloadOptions::is_elastic().
+  void SetInside(int num_layers);
+  LayersInside inside() const;
 
   // A slice would run from `now` on; returns when its weights are there.
   TimePoint Enter(int slice, TimePoint now);
@@ -53,6 +59,8 @@ class VirtualRing {
   const std::shared_ptr<TimePoint> now_ = std::make_shared<TimePoint>();
   std::unique_ptr<Ring> ring_;
   BlockRing* weights_ = nullptr;  // ring_, if it is of weights
+  FifoRing* layers_ = nullptr;    // ring_, if its slots are not fixed
+  Clock::duration waited_{};
 };
 
 }  // namespace lamina

@@ -48,9 +48,14 @@ TEST(KernelsBench, PrintsOneLinePerCaseWithTheLimitOfTheSameRun) {
       EXPECT_GT(line["ratio"].get<double>(), 0) << text;
     }
   }
-  EXPECT_THAT(cases, testing::ElementsAre("attention churn", "attention random", "attention runs",
-                                          "linear 1", "linear 16", "linear_against_peer 1",
-                                          "linear_against_peer 16"));
+  EXPECT_THAT(cases, testing::ElementsAre(
+                         "attention churn", "attention random", "attention runs", "linear 1",
+                         "linear 16", "linear_against_peer 1", "linear_against_peer 16",
+                         "quantized_against_bf16 1", "quantized_against_bf16 1",
+                         "quantized_against_bf16 1", "quantized_against_bf16 16",
+                         "quantized_against_bf16 16", "quantized_against_bf16 16",
+                         "quantized_linear 1", "quantized_linear 1", "quantized_linear 1",
+                         "quantized_linear 16", "quantized_linear 16", "quantized_linear 16"));
 }
 
 TEST(KernelsBench, MeasuresEachKvDtype) {

@@ -19,6 +19,7 @@ namespace {
 
 using testing::Families;
 using testing::Family;
+using testing::QuantizedFamilies;
 
 constexpr int kMaxRows = 16;
 constexpr SequenceId kSequence{1};
@@ -247,6 +248,8 @@ TEST_P(FamiliesTest, IntervalsThatChangeBetweenStepsGiveTheSameBits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FamiliesTest, ::testing::ValuesIn(Families()),
+                         [](const auto& info) { return TestName(info.param); });
+INSTANTIATE_TEST_SUITE_P(Quantized, FamiliesTest, ::testing::ValuesIn(QuantizedFamilies()),
                          [](const auto& info) { return TestName(info.param); });
 
 }  // namespace

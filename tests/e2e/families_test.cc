@@ -1,4 +1,5 @@
-// Every model family over real processes: the greedy tokens that Hugging Face transformers chooses.
+// Every model family and every format of quantized weights over real processes: the greedy tokens
+// that the fixtures' oracles choose.
 #include <gtest/gtest.h>
 
 #include <ostream>
@@ -66,6 +67,11 @@ std::vector<FamilyCase> AllCases() {
   // What ranks share by head or element.
   for (const char* name : {"qwen3", "opt", "gemma2", "mixtral", "gptneox", "gpt2"})
     all.push_back({.family = name, .kv_head_parallel = 2, .tensor_parallel_size = 2});
+  // Ranks share 96 inputs, so the second one's begin amid a group of 32 and a block of 40.
+  for (const Family& family : QuantizedFamilies()) {
+    all.push_back({.family = family.name});
+    all.push_back({.family = family.name, .tensor_parallel_size = 2});
+  }
   return all;
 }
 

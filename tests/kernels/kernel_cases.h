@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/worker_team.h"
 #include "kernels/cpu_features.h"
+#include "kernels/linear.h"
 
 namespace lamina {
 
@@ -73,6 +75,15 @@ inline double LargestError(const std::vector<float>& a, const std::vector<float>
     if (!(error <= largest)) largest = std::isnan(error) ? INFINITY : error;
   }
   return largest;
+}
+
+// Linear of all rows in x, [rows, in_features].
+inline std::vector<float> RunLinear(const PackedWeights& weights, const std::vector<float>& x,
+                                    const float* bias, WorkerTeam& team) {
+  const int64_t rows = static_cast<int64_t>(x.size()) / weights.in_features();
+  std::vector<float> y(static_cast<size_t>(rows * weights.out_features()), NAN);
+  Linear(weights, x.data(), rows, bias, y.data(), team);
+  return y;
 }
 
 }  // namespace lamina

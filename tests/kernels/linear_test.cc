@@ -31,14 +31,6 @@ std::vector<float> Expected(const Case& c, DType dtype, const Inputs& in, bool w
   return y;
 }
 
-std::vector<float> RunLinear(const PackedWeights& weights, const std::vector<float>& x,
-                             const float* bias, WorkerTeam& team) {
-  const int64_t rows = static_cast<int64_t>(x.size()) / weights.in_features();
-  std::vector<float> y(static_cast<size_t>(rows * weights.out_features()), NAN);
-  Linear(weights, x.data(), rows, bias, y.data(), team);
-  return y;
-}
-
 void ExpectReferenceBits(const Case& c, DType dtype) {
   const Inputs in = MakeInputs(c, dtype);
   const std::vector<float> with_bias = Expected(c, dtype, in, true),
@@ -125,7 +117,7 @@ TEST(Linear, MovedWeightsKeepTheirValues) {
   PackedWeights third(other.weights.data(), DType::kF32, 8, 8, team);
   third = std::move(second);
   EXPECT_EQ(third.out_features(), c.out);
-  EXPECT_EQ(third.dtype(), DType::kF16);
+  EXPECT_EQ(third.format(), DType::kF16);
   EXPECT_TRUE(SameBits(RunLinear(third, in.x, nullptr, team), Expected(c, DType::kF16, in, false)));
 }
 

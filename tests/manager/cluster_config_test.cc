@@ -391,6 +391,8 @@ TEST(ClusterConfig, LayersOfAMemoryNodeMayLieOutside) {
   EXPECT_THAT(error_of("{expansion: 1, folder: /x}"), HasSubstr("has to be more than 1"));
   EXPECT_EQ(with("{expansion: 2, folder: /x}")->nodes[1].offload,
             (OffloadOptions{.expansion = 2, .folder = "/x"}));
+  EXPECT_THAT(error_of("{expansion: auto, folder: /x}"),
+              HasSubstr("not there yet for memory nodes"));
   EXPECT_THAT(error_of("{interval: 3, folder: /x, portion: 0.5}"), HasSubstr("portion"));
   EXPECT_THAT(
       error_of("{interval: 3, folder: /x}", "cuda:0"),
@@ -405,6 +407,14 @@ TEST(ClusterConfig, LayersOfAComputeNodeThatKeepsTheKvMayLieOutside) {
   };
   EXPECT_EQ(with("memory: 1GiB, kv_offload: {expansion: 1.5, folder: /x}")->nodes[0].kv_offload,
             (OffloadOptions{.expansion = 1.5, .folder = "/x"}));
+  EXPECT_EQ(with("memory: 1GiB, kv_offload: {expansion: auto, max_expansion: 3, folder: /x}")
+                ->nodes[0]
+                .kv_offload,
+            (OffloadOptions{.expansion = 3, .is_auto = true, .folder = "/x"}));
+  EXPECT_THAT(with("memory: 1GiB, kv_offload: {expansion: auto, max_expansion: 1, folder: /x}")
+                  .status()
+                  .message(),
+              HasSubstr("'max_expansion' has to be more than 1"));
   EXPECT_TRUE(
       with("memory: 1GiB, device: \"modelled:A10\", kv_offload: {group_size: 4, num_in_group: 2}")
           .ok())

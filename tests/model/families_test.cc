@@ -182,7 +182,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"gemma2", R"({"hidden_activation": "gelu"})", "hidden_activation"},
         Refusal{"gemma2", R"({"query_pre_attn_scalar": null})", "query_pre_attn_scalar"},
         Refusal{"gemma2", R"({"attn_logit_softcapping": -5})", "attn_logit_softcapping"},
-        Refusal{"gemma2", R"({"quantization_config": {"bits": 4}})", "quantization_config"}),
+        Refusal{"gemma2", R"({"quantization_config": "w4"})", "quantization_config"}),
     [](const auto& info) {
       return std::string(info.param.says) + "_" + std::to_string(info.index);
     });

@@ -134,5 +134,30 @@ TEST_F(SimulateOffloadTest, LayersThatLieOutsideGiveRoomForMoreTokens) {
             std::string::npos);
 }
 
+// More requests than find room at a time, on the GH200 of the catalog.
+TEST_F(SimulateOffloadTest, AnExpansionThatFollowsTheLoadServesAsFastAsTheBestFixedOne) {
+  const auto run = [&](const std::string& offload, int num_requests) {
+    WriteFile(folder_ / "kv.yaml",
+              "version: 1\ncluster: {device_catalog: " + SourcePath("/configs/devices.yaml") +
+                  "}\nlimits: {max_num_seqs: 256, max_num_queued_reqs: 1000}\n"
+                  "nodes:\n- {name: c0, role: compute, port: 7000, device: \"modelled:GH200\", "
+                  "memory: 3GB" +
+                  offload + "}\nmodel: {path: " + SourcePath("/configs/models/opt-13b") + "}\n");
+    const Result<ClusterModel> cluster = ClusterModel::Load(folder_ / "kv.yaml", {});
+    EXPECT_TRUE(cluster.ok()) << cluster.status();
+    const SimulationResult result = Run(*cluster, Alike(num_requests, 160, 330));
+    EXPECT_EQ(result.used_tokens_at_end, 0);
+    return std::chrono::duration<double>(result.end.time_since_epoch()).count();
+  };
+  const std::string adaptive = ", kv_offload: {expansion: auto, max_expansion: 3}";
+  const double none = run("", 200);
+  double best = none;
+  for (const double expansion : {1.4, 1.7, 2.0, 2.5, 3.0})
+    best = std::min(best, run(fmt::format(", kv_offload: {{expansion: {}}}", expansion), 200));
+  EXPECT_LT(best, 0.8 * none);
+  EXPECT_LT(run(adaptive, 200), 1.05 * best);
+  EXPECT_EQ(run(adaptive, 2), run("", 2)) << "where all find room nothing comes and goes";
+}
+
 }  // namespace
 }  // namespace lamina::testing

@@ -86,6 +86,73 @@ TEST(Scheduler, DecodeComesFirstAndPrefillGetsTheRest) {
   cluster.RunUntilIdle();
 }
 
+TEST(Scheduler, ANodeHasRoomForMoreAndThenForLessAgain) {
+  Scheduler scheduler(Options(), MakeFifoQueue(), MakeLeastLoadedPlacement());
+  scheduler.AddNode({NodeId{0}, 16, 64});
+  const auto add = [&](uint64_t id) {
+    return scheduler.Add({SequenceId{id}, std::vector<TokenId>(8, static_cast<TokenId>(id)), 8});
+  };
+  const auto step = [&] {
+    const StepPlan plan = scheduler.NextStep();
+    std::vector<Scheduler::Sampled> sampled;
+    for (const Work& work : plan.work) {
+      if (work.sample) sampled.push_back({work.sequence, 1});
+      for (const KvPart& part : work.route) {
+        for (const TokenSlot slot : part.slots)
+          EXPECT_LT(slot, scheduler.stats().nodes[0].capacity_tokens);
+      }
+    }
+    for (const size_t i : scheduler.CompleteStep(sampled)) {
+      if (scheduler.Tokens(sampled[i].sequence).size() == 16) scheduler.Finish(sampled[i].sequence);
+    }
+  };
+  ASSERT_TRUE(add(1).ok());
+  ASSERT_TRUE(add(2).ok());
+  ASSERT_TRUE(add(3).ok());
+  EXPECT_FALSE(scheduler.Add({SequenceId{9}, std::vector<TokenId>(12, 1), 8}).ok())
+      << "what is accepted is not more than finds room at first";
+  for (int i = 0; i < 3; ++i) step();
+  EXPECT_EQ(scheduler.stats().num_running, 1);
+  scheduler.SetCapacity(NodeId{0}, 64);
+  for (int i = 0; i < 3; ++i) step();
+  EXPECT_EQ(scheduler.stats().num_running, 3);
+  EXPECT_EQ(scheduler.stats().nodes[0].capacity_tokens, 64);
+  scheduler.SetCapacity(NodeId{0}, 16);
+  EXPECT_FALSE(scheduler.IsOverCapacity(NodeId{0}));
+  EXPECT_LE(scheduler.stats().nodes[0].used_tokens, 16);
+  EXPECT_EQ(scheduler.stats().nodes[0].capacity_tokens, 16);
+  EXPECT_LT(scheduler.stats().num_running, 3);
+  EXPECT_GT(scheduler.stats().num_waiting, 0) << "what found no room waits";
+  for (int i = 0; i < 200 && scheduler.stats().num_running + scheduler.stats().num_waiting > 0; ++i)
+    step();
+  EXPECT_EQ(scheduler.stats().num_running, 0);
+  EXPECT_EQ(scheduler.stats().num_waiting, 0);
+  EXPECT_EQ(scheduler.stats().nodes[0].used_tokens, 0);
+}
+
+// With two steps in flight, slots that were taken away are used until theirs is completed.
+TEST(Scheduler, SlotsThatAreTakenAwayAreUsedByStepsInFlight) {
+  SchedulerOptions options = Options();
+  options.num_batches = 2;
+  options.max_num_batched_tokens = 64;
+  Scheduler scheduler(options, MakeFifoQueue(), MakeLeastLoadedPlacement());
+  scheduler.AddNode({NodeId{0}, 16, 64});
+  scheduler.SetCapacity(NodeId{0}, 64);
+  for (const uint64_t id : {1, 2, 3, 4}) {
+    ASSERT_TRUE(
+        scheduler.Add({SequenceId{id}, std::vector<TokenId>(10, static_cast<TokenId>(id)), 5})
+            .ok());
+  }
+  const StepPlan first = scheduler.NextStep(0), second = scheduler.NextStep(1);
+  ASSERT_FALSE(first.work.empty());
+  ASSERT_FALSE(second.work.empty());
+  scheduler.SetCapacity(NodeId{0}, 16);
+  EXPECT_TRUE(scheduler.IsOverCapacity(NodeId{0}));
+  scheduler.CompleteStep({}, 0);
+  scheduler.CompleteStep({}, 1);
+  EXPECT_FALSE(scheduler.IsOverCapacity(NodeId{0}));
+}
+
 TEST(Scheduler, RunningCountIncludesThePartlyPrefilledOne) {
   FakeCluster cluster(Options(/*max_num_seqs=*/2), {kNode});
   ASSERT_TRUE(cluster.Add(1, 2, 50).ok());

@@ -40,7 +40,9 @@ class FakeKvNodes {
     return (spec.start.time_since_epoch() + spec.slo.ttft + num_generated * spec.slo.tpot).count();
   }
 
-  void AddNode(const KvNode& node) { capacity_tokens_[node.id] = node.capacity_tokens; }
+  void AddNode(const KvNode& node) {
+    capacity_tokens_[node.id] = std::max(node.capacity_tokens, node.most_tokens);
+  }
   // Its content is gone; sequences on it must be released.
   void LoseNode(NodeId node);
   // The sequence's step in flight will not count: it must be released and starts again. Returns

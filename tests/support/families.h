@@ -22,6 +22,9 @@ struct Family {
 
 // Throws what nlohmann-json throws if a fixture is not as it should be.
 const std::vector<Family>& Families();
+// A Llama in each format of quantized weights, and its logits in double precision:
+// tests/fixtures/quantized, made by make_quantized.py there.
+const std::vector<Family>& QuantizedFamilies();
 const Family& FamilyOf(const std::string& name);
 
 // For parameterised tests: letters, digits and '_'.

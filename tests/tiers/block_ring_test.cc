@@ -29,6 +29,8 @@ class PlayedEngine final : public CopyEngine {
       outside.emplace_back(static_cast<size_t>(block_bytes[i]), ByteOf(static_cast<int>(i)));
   }
 
+  void SetRuns(const BlockRuns&) override { FAIL() << "blocks are copied whole"; }
+  double seconds_per_byte() const override { return 0; }
   void Start(int block, std::byte* to) override {
     log_->push_back("start " + std::to_string(block));
     Add({block, to, nullptr, false});
