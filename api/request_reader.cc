@@ -1,5 +1,6 @@
 #include "api/request_reader.h"
 
+#include <algorithm>
 #include <future>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -53,6 +54,34 @@ std::optional<ApiError> RequestReader::CheckModel(const std::string& model) cons
   if (model.empty() || model == model_.name) return std::nullopt;
   return ApiError{404, "the model '" + model + "' is not served here; '" + model_.name + "' is",
                   "model"};
+}
+
+std::optional<ApiError> RequestReader::FinishOptions(const std::string& body,
+                                                     GenerationOptions& options) const {
+  if (auto error = EncodeBadWords(options)) return error;
+  if (!options.constraint) return std::nullopt;
+  Result<std::string> grammar = CompileRequested(*options.constraint, body);
+  if (!grammar.ok()) return ApiError{400, grammar.status().message(), options.constraint->field};
+  options.sampling.grammar = *std::move(grammar);
+  return std::nullopt;
+}
+
+// With a space in front and without, where that makes other tokens, as vLLM does.
+std::optional<ApiError> RequestReader::EncodeBadWords(GenerationOptions& options) const {
+  std::vector<TokenList>& words = options.sampling.bad_words;
+  for (const std::string& word : options.bad_words) {
+    for (const char* before : {"", " "}) {
+      auto tokens = Tokens(before + word, /*add_special_tokens=*/false, INT64_MAX);
+      if (!tokens.ok()) return ApiError{400, tokens.status().message(), "bad_words"};
+      const bool is_known = std::ranges::all_of(
+          *tokens, [&](TokenId token) { return token < model_.config.vocab_size; });
+      TokenList list{*std::move(tokens)};
+      if (list.tokens.empty() || !is_known || std::ranges::find(words, list) != words.end())
+        continue;
+      words.push_back(std::move(list));
+    }
+  }
+  return std::nullopt;
 }
 
 Status RequestReader::CheckLength(const std::string& text, int64_t max_model_len) const {
@@ -117,6 +146,7 @@ std::optional<ApiError> RequestReader::ReadCompletion(const std::string& body,
   CompletionRequest request;
   if (auto error = ParseCompletion(fields, rules_, request, out.unknown_fields)) return error;
   if (auto error = CheckModel(request.options.model)) return error;
+  if (auto error = FinishOptions(body, request.options)) return error;
   GenerationSpec spec;
   spec.model = model_.name;
   for (Prompt& prompt : request.prompts) {
@@ -144,6 +174,7 @@ std::optional<ApiError> RequestReader::ReadChat(const std::string& body, int64_t
   ChatRequest request;
   if (auto error = ParseChat(fields, rules_, request, out.unknown_fields)) return error;
   if (auto error = CheckModel(request.options.model)) return error;
+  if (auto error = FinishOptions(body, request.options)) return error;
   const Result<std::string> text = RenderChat(request.input);
   if (!text.ok()) return ApiError{400, text.status().message(), "messages"};
   auto tokens =

@@ -65,6 +65,9 @@ class RequestReader {
                                          ReadRequest& out) const;
 
   std::optional<ApiError> CheckModel(const std::string& model) const;
+  // Makes sampling parameters of what constrains the answers.
+  std::optional<ApiError> FinishOptions(const std::string& body, GenerationOptions& options) const;
+  std::optional<ApiError> EncodeBadWords(GenerationOptions& options) const;
   Result<std::vector<TokenId>> Tokens(const std::string& text, bool add_special_tokens,
                                       int64_t max_model_len) const;
   Status CheckLength(const std::string& text, int64_t max_model_len) const;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "api/api_error.h"
+#include "api/constraint_fields.h"
 #include "base/ids.h"
 #include "base/sampling_params.h"
 #include "base/slo.h"
@@ -46,6 +47,9 @@ struct GenerationOptions {
   // Absent: answers are sampled.
   std::optional<BeamSearch> beam_search;
   SamplingParams sampling;
+  // What has to be made of it with a tokenizer, or takes long: `sampling` is without both.
+  std::optional<RequestedConstraint> constraint;
+  std::vector<std::string> bad_words;
   int priority = 0;
   Slo slo;  // without any: the server's
 };

@@ -16,6 +16,13 @@ struct TokenMask {
   int64_t count = 0;  // of tokens in the set
 };
 
+// Which tokens may be chosen next. Borrows the mask.
+struct NextTokens {
+  // Of tokens that go on with the text; those that end it are allowed where it may end.
+  const TokenMask* tokens = nullptr;
+  bool may_end = false;
+};
+
 inline size_t TokenMaskBytes(int64_t vocab_size) {
   return static_cast<size_t>((vocab_size + 7) / 8);
 }

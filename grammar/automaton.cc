@@ -31,12 +31,8 @@ constexpr Lead kLeads[] = {{0xC2, 0xDF, 0x80, 0xBF, 1}, {0xE0, 0xE0, 0xA0, 0xBF,
 
 }  // namespace
 
-Automaton::Automaton(Grammar grammar, std::shared_ptr<const Vocabulary> vocabulary,
-                     std::span<const TokenId> eos)
+Automaton::Automaton(Grammar grammar, std::shared_ptr<const Vocabulary> vocabulary)
     : grammar_(std::move(grammar)), vocabulary_(std::move(vocabulary)) {
-  for (const TokenId token : eos) {
-    if (token >= 0 && token < vocabulary_->size()) eos_.push_back(token);
-  }
   FindByteClasses();
   FindTailStates();
   Forget();
@@ -300,37 +296,27 @@ std::vector<Automaton::Range> Automaton::AllowedRanges(State from) {
   return allowed;
 }
 
-std::shared_ptr<TokenMask> Automaton::MakeMask(std::span<const Range> ranges) const {
-  auto mask = std::make_shared<TokenMask>();
-  mask->bits.assign(TokenMaskBytes(vocabulary_->size()), '\0');
+TokenMask Automaton::MakeMask(std::span<const Range> ranges) const {
+  TokenMask mask{std::string(TokenMaskBytes(vocabulary_->size()), '\0')};
   for (const Range& range : ranges) {
     for (int32_t i = range.first; i < range.last; ++i)
-      AddToken(vocabulary_->tokens()[static_cast<size_t>(i)], *mask);
+      AddToken(vocabulary_->tokens()[static_cast<size_t>(i)], mask);
   }
   return mask;
 }
 
-Result<const Automaton::Masks*> Automaton::MasksOf(State state) {
-  if (states_[static_cast<size_t>(state)].masks != nullptr)
-    return states_[static_cast<size_t>(state)].masks.get();
+Result<const TokenMask*> Automaton::MaskOf(State state) {
+  if (const auto& known = states_[static_cast<size_t>(state)].mask) return known.get();
   work_ = kMaxWork;
   const std::vector<Range> ranges = AllowedRanges(state);
   if (work_ <= 0)
     return InvalidArgument(
         "the constraint is too ambiguous: to find the tokens that may follow takes too long");
-  auto masks = std::make_unique<Masks>();
-  masks->text = MakeMask(ranges);
-  masks->or_end = masks->text;
-  held_bytes_ += masks->text->bits.size();
-  if (accepts(state) && !eos_.empty()) {
-    auto or_end = std::make_shared<TokenMask>(*masks->text);
-    for (const TokenId token : eos_) AddToken(token, *or_end);
-    masks->or_end = std::move(or_end);
-    held_bytes_ += masks->text->bits.size();
-  }
+  auto mask = std::make_unique<const TokenMask>(MakeMask(ranges));
+  held_bytes_ += mask->bits.size();
   Known& known = states_[static_cast<size_t>(state)];
-  known.masks = std::move(masks);
-  return known.masks.get();
+  known.mask = std::move(mask);
+  return known.mask.get();
 }
 
 }  // namespace lamina

@@ -29,12 +29,10 @@ class Automaton {
   static constexpr State kDead = -1;  // no text of the grammar begins like this
   static constexpr int kMaxCalls = 1000;
   static constexpr size_t kMaxThreads = size_t{1} << 14;
-  // Of MaskOf: about 50 ms.
+  // Of one call of MaskOf, in edges and threads that are looked at: about 50 ms.
   static constexpr int64_t kMaxWork = 1 << 20;
 
-  // `eos`: the tokens that end a text. Those outside of the vocabulary are left out.
-  Automaton(Grammar grammar, std::shared_ptr<const Vocabulary> vocabulary,
-            std::span<const TokenId> eos);
+  Automaton(Grammar grammar, std::shared_ptr<const Vocabulary> vocabulary);
 
   State start() const { return start_; }
   // The state behind further bytes. REQUIRES: not kDead.
@@ -42,12 +40,9 @@ class Automaton {
   // Whether the text may end here. REQUIRES: not kDead.
   bool accepts(State state) const { return states_[static_cast<size_t>(state)].accepts; }
 
-  struct Masks {
-    std::shared_ptr<const TokenMask> text;     // tokens that may follow
-    std::shared_ptr<const TokenMask> or_end;   // and, if the text may end here, those of `eos`
-  };
-  // Borrowed until Forget. kInvalidArgument: it would take more than kMaxWork. REQUIRES: not kDead.
-  Result<const Masks*> MasksOf(State state);
+  // The tokens that may follow, none of which ends the text. Borrowed until Forget.
+  // kInvalidArgument: it would take more than kMaxWork. REQUIRES: not kDead.
+  Result<const TokenMask*> MaskOf(State state);
 
   // Of what is kept.
   size_t held_bytes() const { return held_bytes_; }
@@ -72,7 +67,7 @@ class Automaton {
     bool accepts = false;
     // All plain characters (Vocabulary::Node::plain) lead to this one, see PlainSteps; kUnknown.
     State plain = kUnknown;
-    std::unique_ptr<Masks> masks;
+    std::unique_ptr<const TokenMask> mask;  // null: not asked for
   };
   struct Range {
     int32_t first, last;  // of Vocabulary::tokens(), without the last
@@ -88,11 +83,10 @@ class Automaton {
   State PlainStep(State state);
   int PlainSteps(State state);
   std::vector<Range> AllowedRanges(State state);
-  std::shared_ptr<TokenMask> MakeMask(std::span<const Range> ranges) const;
+  TokenMask MakeMask(std::span<const Range> ranges) const;
 
   const Grammar grammar_;
   const std::shared_ptr<const Vocabulary> vocabulary_;
-  std::vector<TokenId> eos_;
   std::array<uint8_t, 256> class_of_{};
   std::vector<uint8_t> class_bytes_;  // one byte of each class
   std::vector<bool> tail_;            // by state: nothing but the end of its rule is behind it

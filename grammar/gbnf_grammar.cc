@@ -52,7 +52,8 @@ class GbnfParser {
   }
   void Fail(const std::string& why) {
     if (error_) return;
-    const auto line = 1 + std::count(text_.begin(), text_.begin() + static_cast<int64_t>(at_), '\n');
+    const auto line =
+        1 + std::count(text_.begin(), text_.begin() + static_cast<int64_t>(at_), '\n');
     error_ = InvalidArgument("the grammar, line " + std::to_string(line) + ": " + why);
   }
 
@@ -85,8 +86,8 @@ class GbnfParser {
     const auto [found, is_new] = rules_.try_emplace(name);
     if (is_new) {
       found->second.rule = builder_.DeclareRule(name);
-      found->second.line =
-          static_cast<int>(1 + std::count(text_.begin(), text_.begin() + static_cast<int64_t>(at_), '\n'));
+      found->second.line = static_cast<int>(
+          1 + std::count(text_.begin(), text_.begin() + static_cast<int64_t>(at_), '\n'));
     }
     return found->second;
   }
@@ -102,7 +103,8 @@ class GbnfParser {
     rule.defined = true;
     const Fragment body = Alternatives(0);
     if (!error_) builder_.DefineRule(rule.rule, body);
-    if (peek() != '\n' && !at_end()) Fail("something stands behind the end of the rule '" + name + "'");
+    if (peek() != '\n' && !at_end())
+      Fail("something stands behind the end of the rule '" + name + "'");
   }
 
   // In parentheses lines may end anywhere; outside, where '|' is the last or the next thing.
@@ -277,7 +279,8 @@ class GbnfParser {
         return 0;
       }
     }
-    if (value > kMaxCodePoint || (value >= 0xD800 && value <= 0xDFFF)) Fail("an escape names no character");
+    if (value > kMaxCodePoint || (value >= 0xD800 && value <= 0xDFFF))
+      Fail("an escape names no character");
     return value;
   }
 

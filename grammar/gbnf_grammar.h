@@ -1,5 +1,5 @@
-// Context-free grammars in GBNF, the notation of llama.cpp: rules `name ::= ...`, of which `root` is
-// the whole text.
+// Context-free grammars in GBNF, the notation of llama.cpp: rules `name ::= ...`, of which `root`
+// is the whole text.
 //
 //   root  ::= "Yes" | answer+ [.!?]     # alternatives, classes, quantifiers * + ? {n} {n,} {n,m}
 //   answer ::= [^\n\x00-\x1F]{1,20} ("," " "? | ".")

@@ -1,6 +1,7 @@
 #include "grammar/grammar.h"
 
-#include <cstring>
+#include <cstdint>
+#include <span>
 #include <unordered_set>
 #include <utility>
 
@@ -9,19 +10,38 @@ namespace {
 
 constexpr std::string_view kMagic = "lgr1";
 
-template <typename Number>
-void Append(Number number, std::string& bytes) {
-  char raw[sizeof(Number)];
-  std::memcpy(raw, &number, sizeof(Number));
-  bytes.append(raw, sizeof(Number));
+// Seven bits a byte, the lowest first.
+void Append(uint32_t number, std::string& bytes) {
+  for (; number >= 128; number >>= 7) bytes += static_cast<char>(number | 128U);
+  bytes += static_cast<char>(number);
 }
 
-template <typename Number>
-bool Take(std::string_view& bytes, Number& number) {
-  if (bytes.size() < sizeof(Number)) return false;
-  std::memcpy(&number, bytes.data(), sizeof(Number));
-  bytes.remove_prefix(sizeof(Number));
+bool Take(std::string_view& bytes, uint32_t& number) {
+  number = 0;
+  for (int shift = 0; shift < 32 && !bytes.empty(); shift += 7) {
+    const auto byte = static_cast<uint8_t>(bytes.front());
+    bytes.remove_prefix(1);
+    number |= static_cast<uint32_t>(byte & 127U) << shift;
+    if (byte < 128) return true;
+  }
+  return false;
+}
+
+bool TakeByte(std::string_view& bytes, uint8_t& byte) {
+  if (bytes.empty()) return false;
+  byte = static_cast<uint8_t>(bytes.front());
+  bytes.remove_prefix(1);
   return true;
+}
+
+// Edges mostly lead to a state nearby: the distance, with its sign in the lowest bit.
+uint32_t Distance(int64_t from, int32_t to) {
+  const int64_t ahead = to - from;
+  return static_cast<uint32_t>(ahead < 0 ? -2 * ahead - 1 : 2 * ahead);
+}
+int64_t Ahead(uint32_t distance) {
+  return (distance & 1U) != 0 ? -static_cast<int64_t>(distance / 2) - 1
+                              : static_cast<int64_t>(distance / 2);
 }
 
 // Which rules each rule may call before its first byte. Rules that may be empty let what stands
@@ -109,7 +129,8 @@ Status CheckRanges(const Grammar& grammar) {
 Status CheckGrammar(const Grammar& grammar, const std::vector<std::string>& names) {
   LAMINA_RETURN_IF_ERROR(CheckRanges(grammar));
   const FirstCalls first(grammar);
-  if (first.too_many()) return InvalidArgument("the compiled constraint has rules that share states");
+  if (first.too_many())
+    return InvalidArgument("the compiled constraint has rules that share states");
   // Depth first, without recursion: rules may form long chains.
   enum class Mark : uint8_t { kNew, kOpen, kDone };
   std::vector<Mark> marks(grammar.starts.size(), Mark::kNew);
@@ -146,53 +167,75 @@ std::string Grammar::ToBytes() const {
   std::string bytes(kMagic);
   for (const size_t size : {states.size(), edges.size(), starts.size()})
     Append(static_cast<uint32_t>(size), bytes);
-  for (const State& state : states)
+  for (int64_t from = 0; from < std::ssize(states); ++from) {
+    const State& state = states[static_cast<size_t>(from)];
     Append(static_cast<uint32_t>(state.num_edges) << 1 | (state.accepts ? 1U : 0U), bytes);
-  for (const Edge& edge : edges) {
-    Append(static_cast<uint8_t>(edge.kind), bytes);
-    Append(edge.low, bytes);
-    Append(edge.high, bytes);
-    Append(edge.target, bytes);
-    if (edge.kind == EdgeKind::kCall) Append(edge.rule, bytes);
+    for (const Edge& edge : std::span(edges).subspan(static_cast<size_t>(state.first_edge),
+                                                     static_cast<size_t>(state.num_edges))) {
+      bytes += static_cast<char>(edge.kind);
+      Append(Distance(from, edge.target), bytes);
+      if (edge.kind == EdgeKind::kBytes) {
+        bytes += static_cast<char>(edge.low);
+        bytes += static_cast<char>(edge.high);
+      }
+      if (edge.kind == EdgeKind::kCall) Append(static_cast<uint32_t>(edge.rule), bytes);
+    }
   }
-  for (const int32_t start : starts) Append(start, bytes);
+  for (const int32_t start : starts) Append(static_cast<uint32_t>(start), bytes);
   return bytes;
 }
+
+namespace {
+
+bool TakeEdge(std::string_view& bytes, int64_t from, Grammar::Edge& edge) {
+  uint8_t kind = 0;
+  uint32_t distance = 0, rule = 0;
+  if (!TakeByte(bytes, kind) || kind > static_cast<uint8_t>(Grammar::EdgeKind::kCall)) return false;
+  if (!Take(bytes, distance)) return false;
+  const int64_t target = from + Ahead(distance);
+  if (target < 0 || target >= kMaxGrammarStates) return false;
+  edge.kind = static_cast<Grammar::EdgeKind>(kind);
+  edge.target = static_cast<int32_t>(target);
+  if (edge.kind == Grammar::EdgeKind::kBytes)
+    return TakeByte(bytes, edge.low) && TakeByte(bytes, edge.high);
+  if (edge.kind != Grammar::EdgeKind::kCall) return true;
+  if (!Take(bytes, rule) || rule > INT32_MAX) return false;
+  edge.rule = static_cast<int32_t>(rule);
+  return true;
+}
+
+}  // namespace
 
 Result<Grammar> Grammar::FromBytes(std::string_view bytes) {
   const Status broken = InvalidArgument("the bytes are no compiled constraint");
   if (!bytes.starts_with(kMagic)) return broken;
   bytes.remove_prefix(kMagic.size());
   uint32_t num_states = 0, num_edges = 0, num_starts = 0;
-  if (!Take(bytes, num_states) || !Take(bytes, num_edges) || !Take(bytes, num_starts)) return broken;
+  if (!Take(bytes, num_states) || !Take(bytes, num_edges) || !Take(bytes, num_starts))
+    return broken;
   // Each takes some bytes, so that sizes are held against what is there before memory is taken.
-  if (num_states > bytes.size() / 4 || num_edges > bytes.size() / 7 || num_starts > bytes.size() / 4)
+  if (num_states > bytes.size() || num_edges > bytes.size() / 2 || num_starts > bytes.size())
     return broken;
   Grammar grammar;
   grammar.states.resize(num_states);
   grammar.edges.resize(num_edges);
   grammar.starts.resize(num_starts);
-  int64_t next = 0;
-  for (State& state : grammar.states) {
+  size_t next = 0;
+  for (size_t from = 0; from < num_states; ++from) {
     uint32_t packed = 0;
-    if (!Take(bytes, packed)) return broken;
-    state.first_edge = static_cast<int32_t>(next);
-    state.num_edges = static_cast<int32_t>(packed >> 1);
-    state.accepts = (packed & 1U) != 0;
-    next += state.num_edges;
-    if (next > num_edges) return broken;
-  }
-  for (Edge& edge : grammar.edges) {
-    uint8_t kind = 0;
-    if (!Take(bytes, kind) || kind > static_cast<uint8_t>(EdgeKind::kCall)) return broken;
-    edge.kind = static_cast<EdgeKind>(kind);
-    if (!Take(bytes, edge.low) || !Take(bytes, edge.high) || !Take(bytes, edge.target)) return broken;
-    if (edge.kind == EdgeKind::kCall && !Take(bytes, edge.rule)) return broken;
+    if (!Take(bytes, packed) || packed >> 1 > num_edges - next) return broken;
+    grammar.states[from] = {static_cast<int32_t>(next), static_cast<int32_t>(packed >> 1),
+                            (packed & 1U) != 0};
+    for (const size_t end = next + (packed >> 1); next < end; ++next) {
+      if (!TakeEdge(bytes, static_cast<int64_t>(from), grammar.edges[next])) return broken;
+    }
   }
   for (int32_t& start : grammar.starts) {
-    if (!Take(bytes, start)) return broken;
+    uint32_t taken = 0;
+    if (!Take(bytes, taken) || taken >= num_states) return broken;
+    start = static_cast<int32_t>(taken);
   }
-  if (!bytes.empty()) return broken;
+  if (!bytes.empty() || next != num_edges) return broken;
   LAMINA_RETURN_IF_ERROR(CheckGrammar(grammar));
   return grammar;
 }

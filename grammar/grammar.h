@@ -1,6 +1,6 @@
 // What a constrained answer may be: a set of byte strings, as rules that call each other. Each rule
-// is a nondeterministic finite automaton over bytes whose edges may also call a rule: what a regular
-// expression, a JSON schema and a context-free grammar are compiled to.
+// is a nondeterministic finite automaton over bytes whose edges may also call a rule: what a
+// regular expression, a JSON schema and a context-free grammar are compiled to.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,14 @@
 #include <string_view>
 #include <vector>
 
+#include "base/sampling_params.h"
 #include "base/status.h"
 
 namespace lamina {
 
-// States of all rules together. A grammar that needs more is refused where it is compiled.
-inline constexpr int32_t kMaxGrammarStates = 1 << 17;
-inline constexpr int32_t kMaxGrammarEdges = 1 << 19;
+// Of all rules together. A grammar that needs more is refused where it is compiled.
+inline constexpr int32_t kMaxGrammarStates = 1 << 16;
+inline constexpr int32_t kMaxGrammarEdges = 1 << 18;
 
 struct Grammar {
   enum class EdgeKind : uint8_t { kEmpty, kBytes, kCall };
@@ -37,7 +38,7 @@ struct Grammar {
   std::vector<Edge> edges;      // of all states, state by state
   std::vector<int32_t> starts;  // by rule, a state; rule 0 is the whole text
 
-  // The grammar as bytes, for another process.
+  // The grammar as bytes, for another process; at most kMaxGrammarBytes.
   std::string ToBytes() const;
   // kInvalidArgument if the bytes are none of ToBytes, or hold what CheckGrammar refuses.
   static Result<Grammar> FromBytes(std::string_view bytes);

@@ -38,7 +38,8 @@ Utf8Bytes Encode(uint32_t c) {
   std::string text;
   AppendCodePoint(c, text);
   Utf8Bytes out;
-  for (const char byte : text) out.bytes[static_cast<size_t>(out.length++)] = static_cast<uint8_t>(byte);
+  for (const char byte : text)
+    out.bytes[static_cast<size_t>(out.length++)] = static_cast<uint8_t>(byte);
   return out;
 }
 
@@ -295,7 +296,8 @@ Result<Grammar> GrammarBuilder::Finish(Rule root) && {
     names.push_back(rule.name);
   }
   grammar.states.resize(edges_.size());
-  for (const RuleStates& rule : rules_) grammar.states[static_cast<size_t>(rule.end)].accepts = true;
+  for (const RuleStates& rule : rules_)
+    grammar.states[static_cast<size_t>(rule.end)].accepts = true;
   for (size_t from = 0; from < edges_.size(); ++from) {
     grammar.states[from].first_edge = static_cast<int32_t>(grammar.edges.size());
     for (Grammar::Edge edge : edges_[from]) {

@@ -17,73 +17,7 @@ const std::vector<CodePointRange>& UnescapedCharacters() {
   return ranges;
 }
 
-// A number of digits with the values in [low, high], both of that many digits.
-Fragment DigitsBetween(const std::string& low, const std::string& high, GrammarBuilder& builder) {
-  const auto digit = [](char c) { return static_cast<uint8_t>(c); };
-  const auto any_digits = [&](size_t count) {
-    std::vector<Fragment> digits;
-    for (size_t i = 0; i < count; ++i) digits.push_back(builder.Bytes('0', '9'));
-    return builder.Sequence(digits);
-  };
-  if (low.empty()) return builder.Empty();
-  const std::string rest_low = low.substr(1), rest_high = high.substr(1);
-  if (low[0] == high[0])
-    return builder.Sequence({builder.Bytes(digit(low[0]), digit(low[0])),
-                             DigitsBetween(rest_low, rest_high, builder)});
-  const std::string zeros(rest_low.size(), '0'), nines(rest_low.size(), '9');
-  std::vector<Fragment> parts = {
-      builder.Sequence({builder.Bytes(digit(low[0]), digit(low[0])),
-                        DigitsBetween(rest_low, nines, builder)}),
-      builder.Sequence({builder.Bytes(digit(high[0]), digit(high[0])),
-                        DigitsBetween(zeros, rest_high, builder)})};
-  if (high[0] - low[0] > 1)
-    parts.push_back(builder.Sequence({builder.Bytes(digit(low[0]) + 1, digit(high[0]) - 1),
-                                      any_digits(rest_low.size())}));
-  return builder.AnyOf(parts);
-}
-
-// In [min, max], or at least min. REQUIRES: 0 <= min <= max.
-Fragment NaturalsBetween(uint64_t min, std::optional<uint64_t> max, GrammarBuilder& builder) {
-  std::vector<Fragment> parts;
-  std::string low = std::to_string(min);
-  const std::string high = max ? std::to_string(*max) : "";
-  while (max && low.size() < high.size()) {
-    parts.push_back(DigitsBetween(low, std::string(low.size(), '9'), builder));
-    low = "1" + std::string(low.size(), '0');
-  }
-  if (max) {
-    parts.push_back(DigitsBetween(low, high, builder));
-    return builder.AnyOf(parts);
-  }
-  parts.push_back(DigitsBetween(low, std::string(low.size(), '9'), builder));
-  const Fragment digits =
-      builder.Repeat(builder.Bytes('0', '9'), static_cast<int64_t>(low.size()), std::nullopt);
-  parts.push_back(builder.Sequence({builder.Bytes('1', '9'), digits}));
-  return builder.AnyOf(parts);
-}
-
-uint64_t Magnitude(int64_t number) {
-  return number < 0 ? uint64_t{0} - static_cast<uint64_t>(number) : static_cast<uint64_t>(number);
-}
-
 }  // namespace
-
-Fragment AddIntegers(std::optional<int64_t> min, std::optional<int64_t> max,
-                     GrammarBuilder& builder) {
-  if (min && max && *min > *max) return builder.Nothing();
-  std::vector<Fragment> parts;
-  if (!max || *max >= 0) {
-    const std::optional<uint64_t> most = max ? std::optional(Magnitude(*max)) : std::nullopt;
-    parts.push_back(
-        NaturalsBetween(Magnitude(std::max<int64_t>(min.value_or(0), 0)), most, builder));
-  }
-  if (!min || *min < 0) {
-    const std::optional<uint64_t> most = min ? std::optional(Magnitude(*min)) : std::nullopt;
-    const uint64_t least = Magnitude(std::min<int64_t>(max.value_or(-1), -1));
-    parts.push_back(builder.Sequence({builder.Literal("-"), NaturalsBetween(least, most, builder)}));
-  }
-  return builder.AnyOf(parts);
-}
 
 Fragment AddChoices(std::span<const std::string> texts, GrammarBuilder& builder) {
   struct Node {
@@ -194,8 +128,7 @@ Fragment JsonParts::MakeObject() {
 }
 
 Fragment JsonParts::MakeArray() {
-  const Fragment more =
-      builder_.Repeat(builder_.Sequence({Comma(), Value()}), 0, std::nullopt);
+  const Fragment more = builder_.Repeat(builder_.Sequence({Comma(), Value()}), 0, std::nullopt);
   const Fragment items = builder_.Sequence({Value(), more, Space()});
   return builder_.Sequence(
       {builder_.Literal("["), Space(), builder_.Optional(items), builder_.Literal("]")});
@@ -223,24 +156,23 @@ Fragment JsonParts::MakeCharacter() {
   };
   const auto high = [&] { return builder_.Sequence({bytes("dD"), bytes("89abAB")}); };
   const auto low = [&] { return builder_.Sequence({bytes("dD"), bytes("cdefCDEF")}); };
-  const Fragment no_surrogate = builder_.AnyOf(
-      {builder_.Sequence({bytes("0123456789abcefABCEF"), hex()}),
-       builder_.Sequence({bytes("dD"), bytes("01234567")})});
+  const Fragment no_surrogate =
+      builder_.AnyOf({builder_.Sequence({bytes("0123456789abcefABCEF"), hex()}),
+                      builder_.Sequence({bytes("dD"), bytes("01234567")})});
   const Fragment unit = builder_.AnyOf(
       {builder_.Sequence({no_surrogate, hex(), hex()}),
        builder_.Sequence({high(), hex(), hex(), builder_.Literal("\\u"), low(), hex(), hex()})});
   const Fragment escape = builder_.Sequence(
-      {builder_.Literal("\\"), builder_.AnyOf({bytes("\"\\/bfnrt"),
-                                               builder_.Sequence({builder_.Literal("u"), unit})})});
-  return builder_.AnyOf(
-      {builder_.CodePoints(UnescapedCharacters(), TextForm::kPlain), escape});
+      {builder_.Literal("\\"),
+       builder_.AnyOf({bytes("\"\\/bfnrt"), builder_.Sequence({builder_.Literal("u"), unit})})});
+  return builder_.AnyOf({builder_.CodePoints(UnescapedCharacters(), TextForm::kPlain), escape});
 }
 
 Fragment JsonParts::Integer() {
   const Fragment positive = builder_.Sequence(
       {builder_.Bytes('1', '9'), builder_.Repeat(builder_.Bytes('0', '9'), 0, std::nullopt)});
-  return builder_.Sequence(
-      {builder_.Optional(builder_.Literal("-")), builder_.AnyOf({builder_.Literal("0"), positive})});
+  return builder_.Sequence({builder_.Optional(builder_.Literal("-")),
+                            builder_.AnyOf({builder_.Literal("0"), positive})});
 }
 
 Fragment JsonParts::Number() {
@@ -274,8 +206,8 @@ Fragment JsonParts::StringOtherThan(const std::vector<std::string>& texts) {
     }
     nodes[at].ends = true;
   }
-  const Fragment other = builder_.Repeat(
-      builder_.CodePoints(AllCodePoints(), TextForm::kJsonString), 0, std::nullopt);
+  const Fragment other =
+      builder_.Repeat(builder_.CodePoints(AllCodePoints(), TextForm::kJsonString), 0, std::nullopt);
   const Fragment body{nodes[0].state, other.end};
   for (const Node& node : nodes) {
     if (!node.ends) builder_.AddEmpty(node.state, other.end);

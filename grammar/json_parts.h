@@ -19,10 +19,10 @@ class JsonParts {
   explicit JsonParts(GrammarBuilder& builder) : builder_(builder) {}
 
   Fragment Space();
-  Fragment Value();   // any
-  Fragment Object();  // any
-  Fragment Array();   // any
-  Fragment String();  // any
+  Fragment Value();      // any
+  Fragment Object();     // any
+  Fragment Array();      // any
+  Fragment String();     // any
   Fragment Character();  // of a string
   Fragment Number();
   Fragment Integer();
@@ -55,9 +55,5 @@ Fragment AddChoices(std::span<const std::string> texts, GrammarBuilder& builder)
 
 // A string as JSON, with no escape that need not be.
 std::string JsonQuoted(std::string_view text);
-
-// The decimal numerals of the integers in [min, max], without leading zeros; nullopt: no bound.
-Fragment AddIntegers(std::optional<int64_t> min, std::optional<int64_t> max,
-                     GrammarBuilder& builder);
 
 }  // namespace lamina

@@ -1,5 +1,7 @@
 #include "grammar/regex_grammar.h"
 
+#include <unicode/uchar.h>
+
 #include <algorithm>
 #include <optional>
 #include <vector>
@@ -15,27 +17,52 @@ constexpr uint32_t kEndOfPattern = UINT32_MAX;
 
 using Ranges = std::vector<CodePointRange>;
 
-const Ranges& Digits() {
-  static const Ranges ranges = {{'0', '9'}};
-  return ranges;
-}
-const Ranges& WordCharacters() {
-  static const Ranges ranges = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
-  return ranges;
-}
-const Ranges& Spaces() {
-  static const Ranges ranges = {{'\t', '\r'}, {' ', ' '}};
+// The characters of \d, \w or \s. Python takes those of all scripts and ECMA 262 those of ASCII,
+// and white space is not quite the same for both: `certain` are those on which they agree.
+struct NamedCharacters {
+  Ranges certain;
+  Ranges possible;  // for one of them at least
+};
+
+template <typename Is>
+Ranges AllThat(Is is) {
+  Ranges ranges;
+  for (uint32_t c = 0; c <= kMaxCodePoint; ++c) {
+    if (!is(static_cast<UChar32>(c))) continue;
+    if (!ranges.empty() && ranges.back().second + 1 == c)
+      ranges.back().second = c;
+    else
+      ranges.emplace_back(c, c);
+  }
   return ranges;
 }
 
-std::optional<Ranges> NamedClass(uint32_t letter) {
+// REQUIRES: one of d, w, s.
+const NamedCharacters& CharactersOf(uint32_t letter) {
+  static const NamedCharacters digits = {{{'0', '9'}}, AllThat(&u_isdigit)};
+  static const NamedCharacters word = {
+      {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}}, AllThat([](UChar32 c) {
+        return (U_GET_GC_MASK(c) & (U_GC_L_MASK | U_GC_M_MASK | U_GC_N_MASK | U_GC_PC_MASK)) != 0;
+      })};
+  static const NamedCharacters spaces = {{{'\t', '\r'}, {' ', ' '}}, AllThat([](UChar32 c) {
+                                           return u_isUWhiteSpace(c) || (c >= 0x1C && c <= 0x1F) ||
+                                                  c == 0xFEFF;
+                                         })};
+  return letter == 'd' ? digits : letter == 'w' ? word : spaces;
+}
+
+// Of \d and the like. `inverted`: they stand in a class of what does not match.
+std::optional<Ranges> NamedClass(uint32_t letter, bool inverted) {
   switch (letter) {
-    case 'd': return Digits();
-    case 'D': return Complement(Digits());
-    case 'w': return WordCharacters();
-    case 'W': return Complement(WordCharacters());
-    case 's': return Spaces();
-    case 'S': return Complement(Spaces());
+    case 'd':
+    case 'w':
+    case 's': return inverted ? CharactersOf(letter).possible : CharactersOf(letter).certain;
+    case 'D':
+    case 'W':
+    case 'S': {
+      const NamedCharacters& others = CharactersOf(letter | 0x20U);
+      return Complement(inverted ? others.certain : others.possible);
+    }
     default: return std::nullopt;
   }
 }
@@ -130,7 +157,7 @@ class RegexParser {
       return OneOf(Complement(kLineEnds));
     }
     if (c != '\\') return OneOf({{c, c}});
-    if (const auto named = NamedClass(peek())) {
+    if (const auto named = NamedClass(peek(), false)) {
       ++at_;
       return OneOf(*named);
     }
@@ -213,7 +240,8 @@ class RegexParser {
   std::optional<int64_t> TakeNumber() {
     if (peek() < '0' || peek() > '9') return std::nullopt;
     int64_t number = 0;
-    while (peek() >= '0' && peek() <= '9') number = std::min(number * 10 + (pattern_[at_++] - '0'), kMaxCount + 1);
+    while (peek() >= '0' && peek() <= '9')
+      number = std::min(number * 10 + (pattern_[at_++] - '0'), kMaxCount + 1);
     return number;
   }
 
@@ -295,7 +323,7 @@ class RegexParser {
       if (peek() == kEndOfPattern) Fail("a class has no ']'");
       if (peek() == '[' && peek(1) == ':') Fail("'[:' is not supported");
       if (peek() == '\\') {
-        if (const auto named = NamedClass(peek(1))) {
+        if (const auto named = NamedClass(peek(1), inverted)) {
           at_ += 2;
           ranges.insert(ranges.end(), named->begin(), named->end());
           if (peek() == '-' && peek(1) != ']') Fail("a range begins with a class");
@@ -306,7 +334,7 @@ class RegexParser {
       uint32_t high = low;
       if (peek() == '-' && peek(1) != ']' && peek(1) != kEndOfPattern) {
         ++at_;
-        if (peek() == '\\' && NamedClass(peek(1))) Fail("a range ends with a class");
+        if (peek() == '\\' && NamedClass(peek(1), inverted)) Fail("a range ends with a class");
         high = ClassCharacter();
         if (high < low) Fail("a range is the wrong way round");
       }

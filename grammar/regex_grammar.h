@@ -1,6 +1,6 @@
 // Regular expressions as parts of a grammar: the subset on which Python's `re` and ECMA 262 agree.
 //
-// Literals, `.` (all but line ends), classes, \d \w \s and their complements (of ASCII), escapes of
+// Literals, `.` (all but line ends), classes, \d \w \s (of ASCII) and \D \W \S, escapes of
 // characters (\n \t \r \f \v \0 \xHH \uHHHH \u{H}), groups, alternatives, the quantifiers
 // * + ? {n} {n,} {n,m} and their lazy forms. `^` and `$` stand at the ends of an alternative that is
 // in no group. What looks around or back is refused, and so are flags and \b, \p, \B.

@@ -56,8 +56,7 @@ Vocabulary::Vocabulary(std::vector<std::string> bytes) : bytes_(std::move(bytes)
   };
   for (int32_t i = 0; i < std::ssize(tokens_); ++i) {
     const std::string_view text = this->bytes(tokens_[static_cast<size_t>(i)]);
-    const auto common = static_cast<size_t>(
-        std::ranges::mismatch(last, text).in1 - last.begin());
+    const auto common = static_cast<size_t>(std::ranges::mismatch(last, text).in1 - last.begin());
     close(common);
     while (path.size() < text.size()) {
       path.push_back(static_cast<int32_t>(nodes_.size()));
@@ -90,8 +89,7 @@ void Vocabulary::FindPlain() {
       }
     } else {
       for (int32_t t = node.first_token; t < last && plain; ++t) {
-        const std::string_view rest =
-            bytes(tokens_[static_cast<size_t>(t)]).substr(node.depth);
+        const std::string_view rest = bytes(tokens_[static_cast<size_t>(t)]).substr(node.depth);
         const std::optional<size_t> count = CountPlain(rest);
         plain = count.has_value();
         most = std::max(most, count.value_or(0));
@@ -105,7 +103,8 @@ std::shared_ptr<const Vocabulary> Vocabulary::Of(const Tokenizer& tokenizer, int
   std::vector<std::string> bytes(static_cast<size_t>(vocab_size));
   const int64_t known = std::min(vocab_size, tokenizer.vocab_size());
   for (TokenId token = 0; token < known; ++token) {
-    if (WritesText(tokenizer, token)) bytes[static_cast<size_t>(token)] = tokenizer.TokenBytes(token);
+    if (WritesText(tokenizer, token))
+      bytes[static_cast<size_t>(token)] = tokenizer.TokenBytes(token);
   }
   return std::make_shared<const Vocabulary>(std::move(bytes));
 }

@@ -20,10 +20,10 @@ class Vocabulary {
   // stand in the order in which a walk from the root meets them.
   struct Node {
     uint8_t byte = 0;
-    uint16_t depth = 0;        // 1: the first byte of a token
-    int32_t behind = 0;        // the next node that is no descendant
-    int32_t first_token = 0;   // of tokens(): those from here to `behind` follow each other
-    int32_t num_tokens = 0;    // that end here
+    uint16_t depth = 0;       // 1: the first byte of a token
+    int32_t behind = 0;       // the next node that is no descendant
+    int32_t first_token = 0;  // of tokens(): those from here to `behind` follow each other
+    int32_t num_tokens = 0;   // that end here
     // What the tokens behind this node add is a number of plain characters, at most so many;
     // kNotPlain if it is not. Plain are well-formed characters but controls, '"' and '\\'.
     uint8_t plain = 0;
