@@ -47,32 +47,34 @@ class ConstraintReader {
     found_ = {field, std::move(constraint), std::move(schema_at)};
   }
 
+  // Values that mean nothing, as for fields that are not supported.
+  static bool IsAbsent(const json* value) {
+    return value == nullptr || *value == false || *value == "" ||
+           (value->is_array() && value->empty());
+  }
+
   void Text(const std::string& field, const json* value, ConstraintKind kind) {
-    if (value == nullptr || (value->is_string() && value->get_ref<const std::string&>().empty()))
-      return;
+    if (IsAbsent(value)) return;
     if (!value->is_string())
       return reader_.Fail(field, "'" + field + "' must be a string, not " + JsonTypeName(*value));
     Take(field, {.kind = kind, .text = value->get<std::string>()});
   }
 
   void Choice(const std::string& field, const json* value) {
-    if (value == nullptr) return;
-    const bool is_list =
-        value->is_array() && !value->empty() && std::ranges::all_of(*value, [](const json& item) {
-          return item.is_string() && !item.get_ref<const std::string&>().empty();
-        });
+    if (IsAbsent(value)) return;
+    const bool is_list = value->is_array() && std::ranges::all_of(*value, [](const json& item) {
+                           return item.is_string() && !item.get_ref<const std::string&>().empty();
+                         });
     if (!is_list)
-      return reader_.Fail(
-          field, "'" + field + "' must be a list of strings; neither it nor they are empty");
+      return reader_.Fail(field, "'" + field + "' must be a list of strings that are not empty");
     Take(field,
          {.kind = ConstraintKind::kChoice, .choices = value->get<std::vector<std::string>>()});
   }
 
   // A schema, or one as a string.
   void Json(const std::string& field, const json* value, const Pointer& at) {
-    if (value == nullptr) return;
-    if (value->is_object() || value->is_boolean())
-      return Take(field, {.kind = ConstraintKind::kJsonSchema}, at);
+    if (IsAbsent(value)) return;
+    if (value->is_object()) return Take(field, {.kind = ConstraintKind::kJsonSchema}, at);
     if (!value->is_string())
       return reader_.Fail(field, "'" + field + "' must be a JSON schema, or one as a string, not " +
                                      JsonTypeName(*value));
@@ -122,7 +124,7 @@ class ConstraintReader {
 
   void ReadStructuredOutputs() {
     const json* value = reader_.Find("structured_outputs");
-    if (value == nullptr) return;
+    if (IsAbsent(value) || *value == json::object()) return;
     if (!value->is_object())
       return reader_.Fail("structured_outputs",
                           "'structured_outputs' must be an object, not " + JsonTypeName(*value));

@@ -102,7 +102,8 @@ size_t MaxOrderBytes(const SamplingParams& sampling) {
   size_t bytes = kScalars + sampling.logit_bias.size() * kBias +
                  sampling.banned.size() * kLongNumber + sampling.allowed_tokens.size() +
                  sampling.grammar.size();
-  for (const TokenList& word : sampling.bad_words) bytes += kNumber + word.tokens.size() * kNumber;
+  for (const TokenList& word : sampling.bad_words)
+    bytes += 2 * kNumber + word.tokens.size() * kLongNumber;
   return bytes;
 }
 
