@@ -29,6 +29,12 @@ constexpr Lead kLeads[] = {{0xC2, 0xDF, 0x80, 0xBF, 1}, {0xE0, 0xE0, 0xA0, 0xBF,
                            {0xEE, 0xEF, 0x80, 0xBF, 2}, {0xF0, 0xF0, 0x90, 0xBF, 3},
                            {0xF1, 0xF3, 0x80, 0xBF, 3}, {0xF4, 0xF4, 0x80, 0x8F, 3}};
 
+Status TooAmbiguous() {
+  return InvalidArgument(
+      "the constraint is too ambiguous: to find the tokens that may follow takes too long or too "
+      "much memory");
+}
+
 }  // namespace
 
 Automaton::Automaton(Grammar grammar, std::shared_ptr<const Vocabulary> vocabulary)
@@ -128,9 +134,10 @@ Automaton::State Automaton::Close(std::vector<Thread> begun) {
   while (!begun.empty()) {
     const Thread thread = begun.back();
     begun.pop_back();
-    --work_;
     const auto frame = static_cast<int32_t>(thread & UINT32_MAX);
     const Grammar::State& state = grammar_.states[static_cast<size_t>(thread >> 32)];
+    work_ -= 1 + state.num_edges;
+    if (is_exhausted()) return kDead;
     bool takes_bytes = false;
     for (int32_t i = 0; i < state.num_edges; ++i) {
       const Grammar::Edge& edge = grammar_.edges[static_cast<size_t>(state.first_edge + i)];
@@ -177,6 +184,7 @@ Automaton::State Automaton::Intern(std::vector<Thread> threads, bool accepting) 
 Automaton::State Automaton::Step(State from, uint8_t byte) {
   const size_t place = static_cast<size_t>(from) * class_bytes_.size() + class_of_[byte];
   if (steps_[place] != kUnknown) return steps_[place];
+  if (is_exhausted()) return kDead;
   std::vector<Thread> begun;
   for (const Thread thread : states_[static_cast<size_t>(from)].threads) {
     const Grammar::State& state = grammar_.states[static_cast<size_t>(thread >> 32)];
@@ -191,14 +199,31 @@ Automaton::State Automaton::Step(State from, uint8_t byte) {
   std::sort(begun.begin(), begun.end());
   begun.erase(std::unique(begun.begin(), begun.end()), begun.end());
   const State to = begun.empty() ? kDead : Close(std::move(begun));
-  steps_[place] = to;
+  if (!is_exhausted()) steps_[place] = to;
   return to;
 }
 
-Automaton::State Automaton::Advance(State state, std::string_view bytes) {
+Result<Automaton::State> Automaton::Advance(State state, std::span<const TokenId> tokens) {
+  work_ = kMaxWork + kWorkPerToken * std::ssize(tokens);
+  for (const TokenId token : tokens) {
+    const bool is_text =
+        token >= 0 && token < vocabulary_->size() && !vocabulary_->bytes(token).empty();
+    if (!is_text) return kDead;
+    for (const char byte : vocabulary_->bytes(token)) {
+      state = Step(state, static_cast<uint8_t>(byte));
+      if (is_exhausted()) return TooAmbiguous();
+      if (state == kDead) return kDead;
+    }
+  }
+  return state;
+}
+
+Result<Automaton::State> Automaton::AdvanceBytes(State state, std::string_view bytes) {
+  work_ = kMaxWork + kWorkPerToken * std::ssize(bytes);
   for (const char byte : bytes) {
-    if (state == kDead) break;
     state = Step(state, static_cast<uint8_t>(byte));
+    if (is_exhausted()) return TooAmbiguous();
+    if (state == kDead) break;
   }
   return state;
 }
@@ -239,6 +264,7 @@ Automaton::State Automaton::PlainStep(State from) {
     same = same && all_lead_there(states, lead.rest == 1 ? lead.low : 0x80,
                                   lead.rest == 1 ? lead.high : 0xBF);
   }
+  if (is_exhausted()) return kDead;
   return states_[static_cast<size_t>(from)].plain = same ? to : kDead;
 }
 
@@ -271,7 +297,7 @@ std::vector<Automaton::Range> Automaton::AllowedRanges(State from) {
   // By state, how many plain characters it takes: few states are asked.
   State asked = kDead;
   int plain_steps = 0;
-  for (int32_t i = 0; i < std::ssize(nodes) && work_ > 0;) {
+  for (int32_t i = 0; i < std::ssize(nodes) && !is_exhausted();) {
     const Vocabulary::Node& node = nodes[static_cast<size_t>(i)];
     const State reached = Step(path[size_t{node.depth} - 1], node.byte);
     if (reached == kDead) {
@@ -309,9 +335,7 @@ Result<const TokenMask*> Automaton::MaskOf(State state) {
   if (const auto& known = states_[static_cast<size_t>(state)].mask) return known.get();
   work_ = kMaxWork;
   const std::vector<Range> ranges = AllowedRanges(state);
-  if (work_ <= 0)
-    return InvalidArgument(
-        "the constraint is too ambiguous: to find the tokens that may follow takes too long");
+  if (is_exhausted()) return TooAmbiguous();
   auto mask = std::make_unique<const TokenMask>(MakeMask(ranges));
   held_bytes_ += mask->bits.size();
   Known& known = states_[static_cast<size_t>(state)];

@@ -28,15 +28,22 @@ class Automaton {
   using State = int32_t;
   static constexpr State kDead = -1;  // no text of the grammar begins like this
   static constexpr int kMaxCalls = 1000;
-  static constexpr size_t kMaxThreads = size_t{1} << 14;
-  // Of one call of MaskOf, in edges and threads that are looked at: about 50 ms.
-  static constexpr int64_t kMaxWork = 1 << 20;
+  static constexpr size_t kMaxThreads = size_t{1} << 12;
+  // Of one call, in edges and threads that are looked at: about 50 ms. Advance has so much for each
+  // token too.
+  static constexpr int64_t kMaxWork = 1 << 20, kWorkPerToken = 1 << 10;
+  // Of what is kept; the owner calls Forget where it is more. At twice as much calls fail.
+  static constexpr size_t kMaxHeldBytes = size_t{64} << 20;
 
   Automaton(Grammar grammar, std::shared_ptr<const Vocabulary> vocabulary);
 
+  // kDead if the limits above leave no text.
   State start() const { return start_; }
-  // The state behind further bytes. REQUIRES: not kDead.
-  State Advance(State state, std::string_view bytes);
+  // The state behind further tokens: kDead if no text of the grammar begins so. kInvalidArgument:
+  // it would take more than its work. REQUIRES: not kDead.
+  Result<State> Advance(State state, std::span<const TokenId> tokens);
+  // Likewise, for texts that are no tokens.
+  Result<State> AdvanceBytes(State state, std::string_view bytes);
   // Whether the text may end here. REQUIRES: not kDead.
   bool accepts(State state) const { return states_[static_cast<size_t>(state)].accepts; }
 
@@ -76,7 +83,9 @@ class Automaton {
 
   void FindByteClasses();
   void FindTailStates();
+  // kDead, and nothing is remembered of it, if is_exhausted().
   State Step(State state, uint8_t byte);
+  bool is_exhausted() const { return work_ <= 0 || held_bytes_ > 2 * kMaxHeldBytes; }
   State Close(std::vector<Thread> begun);
   State Intern(std::vector<Thread> threads, bool accepts);
   int32_t Push(int32_t back, int32_t parent);

@@ -11,15 +11,14 @@ Result<NextTokens> ConstrainedText::Next(std::span<const TokenId> output) {
     state_ = automaton_->start();
     num_seen_ = 0;
   }
-  const Vocabulary& vocabulary = automaton_->vocabulary();
-  for (; num_seen_ < output.size() && state_ != Automaton::kDead; ++num_seen_) {
-    const TokenId token = output[num_seen_];
-    const bool is_text =
-        token >= 0 && token < vocabulary.size() && !vocabulary.bytes(token).empty();
-    state_ = is_text ? automaton_->Advance(state_, vocabulary.bytes(token)) : Automaton::kDead;
-  }
   if (state_ == Automaton::kDead)
+    return InvalidArgument("the constraint is too ambiguous for its first token");
+  LAMINA_ASSIGN_OR_RETURN(const Automaton::State reached,
+                          automaton_->Advance(state_, output.subspan(num_seen_)));
+  if (reached == Automaton::kDead)
     return InvalidArgument("the output so far does not satisfy the constraint");
+  state_ = reached;
+  num_seen_ = output.size();
   LAMINA_ASSIGN_OR_RETURN(const TokenMask* const tokens, automaton_->MaskOf(state_));
   return NextTokens{tokens, automaton_->accepts(state_)};
 }
@@ -40,7 +39,8 @@ void Automata::Trim() {
   size_t total = 0;
   for (auto kept = kept_.begin(); kept != kept_.end();) {
     Automaton& automaton = *kept->automaton;
-    if (automaton.held_bytes() > kMaxHeldBytes || total + automaton.held_bytes() > kMaxTotalBytes)
+    if (automaton.held_bytes() > Automaton::kMaxHeldBytes ||
+        total + automaton.held_bytes() > kMaxTotalBytes)
       automaton.Forget();
     total += automaton.held_bytes();
     const auto next = std::next(kept);

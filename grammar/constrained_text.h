@@ -40,8 +40,8 @@ class ConstrainedText {
 // for one of them. Thread: one owner.
 class Automata {
  public:
-  // What automata keep to save time is dropped when it is more, of one or of all together.
-  static constexpr size_t kMaxHeldBytes = size_t{64} << 20;
+  // What automata keep to save time is dropped when it is more, of all together, or of one more
+  // than Automaton::kMaxHeldBytes.
   static constexpr size_t kMaxTotalBytes = size_t{256} << 20;
   // Constraints that no text uses are kept, the last ones first.
   static constexpr size_t kMaxKept = 64;

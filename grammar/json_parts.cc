@@ -206,23 +206,44 @@ Fragment JsonParts::StringOtherThan(const std::vector<std::string>& texts) {
     }
     nodes[at].ends = true;
   }
-  const Fragment other =
-      builder_.Repeat(builder_.CodePoints(AllCodePoints(), TextForm::kJsonString), 0, std::nullopt);
+  const auto characters = [&](std::vector<CodePointRange> ranges) {
+    return builder_.CodePoints(Normalized(std::move(ranges)), TextForm::kJsonString);
+  };
+  const Fragment other = builder_.Repeat(characters({{0, kMaxCodePoint}}), 0, std::nullopt);
+  // Characters leave the trie in two kinds. Those of a kind that no text goes on with are the same
+  // for all nodes: most have letters alone.
+  const std::vector<CodePointRange> kinds[] = {
+      {{0x20, 0x21}, {0x23, 0x5B}, {0x5D, 0x7F}},
+      {{0, 0x1F}, {'"', '"'}, {'\\', '\\'}, {0x80, kMaxCodePoint}}};
+  std::optional<Fragment> leaving[2];
+  const auto leave = [&](const Node& node, size_t kind) {
+    std::vector<CodePointRange> stay;
+    for (const auto& [c, next] : node.next) {
+      for (const auto& [low, high] : kinds[kind]) {
+        if (c >= low && c <= high) stay.emplace_back(c, c);
+      }
+    }
+    std::optional<Fragment> own;
+    std::optional<Fragment>& used = stay.empty() ? leaving[kind] : own;
+    if (!used) {
+      // All characters but those that are not of the kind, or stay.
+      for (const auto& [low, high] : kinds[1 - kind]) stay.emplace_back(low, high);
+      used = characters(Complement(Normalized(std::move(stay))));
+      builder_.AddEmpty(used->end, other.begin);
+    }
+    builder_.AddEmpty(node.state, used->begin);
+  };
   const Fragment body{nodes[0].state, other.end};
   for (const Node& node : nodes) {
+    if (builder_.is_full()) break;
     if (!node.ends) builder_.AddEmpty(node.state, other.end);
-    std::vector<CodePointRange> children;
     for (const auto& [c, next] : node.next) {
-      children.emplace_back(c, c);
-      const Fragment step =
-          builder_.CodePoints(std::vector<CodePointRange>{{c, c}}, TextForm::kJsonString);
+      const Fragment step = characters({{c, c}});
       builder_.AddEmpty(node.state, step.begin);
       builder_.AddEmpty(step.end, nodes[next].state);
     }
-    const Fragment leave =
-        builder_.CodePoints(Complement(Normalized(std::move(children))), TextForm::kJsonString);
-    builder_.AddEmpty(node.state, leave.begin);
-    builder_.AddEmpty(leave.end, other.begin);
+    leave(node, 0);
+    leave(node, 1);
   }
   return Quoted(body);
 }

@@ -2,8 +2,8 @@
 //
 // Literals, `.` (all but line ends), classes, \d \w \s (of ASCII) and \D \W \S, escapes of
 // characters (\n \t \r \f \v \0 \xHH \uHHHH \u{H}), groups, alternatives, the quantifiers
-// * + ? {n} {n,} {n,m} and their lazy forms. `^` and `$` stand at the ends of an alternative that is
-// in no group. What looks around or back is refused, and so are flags and \b, \p, \B.
+// * + ? {n} {n,} {n,m} and their lazy forms. `^` and `$` stand at the ends of an alternative that
+// is in no group. What looks around or back is refused, and so are flags and \b, \p, \B.
 #pragma once
 
 #include <string_view>

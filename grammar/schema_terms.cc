@@ -339,7 +339,8 @@ Status SchemaReader::AddKeyword(const PlacedSchema& placed, const std::string& k
   if (keyword == "minItems" || keyword == "maxItems" || keyword == "minLength" ||
       keyword == "maxLength") {
     const std::optional<int64_t> count = CountOf(value);
-    if (!count || *count > kMaxSchemaCount) return HasToBe(at, keyword, "an integer from 0 to 1048576");
+    if (!count || *count > kMaxSchemaCount)
+      return HasToBe(at, keyword, "an integer from 0 to 1048576");
     (keyword.ends_with("Items") ? terms.limits_arrays : terms.limits_strings) = true;
     if (keyword == "minItems") terms.min_items = std::max(terms.min_items, *count);
     if (keyword == "minLength") terms.min_length = std::max(terms.min_length, *count);
@@ -413,8 +414,11 @@ void SchemaReader::JoinObjects(const Parts& parts, SchemaTerms& terms) {
   for (const std::string& name : terms.required) {
     if (known.insert(name).second) names.push_back(name);
   }
-  bool any_additional = false;
-  for (const ObjectPart& part : parts.objects) any_additional |= part.additional != nullptr;
+  bool any_additional = false, none_more = false;
+  for (const ObjectPart& part : parts.objects) {
+    any_additional |= part.additional != nullptr;
+    none_more |= part.additional != nullptr && *part.additional == false;
+  }
   for (const std::string& name : names) {
     Conjunction all;
     for (const ObjectPart& part : parts.objects) {
@@ -428,7 +432,7 @@ void SchemaReader::JoinObjects(const Parts& parts, SchemaTerms& terms) {
   }
   const bool any_named = std::ranges::any_of(
       parts.objects, [](const ObjectPart& part) { return part.properties != nullptr; });
-  if (!any_additional && any_named) return;
+  if (none_more || (!any_additional && any_named)) return;
   terms.additional = Conjunction();
   for (const ObjectPart& part : parts.objects) {
     if (part.additional != nullptr)

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <span>
 #include <string>
 
 #include "grammar/automaton.h"
@@ -56,7 +57,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     lamina::TokenId token = data[step % size] % 256;
     while (!lamina::HasToken((*mask)->bits, token))
       token = (token + 1) % automaton.vocabulary().size();
-    state = automaton.Advance(state, automaton.vocabulary().bytes(token));
+    const auto next = automaton.Advance(state, std::span(&token, 1));
+    if (!next.ok()) break;
+    state = *next;
     if (state == Automaton::kDead) std::abort();  // the mask allowed it
   }
   return 0;

@@ -60,13 +60,13 @@ void ExpectMasksOfEachToken(const Constraint& constraint,
     for (int step = 0; step < 12; ++step) {
       const Result<const TokenMask*> mask = automaton.MaskOf(state);
       ASSERT_TRUE(mask.ok()) << mask.status();
-      const Automaton::State at = walked.Advance(walked.start(), so_far);
+      const Automaton::State at = *walked.AdvanceBytes(walked.start(), so_far);
       ASSERT_NE(at, Automaton::kDead);
       ASSERT_EQ(automaton.accepts(state), walked.accepts(at)) << so_far;
       std::vector<TokenId> allowed;
       for (TokenId token = 0; token < vocabulary->size(); ++token) {
         const std::string_view bytes = vocabulary->bytes(token);
-        const bool follows = !bytes.empty() && walked.Advance(at, bytes) != Automaton::kDead;
+        const bool follows = !bytes.empty() && *walked.AdvanceBytes(at, bytes) != Automaton::kDead;
         ASSERT_EQ(HasToken((*mask)->bits, token), follows) << "'" << bytes << "' behind " << so_far;
         if (follows) allowed.push_back(token);
       }
@@ -74,7 +74,7 @@ void ExpectMasksOfEachToken(const Constraint& constraint,
       if (allowed.empty()) break;
       const TokenId token = allowed[random() % allowed.size()];
       so_far += vocabulary->bytes(token);
-      state = automaton.Advance(state, vocabulary->bytes(token));
+      state = *automaton.Advance(state, std::span(&token, 1));
     }
   }
 }
@@ -178,7 +178,9 @@ TEST(Automaton, AmbiguityIsBounded) {
       EXPECT_THAT(mask.status().message(), HasSubstr("too ambiguous"));
       return;
     }
-    state = automaton.Advance(state, "a");
+    const Result<Automaton::State> next = automaton.AdvanceBytes(state, "a");
+    if (!next.ok()) return;
+    state = *next;
   }
   EXPECT_LT(automaton.held_bytes(), size_t{1} << 30);
 }

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -23,9 +24,9 @@ inline std::shared_ptr<const Vocabulary> ByteVocabulary() {
 }
 
 inline bool Accepts(Automaton& automaton, std::string_view text) {
-  Automaton::State state = automaton.start();
-  if (state != Automaton::kDead) state = automaton.Advance(state, text);
-  return state != Automaton::kDead && automaton.accepts(state);
+  if (automaton.start() == Automaton::kDead) return false;
+  const Result<Automaton::State> state = automaton.AdvanceBytes(automaton.start(), text);
+  return state.ok() && *state != Automaton::kDead && automaton.accepts(*state);
 }
 
 // Token by token, each drawn from those that the masks allow, until the text is complete; nullopt
@@ -50,7 +51,8 @@ std::optional<std::string> DrawText(Automaton& automaton, Random& random, size_t
     const std::vector<TokenId>& from = !closing.empty() && random() % 3 == 0 ? closing : allowed;
     const TokenId token = from[random() % from.size()];
     text += vocabulary.bytes(token);
-    state = automaton.Advance(state, vocabulary.bytes(token));
+    const Result<Automaton::State> next = automaton.Advance(state, std::span(&token, 1));
+    state = next.ok() ? *next : Automaton::kDead;
   }
   return std::nullopt;
 }
