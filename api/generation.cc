@@ -60,7 +60,7 @@ void Generation::AddPieces(AnswerPieces pieces, ChoiceOutput& output) const {
       output.calls.back().arguments += call.arguments;
       continue;
     }
-    const std::string id = call.name.empty() ? "" : NewCallId(*spec_.format->tools);
+    const std::string id = call.name.empty() ? "" : NewCallId(spec_.format->tools);
     output.calls.push_back({call.index, id, std::move(call.name), std::move(call.arguments)});
   }
 }

@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "api/forced_call.h"
 #include "api/responses.h"
 #include "api/template_input.h"
 #include "text/utf8.h"
@@ -119,7 +120,7 @@ std::optional<ApiError> RequestReader::CheckReasoningEffort(const ChatInput& inp
 }
 
 // Neither tools nor calls of the history may get lost in a template that does not look at them.
-std::optional<ApiError> RequestReader::CheckTools(const ChatInput& input) const {
+std::optional<ApiError> RequestReader::CheckTools(const ChatInput& input, ForcedCall forced) const {
   if (model_.chat_template == nullptr) return std::nullopt;
   for (const ChatMessage& message : input.messages) {
     if (message.rest.contains("tool_calls") && !model_.chat_template->Names("tool_calls"))
@@ -130,7 +131,7 @@ std::optional<ApiError> RequestReader::CheckTools(const ChatInput& input) const 
   if (!model_.chat_template->Names("tools"))
     return ApiError{400, "'tools' is not supported: the chat template of this model knows no tools",
                     "tools"};
-  if (model_.tool_format) return std::nullopt;
+  if (model_.tool_format || forced != ForcedCall::kNo) return std::nullopt;
   return ApiError{
       400,
       "'tools' is not supported: it is not known how this model writes calls; start the "
@@ -146,8 +147,41 @@ std::optional<AnswerFormat> RequestReader::FormatOf(const ChatRequest& request,
   if (!request.input.tools.is_null()) format.tools = model_.tool_format;
   format.tool_names = request.tool_names;
   format.parallel = request.parallel_tool_calls;
-  if (!format.reasoning && !format.tools) return std::nullopt;
+  format.forced = request.forced;
+  format.forced_name = request.forced_name;
+  // A constrained answer has no room for reasoning.
+  if (format.forced != ForcedCall::kNo) format.reasoning = format.begins_reasoning = false;
+  const bool is_text = !format.reasoning && !format.tools && format.forced == ForcedCall::kNo;
+  if (is_text) return std::nullopt;
   return format;
+}
+
+std::optional<ApiError> RequestReader::FinishOptions(const std::string& body,
+                                                     GenerationOptions& options) const {
+  if (auto error = EncodeBadWords(options)) return error;
+  if (!options.constraint) return std::nullopt;
+  Result<std::string> grammar = CompileRequested(*options.constraint, body);
+  if (!grammar.ok()) return ApiError{400, grammar.status().message(), options.constraint->field};
+  options.sampling.grammar = *std::move(grammar);
+  return std::nullopt;
+}
+
+// With a space in front and without, where that makes other tokens, as vLLM does.
+std::optional<ApiError> RequestReader::EncodeBadWords(GenerationOptions& options) const {
+  std::vector<TokenList>& words = options.sampling.bad_words;
+  for (const std::string& word : options.bad_words) {
+    for (const char* before : {"", " "}) {
+      auto tokens = Tokens(before + word, /*add_special_tokens=*/false, INT64_MAX);
+      if (!tokens.ok()) return ApiError{400, tokens.status().message(), "bad_words"};
+      const bool is_known = std::ranges::all_of(
+          *tokens, [&](TokenId token) { return token < model_.config.vocab_size; });
+      TokenList list{*std::move(tokens)};
+      if (list.tokens.empty() || !is_known || std::ranges::find(words, list) != words.end())
+        continue;
+      words.push_back(std::move(list));
+    }
+  }
+  return std::nullopt;
 }
 
 Status RequestReader::CheckLength(const std::string& text, int64_t max_model_len) const {
@@ -212,6 +246,7 @@ std::optional<ApiError> RequestReader::ReadCompletion(const std::string& body,
   CompletionRequest request;
   if (auto error = ParseCompletion(fields, rules_, request, out.unknown_fields)) return error;
   if (auto error = CheckModel(request.options.model)) return error;
+  if (auto error = FinishOptions(body, request.options)) return error;
   GenerationSpec spec;
   spec.model = model_.name;
   for (Prompt& prompt : request.prompts) {
@@ -241,8 +276,10 @@ std::optional<ApiError> RequestReader::ReadChat(const std::string& body, int64_t
   if (auto error = ParseChat(fields, rules_, request, out.unknown_fields)) return error;
   if (auto error = CheckModel(request.options.model)) return error;
   if (auto error = CheckReasoningEffort(request.input)) return error;
-  if (auto error = CheckTools(request.input)) return error;
+  if (auto error = CheckTools(request.input, request.forced)) return error;
   if (auto error = PrepareForTemplate(body, request.input)) return error;
+  if (auto error = ForceCall(request)) return error;
+  if (auto error = FinishOptions(body, request.options)) return error;
   const Result<std::string> text = RenderChat(request.input);
   if (!text.ok()) return ApiError{400, text.status().message(), "messages"};
   auto tokens =
@@ -274,7 +311,7 @@ std::optional<ApiError> RequestReader::ReadTokenize(const std::string& body, int
   ChatInput* chat = std::get_if<ChatInput>(&request.input);
   const char* field = chat != nullptr ? "messages" : "prompt";
   if (chat != nullptr) {
-    if (auto error = CheckTools(*chat)) return error;
+    if (auto error = CheckTools(*chat, ForcedCall::kNo)) return error;
     if (auto error = PrepareForTemplate(body, *chat)) return error;
     const Result<std::string> rendered = RenderChat(*chat);
     if (!rendered.ok()) return ApiError{400, rendered.status().message(), field};

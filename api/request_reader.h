@@ -70,6 +70,9 @@ class RequestReader {
 
   std::optional<ApiError> CheckModel(const std::string& model) const;
   std::optional<ApiError> CheckReasoningEffort(const ChatInput& input) const;
+  // Makes sampling parameters of what constrains the answers.
+  std::optional<ApiError> FinishOptions(const std::string& body, GenerationOptions& options) const;
+  std::optional<ApiError> EncodeBadWords(GenerationOptions& options) const;
   Result<std::vector<TokenId>> Tokens(const std::string& text, bool add_special_tokens,
                                       int64_t max_model_len) const;
   Status CheckLength(const std::string& text, int64_t max_model_len) const;
@@ -77,7 +80,7 @@ class RequestReader {
                                       int64_t max_model_len) const;
   bool StartsWithBos(const std::string& text) const;
   Result<std::string> RenderChat(const ChatInput& input) const;
-  std::optional<ApiError> CheckTools(const ChatInput& input) const;
+  std::optional<ApiError> CheckTools(const ChatInput& input, ForcedCall forced) const;
   // How the answer to `prompt` is to be read.
   std::optional<AnswerFormat> FormatOf(const ChatRequest& request, std::string_view prompt) const;
 

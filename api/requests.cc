@@ -5,6 +5,7 @@
 
 #include "api/field_reader.h"
 #include "api/refused_fields.h"
+#include "base/token_mask.h"
 
 namespace lamina {
 namespace {
@@ -25,6 +26,9 @@ constexpr size_t kMaxStopStrings = 32;
 // All stop strings together: every token is checked against them.
 constexpr size_t kMaxStopBytes = 4096;
 constexpr size_t kMaxStopTokens = 1024;
+// Each becomes up to two sequences of tokens.
+constexpr size_t kMaxBadWordStrings = kMaxBadWords / 4;
+constexpr size_t kMaxBadWordBytes = kMaxBadWordTokens / 2;
 constexpr size_t kMaxLogitBias = 1024;
 constexpr int64_t kMaxLogprobs = 20;
 constexpr size_t kMaxTokens = size_t{1} << 24;
@@ -115,6 +119,40 @@ void ReadLogitBias(FieldReader& reader, int64_t vocab_size, SamplingParams& samp
   }
 }
 
+void ReadBadWords(FieldReader& reader, std::vector<std::string>& words) {
+  const json* value = reader.Find("bad_words");
+  if (value == nullptr) return;
+  if (!value->is_array())
+    return reader.Fail("bad_words",
+                       "'bad_words' must be a list of strings, not " + JsonTypeName(*value));
+  if (value->size() > kMaxBadWordStrings)
+    return reader.Fail("bad_words", "'bad_words' has " + std::to_string(value->size()) +
+                                        " entries; at most 256 are possible");
+  size_t bytes = 0;
+  for (const json& item : *value) {
+    if (!item.is_string() || item.get_ref<const std::string&>().empty())
+      return reader.Fail("bad_words", "'bad_words' must hold strings that are not empty");
+    words.push_back(item.get<std::string>());
+    bytes += words.back().size();
+  }
+  if (bytes > kMaxBadWordBytes)
+    reader.Fail("bad_words", "the strings of 'bad_words' have " + std::to_string(bytes) +
+                                 " bytes together; at most 4096 are possible");
+}
+
+void ReadAllowedTokens(FieldReader& reader, int64_t vocab_size, SamplingParams& sampling) {
+  std::vector<TokenId> tokens;
+  const json* value = reader.Find("allowed_token_ids");
+  if (value == nullptr) return;
+  reader.ReadTokens("allowed_token_ids", vocab_size, static_cast<size_t>(vocab_size), tokens);
+  if (reader.error()) return;
+  if (tokens.empty())
+    return reader.Fail("allowed_token_ids", "'allowed_token_ids' must not be an empty list");
+  TokenMask mask{std::string(TokenMaskBytes(vocab_size), '\0')};
+  for (const TokenId token : tokens) AddToken(token, mask);
+  sampling.allowed_tokens = std::move(mask.bits);
+}
+
 void ReadSampling(FieldReader& reader, const RequestRules& rules, GenerationOptions& out) {
   float temperature = rules.defaults.temperature.value_or(1.0f);
   float top_p = rules.defaults.top_p.value_or(1.0f);
@@ -168,12 +206,7 @@ void RefuseSamplers(FieldReader& reader) {
 void RefuseUnsupported(FieldReader& reader) {
   reader.Refuse("suffix", "only text behind a prompt can be generated");
   reader.Refuse("prompt_logprobs", "log-probabilities are given for generated tokens only");
-  for (const char* name : {"guided_json", "guided_regex", "guided_choice", "guided_grammar",
-                           "structured_outputs", "structural_tag", "grammar", "json_schema",
-                           "regex", "ebnf", "allowed_token_ids", "bad_words", "logits_processors"})
-    reader.Refuse(name,
-                  "output cannot be constrained; single tokens can be preferred or kept out with "
-                  "'logit_bias'");
+  reader.Refuse("logits_processors", "use 'logit_bias', 'bad_words' or 'structured_outputs'");
   reader.Refuse("prompt_embeds", "prompts are text or token ids");
   reader.Refuse("n_predict", "use 'max_tokens'");
   if (const json* penalty = reader.Find("repeat_penalty"); penalty != nullptr && *penalty != 1)
@@ -188,13 +221,6 @@ void RefuseUnsupported(FieldReader& reader) {
   if (const json* detokenize = reader.Find("detokenize");
       detokenize != nullptr && *detokenize != true)
     reader.Fail("detokenize", "'detokenize' is not supported except true: answers are text");
-  if (const json* format = reader.Find("response_format")) {
-    const bool is_text =
-        format->is_object() && format->contains("type") && (*format)["type"] == "text";
-    if (!is_text)
-      reader.Fail("response_format",
-                  "'response_format' is not supported except {\"type\": \"text\"}");
-  }
   for (const char* name : {"user", "store", "metadata", "service_tier"}) reader.Ignore(name);
 }
 
@@ -222,6 +248,9 @@ void ReadBeamSearch(FieldReader& reader, GenerationOptions& out) {
       {"min_tokens", out.min_tokens > 0},
       {"slo", out.slo.any()},
       {"logit_bias", !sampling.logit_bias.empty()},
+      {"bad_words", !out.bad_words.empty()},
+      {"allowed_token_ids", !sampling.allowed_tokens.empty()},
+      {out.constraint ? out.constraint->field.c_str() : "", out.constraint.has_value()},
       {"frequency_penalty", sampling.frequency_penalty != 0},
       {"presence_penalty", sampling.presence_penalty != 0},
       {"repetition_penalty", sampling.repetition_penalty != 1},
@@ -332,6 +361,12 @@ void ReadOptions(FieldReader& reader, const RequestRules& rules, GenerationOptio
   ReadTruncation(reader, out);
   reader.Read("return_token_ids", out.return_token_ids);
   reader.Read("return_tokens_as_token_ids", out.return_tokens_as_token_ids);
+  out.constraint = ReadConstraint(reader);
+  if (out.constraint && out.ignore_eos)
+    reader.Fail("ignore_eos", "'ignore_eos' is not supported with '" + out.constraint->field +
+                                  "': a constrained text ends where it is complete");
+  ReadBadWords(reader, out.bad_words);
+  ReadAllowedTokens(reader, rules.vocab_size, out.sampling);
   RefuseUnsupported(reader);
   RefuseForeignFields(reader);
 }
@@ -438,11 +473,6 @@ std::set<std::string> ReadTools(FieldReader& reader, ChatInput& input) {
     reader.Fail("tools", "'tools' must be a list, not " + JsonTypeName(*tools));
     return names;
   }
-  const bool forced = choice != nullptr && *choice != "none" && *choice != "auto";
-  if (forced)
-    reader.Fail("tool_choice",
-                "'tool_choice' is not supported except \"auto\" and \"none\": a call cannot be "
-                "forced, because output cannot be constrained");
   if (tools == nullptr || tools->empty()) return names;
   if (tools->size() > kMaxTools)
     reader.Fail("tools", "'tools' has " + std::to_string(tools->size()) +
@@ -467,6 +497,29 @@ std::set<std::string> ReadTools(FieldReader& reader, ChatInput& input) {
   if (choice != nullptr && *choice == "none") return {};
   input.tools = nlohmann::ordered_json(*tools);
   return names;
+}
+
+// Reads what tool_choice demands, of tools with these names.
+void ReadToolChoice(FieldReader& reader, ChatRequest& out) {
+  const json* choice = reader.Find("tool_choice");
+  if (choice == nullptr || *choice == "none" || *choice == "auto") return;
+  if (*choice == "required") {
+    out.forced = ForcedCall::kList;
+  } else {
+    const json function = choice->is_object() ? choice->value("function", json()) : json();
+    const json name = function.is_object() ? function.value("name", json()) : json();
+    if (!name.is_string())
+      return reader.Fail("tool_choice",
+                         "'tool_choice' must be \"auto\", \"none\", \"required\" or {\"type\": "
+                         "\"function\", \"function\": {\"name\": ...}}");
+    out.forced = ForcedCall::kNamed;
+    out.forced_name = name.get<std::string>();
+    if (!out.tool_names.contains(out.forced_name))
+      return reader.Fail("tool_choice",
+                         "'tool_choice' names '" + out.forced_name + "', which 'tools' have not");
+  }
+  if (out.tool_names.empty())
+    reader.Fail("tool_choice", "'tool_choice' demands a call, but there are no 'tools'");
 }
 
 // OpenAI's older way.
@@ -559,6 +612,7 @@ std::optional<ApiError> ParseChat(const json& body, const RequestRules& rules, C
   ReadChatLogprobs(reader, out.options.sampling);
   ReadBeamSearch(reader, out.options);
   out.tool_names = ReadTools(reader, out.input);
+  ReadToolChoice(reader, out);
   RefuseFunctions(reader);
   reader.Read("parallel_tool_calls", out.parallel_tool_calls);
   reader.Read("include_reasoning", out.include_reasoning);

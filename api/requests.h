@@ -9,10 +9,12 @@
 #include <vector>
 
 #include "api/api_error.h"
+#include "api/constraint_fields.h"
 #include "base/ids.h"
 #include "base/sampling_params.h"
 #include "base/slo.h"
 #include "model/model_config.h"
+#include "text/answer_format.h"
 #include "text/chat_template.h"
 
 namespace lamina {
@@ -47,6 +49,9 @@ struct GenerationOptions {
   // Absent: answers are sampled.
   std::optional<BeamSearch> beam_search;
   SamplingParams sampling;
+  // What has to be made of it with a tokenizer, or takes long: `sampling` is without both.
+  std::optional<RequestedConstraint> constraint;
+  std::vector<std::string> bad_words;
   int priority = 0;
   Slo slo;                 // without any: the server's
   std::string request_id;  // what the client calls the request; "": one is drawn
@@ -74,6 +79,8 @@ struct ChatRequest {
   ChatInput input;
   std::set<std::string> tool_names;  // of input.tools
   bool parallel_tool_calls = true;
+  ForcedCall forced = ForcedCall::kNo;  // what tool_choice demands, by ForceCall
+  std::string forced_name;              // of kNamed
   bool include_reasoning = true;
   // Whether the beginning-of-sequence token is put in front of the rendered conversation. If it is
   // absent, the token is put there unless the template wrote it, so that there is exactly one.

@@ -79,7 +79,7 @@ std::string IdList(const std::vector<TokenId>& tokens) {
 }  // namespace
 
 // Mistral's templates refuse ids of another length.
-std::string NewCallId(ToolFormat format) {
+std::string NewCallId(std::optional<ToolFormat> format) {
   return format == ToolFormat::kMistral ? RandomHex().substr(0, 9)
                                         : "call_" + RandomHex().substr(0, 24);
 }

@@ -39,7 +39,7 @@ struct Usage {
 };
 
 // Draws the id of a call, in the form that the model's template wants to see.
-std::string NewCallId(ToolFormat format);
+std::string NewCallId(std::optional<ToolFormat> format);
 
 // "stop", "length", "abort", "error".
 const char* FinishReasonName(FinishReason reason);

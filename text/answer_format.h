@@ -33,6 +33,13 @@ bool TemplateHasReasoning(std::string_view source);
 // which must not be skipped as special ones are.
 std::vector<std::string> ToolMarkers(ToolFormat format);
 
+// Answers that are calls and nothing else, because they were constrained to be.
+enum class ForcedCall {
+  kNo,
+  kList,   // [CALL, CALL], whatever the model's own form
+  kNamed,  // the arguments of one tool
+};
+
 // How one answer is to be read.
 struct AnswerFormat {
   bool reasoning = false;         // the answer may begin with it
@@ -41,6 +48,8 @@ struct AnswerFormat {
   // Names of the tools. What is marked as a call may have another name; what is not, may not.
   std::set<std::string> tool_names = {};
   bool parallel = true;  // false: the answer is over when its first call is
+  ForcedCall forced = ForcedCall::kNo;
+  std::string forced_name = {};  // of kNamed
 };
 
 }  // namespace lamina

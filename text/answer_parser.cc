@@ -66,7 +66,9 @@ AnswerParser::AnswerParser(AnswerFormat format)
     : format_(std::move(format)),
       markers_(MarkersOf(format_)),
       closers_(ClosersOf(format_)),
-      state_(format_.begins_reasoning ? State::kReasoning : State::kText) {}
+      state_(format_.forced != ForcedCall::kNo ? State::kCalls
+             : format_.begins_reasoning        ? State::kReasoning
+                                               : State::kText) {}
 
 void AnswerParser::Push(std::string_view text, AnswerPieces& pieces) {
   pieces_ = &pieces;
@@ -173,8 +175,14 @@ void AnswerParser::ReadAgain(State state) {
 void AnswerParser::TakeStartOfCalls(char c) {
   const bool takes_list =
       format_.tools != ToolFormat::kHermes && format_.tools != ToolFormat::kLlama3Json;
+  if (c == '{' && format_.forced == ForcedCall::kNamed) {
+    BeginCall(format_.forced_name);
+    arguments_ = JsonScanner();
+    state_ = State::kArguments;
+    return TakeArguments(c);
+  }
   if (c == '{' && format_.tools != ToolFormat::kPhi4MiniJson) return BeginObject(c);
-  if (c == '[' && takes_list) {
+  if (c == '[' && (takes_list || format_.forced == ForcedCall::kList)) {
     in_list_ = true;
     state_ = State::kItem;
   } else if (format_.tools == ToolFormat::kMistral && IsNameCharacter(c)) {
@@ -226,7 +234,8 @@ void AnswerParser::TakeObject(char c) {
   }
   if (!call_begun_) uncertain_ += c;
   if (object_.called() && !call_begun_) {
-    if (!marked_ && !format_.tool_names.contains(object_.name())) return NoCall();
+    const bool marked = marked_ || format_.forced != ForcedCall::kNo;
+    if (!marked && !format_.tool_names.contains(object_.name())) return NoCall();
     BeginCall(object_.name());
   }
   if (call_begun_) AddArguments(object_.TakeArguments());
@@ -280,7 +289,7 @@ void AnswerParser::AddArguments(std::string_view text) {
 
 void AnswerParser::EndCall() {
   held_.clear();
-  if (!format_.parallel) {
+  if (!format_.parallel || format_.forced == ForcedCall::kNamed) {
     state_ = State::kOver;
   } else if (in_list_) {
     state_ = State::kNextItem;

@@ -179,6 +179,39 @@ TEST_F(HttpTools, WhatWouldBeLostIsRefused) {
   EXPECT_THAT(refusal(history, "messages"), HasSubstr("knows no 'tool_calls'"));
 }
 
+// The model's own form does not matter then.
+TEST_F(HttpTools, ACallIsDemanded) {
+  Serve(R"([{"name": "f", "parameters": {"a": 1}}])");
+  json request = Ask({{"tool_choice", "required"}});
+  request["tools"][0]["function"]["parameters"] =
+      json::parse(R"({"type": "object", "properties": {"a": {"$ref": "#/$defs/x"}},
+                      "required": ["a"], "$defs": {"x": {"type": "integer"}}})");
+  ClientResponse response = Post("/v1/chat/completions", request);
+  ASSERT_EQ(response.status, 200) << response.body;
+  EXPECT_EQ(response.json()["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"],
+            R"({"a": 1})");
+  const std::string required = engine_->requests().back().sampling.grammar;
+  EXPECT_FALSE(required.empty());
+  request["tool_choice"] = {{"type", "function"}, {"function", {{"name", "f"}}}};
+  ASSERT_EQ(Post("/v1/chat/completions", request).status, 200);
+  EXPECT_FALSE(engine_->requests().back().sampling.grammar.empty());
+  EXPECT_NE(engine_->requests().back().sampling.grammar, required);
+  request["response_format"] = {{"type", "json_object"}};
+  response = Post("/v1/chat/completions", request);
+  EXPECT_EQ(response.status, 400);
+  EXPECT_EQ(response.json()["error"]["param"], "tool_choice");
+}
+
+TEST_F(HttpTools, ANamedToolHasTheWholeAnswerAsItsArguments) {
+  Serve(R"({"a": 1})");
+  json request = Ask({{"tool_choice", {{"type", "function"}, {"function", {{"name", "f"}}}}}});
+  const json choice = Post("/v1/chat/completions", request).json()["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "tool_calls");
+  EXPECT_EQ(choice["message"]["tool_calls"][0]["function"]["name"], "f");
+  EXPECT_EQ(choice["message"]["tool_calls"][0]["function"]["arguments"], R"({"a": 1})");
+  EXPECT_TRUE(choice["message"]["content"].is_null());
+}
+
 TEST_F(HttpTools, ReasoningStandsApart) {
   reasoning_ = true;
   Serve("<think>\nhm\n</think>\n\nYes.");

@@ -99,6 +99,7 @@ TEST_P(Fields, BecomeWhatTheTableSays) {
       if (field == "use_beam_search") body["n"] = 2;
       if (field == "top_logprobs") body["logprobs"] = true;
       if (field == "stream_options") body["stream"] = true;
+      if (field == "tool_choice") body["tools"] = ValueOf("tools", true);
       if (chat) body["messages"] = ValueOf("messages", true);
       if (!chat) body["prompt"] = "x";
       body[field] = ValueOf(field, chat);

@@ -57,11 +57,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   format.begins_reasoning = (data[1] & 2) != 0;
   format.parallel = (data[1] & 4) == 0;
   format.tool_names = {"f", "weather"};
+  const int forced = data[1] >> 6;
+  if (forced == 1) format.forced = lamina::ForcedCall::kList;
+  if (forced == 2) format.forced = lamina::ForcedCall::kNamed;
+  format.forced_name = "f";
   const Answer whole = Parse(format, text, text.size() + 1);
   if (Parse(format, text, 1) != whole) std::abort();
   if (Parse(format, text, 2 + data[1] / 8) != whole) std::abort();
   // Without calls nothing but a marker of reasoning and line breaks around it is taken away.
-  if (!format.tools && !format.reasoning && !format.begins_reasoning && whole.text != text)
-    std::abort();
+  const bool is_text = !format.tools && !format.reasoning && !format.begins_reasoning &&
+                       format.forced == lamina::ForcedCall::kNo;
+  if (is_text && whole.text != text) std::abort();
   return 0;
 }

@@ -266,6 +266,23 @@ TEST(AnswerParser, OneCallIsEnoughIfTheyMayNotBeParallel) {
   EXPECT_TRUE(answer.over);
 }
 
+TEST(AnswerParser, ForcedCallsAreTheWholeAnswer) {
+  AnswerFormat list;
+  list.forced = ForcedCall::kList;
+  EXPECT_THAT(
+      Read(list, R"( [{"name": "x", "parameters": {"a": 1}}, {"name": "y", "parameters": {}}])")
+          .calls,
+      ElementsAre(ReadCall{"x", R"({"a": 1})"}, ReadCall{"y", "{}"}));
+  EXPECT_EQ(Read(list, R"([{"name": "x")").text, R"([{"name": "x")");  // cut off
+  AnswerFormat named;
+  named.forced = ForcedCall::kNamed;
+  named.forced_name = "f";
+  const ReadAnswer answer = Read(named, R"( {"a": {"b": []}})");
+  EXPECT_THAT(answer.calls, ElementsAre(ReadCall{"f", R"({"a": {"b": []}})"}));
+  EXPECT_TRUE(answer.over);
+  EXPECT_THAT(Read(named, R"({"a": )").calls, ElementsAre(ReadCall{"f", R"({"a": )"}));
+}
+
 TEST(AnswerParser, Reasoning) {
   AnswerFormat format;
   format.reasoning = true;
