@@ -3,12 +3,25 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "base/ids.h"
 
 namespace lamina {
+
+// Of SamplingParams::grammar and all of SamplingParams::bad_words. Each sequence takes its own
+// along when it starts.
+inline constexpr size_t kMaxGrammarBytes = size_t{2} << 20;
+inline constexpr size_t kMaxBadWords = 1024;
+inline constexpr size_t kMaxBadWordTokens = 8192;
+
+struct TokenList {
+  std::vector<TokenId> tokens = {};
+
+  friend bool operator==(const TokenList&, const TokenList&) = default;
+};
 
 // How the tokens of one sequence are chosen. The defaults sample from the model's own distribution.
 struct SamplingParams {
@@ -30,8 +43,15 @@ struct SamplingParams {
   int32_t num_logprobs = -1;  // -1: none; 0: of the chosen token; k: also of the k most likely
   std::vector<std::pair<TokenId, float>> logit_bias = {};  // added to the logits of these tokens
   // Tokens that are not chosen while the output has fewer than min_tokens: eos and stop tokens.
+  // They may be chosen where a text that `grammar` constrains is complete.
   std::vector<TokenId> banned = {};
   int32_t min_tokens = 0;
+  // Sequences of tokens that the output does not contain; none is empty.
+  std::vector<TokenList> bad_words = {};
+  // The only tokens that are chosen, as TokenMask::bits; empty: all.
+  std::string allowed_tokens = {};
+  // Grammar::ToBytes of what the output's text has to be; empty: anything.
+  std::string grammar = {};
 };
 
 // A token and the natural logarithm of its probability.
@@ -43,7 +63,8 @@ struct TokenLogprob {
 // A chosen token. All log-probabilities are those of the raw logits, before temperature, penalties
 // and bias.
 struct SampledToken {
-  TokenId token = 0;  // -1: the logits were unusable, and nothing else is set
+  // -1: the logits were unusable, or nothing is left to choose from; nothing else is set then.
+  TokenId token = 0;
   float logprob = 0;  // of `token`; set if num_logprobs >= 0
   int32_t rank = 0;   // of `token`, 1: the most likely; set if num_logprobs >= 0
   // The num_logprobs most likely tokens, the most likely first (ties: lowest id).

@@ -1,6 +1,7 @@
 #include "bench/benchmarks.h"
 
 #include "bench/dollar/dollar_command.h"
+#include "bench/grammar.h"
 #include "bench/kernels/kernels.h"
 #include "bench/modelled.h"
 #include "bench/paper_tables/paper_tables.h"
@@ -29,6 +30,7 @@ void RegisterBench(CLI::App& app) {
   RegisterRecord(*command);
   RegisterOffload(*command);
   RegisterRecovery(*command);
+  RegisterBenchGrammar(*command);
   RegisterTransport(*command);
   RegisterProfile(*command);
   RegisterPaperTables(*command);

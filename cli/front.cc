@@ -31,6 +31,7 @@ void RegisterFront(CLI::App& app) {
             "File of mode 600 with the key that clients must send as a bearer token");
   AddOption(*command, "--api-key", options->api_key,
             "The key itself, which other users can see in the list of processes");
+  options->api.AddTo(*command);
   command->footer(
       "Examples:\n  lamina front --cluster configs/local-front.yaml\n  lamina front "
       "models/tiny-stories --cluster configs/local-front.yaml --host 0.0.0.0 --port 8001");

@@ -24,6 +24,7 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::Describe(const std::string& mo
   LAMINA_ASSIGN_OR_RETURN(model->sliced, SplitGraph(std::move(graph)));
   LAMINA_ASSIGN_OR_RETURN(model->first_slices, CutIntoStages(model->sliced, share.num_stages));
   model->share = share;
+  model->vocabulary = std::make_shared<ModelVocabulary>(model_dir, model->config.vocab_size);
   return model;
 }
 

@@ -15,6 +15,7 @@
 #include "compute_node/attention_strategy.h"
 #include "compute_node/device_link.h"
 #include "compute_node/weights.h"
+#include "grammar/model_vocabulary.h"
 #include "kernels/attention.h"
 #include "kernels/kv_cache.h"
 #include "kernels/sampling.h"
@@ -49,6 +50,11 @@ struct LoadedModel {
   std::unique_ptr<DeviceWeights> device_weights;
   int64_t weight_bytes = 0;  // of these weights, as stored in the checkpoint
   int largest_interval = 0;  // as Configured::largest_interval
+  // Of the folder's tokenizer, which only constrained texts need. Not null.
+  std::shared_ptr<ModelVocabulary> vocabulary;
+
+  // Whether the tokens of steps are chosen on this node, unless another has the whole model too.
+  bool ends_steps() const { return share.stage + 1 == share.num_stages && share.rank == 0; }
 
   // Reads config.json, and traces and cuts the graph; loads no weights. kInvalidArgument if the
   // model cannot be divided as `share` says.

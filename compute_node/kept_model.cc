@@ -49,6 +49,9 @@ Result<std::shared_ptr<const LoadedModel>> KeptModel::Get(const ConfigureCompute
   };
   weights.interrupted = [&] { return interrupted_.load(); };
   LAMINA_ASSIGN_OR_RETURN(loaded_, device_.Load(weights));
+  // Read while nobody waits for it. A modelled device has no weights and often no tokenizer.
+  const bool computes = loaded_->weights != nullptr || loaded_->device_weights != nullptr;
+  if (computes && loaded_->ends_steps()) loaded_->vocabulary->Begin();
   source_ = std::move(source);
   used_last_ = Clock::now();
   return loaded_;

@@ -133,7 +133,7 @@ class ModelledSlices final : public SliceRunner {
 
  private:
   // The lowest token that does not end the sequence and may be chosen, so that sequences end only
-  // at their maximal length.
+  // at their maximal length, or where a constrained text has to end.
   SampledToken LowestToken(const SamplingParams& params, const SampleContext& context) const {
     const auto is_in = [](const std::vector<TokenId>& tokens, TokenId token) {
       return std::ranges::find(tokens, token) != tokens.end();
@@ -142,11 +142,21 @@ class ModelledSlices final : public SliceRunner {
     SampledToken sampled;
     sampled.rank = 1;
     const ModelConfig& config = model_.config;
+    if (const TokenMask* const mask = context.next.tokens)
+      return {LowestOf(*mask, params, context)};
     while (sampled.token < config.vocab_size - 1 &&
            (sampled.token == config.bos_token || is_in(config.eos_tokens, sampled.token) ||
             (bans && is_in(params.banned, sampled.token))))
       ++sampled.token;
     return sampled;
+  }
+
+  static TokenId LowestOf(const TokenMask& mask, const SamplingParams& params,
+                          const SampleContext& context) {
+    for (TokenId token = 0; mask.count > 0; ++token) {
+      if (HasToken(mask.bits, token)) return token;
+    }
+    return context.next.may_end && !params.banned.empty() ? params.banned.front() : TokenId{-1};
   }
 
   const std::vector<Op>& ProgramOf(int k) const {

@@ -5,6 +5,18 @@
 #include <vector>
 
 namespace lamina {
+namespace {
+
+// Why nothing could be chosen.
+Status WhyNoToken(const SampleWork& work) {
+  if (work.context.next.tokens == nullptr && work.params->bad_words.empty())
+    return InternalError("the model gave logits that are not numbers");
+  return InvalidArgument(
+      "no token is left to choose from: the model gave logits that are not numbers, or what the "
+      "request rules out, such as 'bad_words', is all that its constraint allows");
+}
+
+}  // namespace
 
 Step::Step(StepSession& session, uint32_t batch, std::unique_ptr<SliceRunner> slices)
     : session_(session),
@@ -82,26 +94,26 @@ void Step::Sample() {
   std::vector<SequenceId> ids;  // of the work
   for (size_t i = 0; i < rows_.sampled.size(); ++i) {
     const SequenceId id = rows_.sequence_of(rows_.sampled[i]);
-    const KnownSequence* const sequence = session_.sequences.Find(id);
-    if (sequence == nullptr)
-      outcome_.Fail(id, FailureCause::kKvLost,
-                    InternalError("it was released while its step was under way"));
     if (!outcome_.goes_on(id)) continue;
-    const std::span<const TokenId> all(sequence->tokens);
-    work.push_back({i,
-                    &sequence->sampling,
-                    {all.first(sequence->num_prompt), all.subspan(sequence->num_prompt)}});
+    Result<SampleWork> one = session_.sequences.NextTokenOf(id);
+    if (!one.ok()) {
+      const bool is_gone = one.status().code() == StatusCode::kNotFound;
+      outcome_.Fail(id, is_gone ? FailureCause::kKvLost : FailureCause::kRequest, one.status());
+      continue;
+    }
+    one->row = i;
+    work.push_back(*one);
     ids.push_back(id);
   }
   std::vector<SampledToken> tokens(work.size());
   slices_->Sample(work, tokens);
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i].token < 0)
-      outcome_.Fail(ids[i], FailureCause::kRequest,
-                    InternalError("the model gave logits that are not numbers"));
+      outcome_.Fail(ids[i], FailureCause::kRequest, WhyNoToken(work[i]));
     else
       outcome_.AddToken({ids[i], std::move(tokens[i])});
   }
+  session_.sequences.EndStep();
   session_.trace.Ran(StepWork::kSample, Traced(course_.num_slices()), start_ns);
 }
 

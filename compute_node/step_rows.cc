@@ -71,6 +71,7 @@ void KnownSequences::Update(ComputeOrder& order) {
     sequence.num_prompt = static_cast<size_t>(
         std::clamp<int64_t>(added.num_prompt_tokens, 0, std::ssize(sequence.tokens)));
     sequence.sampling = std::move(added.sampling);
+    sequence.constraint = {};
   }
   for (const ComputeWork& work : order.work) Learn(work);
 }
@@ -88,6 +89,15 @@ void KnownSequences::Learn(const ComputeWork& work) {
 const KnownSequence* KnownSequences::Find(SequenceId sequence) const {
   const auto found = sequences_.find(sequence);
   return found == sequences_.end() ? nullptr : &found->second;
+}
+
+Result<SampleWork> KnownSequences::NextTokenOf(SequenceId sequence) {
+  const auto found = sequences_.find(sequence);
+  if (found == sequences_.end()) return NotFound("it was released while its step was under way");
+  KnownSequence& known = found->second;
+  LAMINA_ASSIGN_OR_RETURN(const NextTokens next,
+                          constraints_.Next(known.sampling, known.output(), known.constraint));
+  return SampleWork{0, &known.sampling, {known.prompt(), known.output(), next}};
 }
 
 StepRows KnownSequences::RowsOf(const ComputeOrder& order, KvCache* own_kv,

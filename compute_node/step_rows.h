@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "base/status.h"
 #include "compute_node/attention_strategy.h"
 #include "compute_node/compute_device.h"
+#include "compute_node/token_constraints.h"
 #include "kernels/kv_cache.h"
 #include "wire/session_messages.h"
 #include "wire/step_messages.h"
@@ -34,6 +36,10 @@ struct KnownSequence {
   std::vector<TokenId> tokens;  // prompt, then what was generated
   size_t num_prompt = 0;
   SamplingParams sampling;
+  SequenceConstraint constraint;
+
+  std::span<const TokenId> prompt() const { return std::span(tokens).first(num_prompt); }
+  std::span<const TokenId> output() const { return std::span(tokens).subspan(num_prompt); }
 };
 
 // The sequences that this node was told of. An order comes from another process, so it is checked
@@ -42,7 +48,7 @@ class KnownSequences {
  public:
   // Borrows the model.
   KnownSequences(const LoadedModel& model, const SessionLimits& limits)
-      : model_(model), limits_(limits) {}
+      : model_(model), limits_(limits), constraints_(model) {}
 
   // Takes the tokens of new sequences out of the order, forgets those that it releases, and learns
   // the tokens that were sampled elsewhere.
@@ -50,6 +56,13 @@ class KnownSequences {
 
   // Null if the sequence is not known.
   const KnownSequence* Find(SequenceId sequence) const;
+
+  // What is to be chosen from for the next token of a sequence: its parameters, its tokens and
+  // what its constraint allows. Borrowed until the sequence or the order changes. kNotFound: the
+  // sequence is not known; other errors are those of TokenConstraints.
+  Result<SampleWork> NextTokenOf(SequenceId sequence);
+  // The step is over, and nothing is borrowed.
+  void EndStep() { constraints_.Trim(); }
 
   // Lists the rows of an order. What cannot be computed is left out, and its sequence is added to
   // `failed`: with kRequest if the order contradicts itself, with kKvLost if it contradicts what is
@@ -67,6 +80,7 @@ class KnownSequences {
 
   const LoadedModel& model_;
   const SessionLimits limits_;
+  TokenConstraints constraints_;
   std::unordered_map<SequenceId, KnownSequence> sequences_;
 };
 

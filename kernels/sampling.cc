@@ -105,6 +105,39 @@ void CollectPenalties(const SamplingParams& params, const SampleContext& context
   }
 }
 
+// Leaves the logits of tokens that may be chosen.
+void MaskLogits(std::span<float> logits, const SamplingParams& params,
+                const SampleContext& context) {
+  if (context.next.tokens == nullptr) return;
+  static thread_local std::vector<std::pair<TokenId, float>> ends;
+  ends.clear();
+  for (const TokenId token : params.banned) {
+    if (context.next.may_end && InVocab(token, std::ssize(logits)))
+      ends.emplace_back(token, logits[static_cast<size_t>(token)]);
+  }
+  const std::string& bits = context.next.tokens->bits;
+  for (size_t first = 0; first < logits.size(); first += 8) {
+    const auto eight = static_cast<uint8_t>(bits[first / 8]);
+    if (eight == 0xFF) continue;
+    for (size_t i = first; i < std::min(first + 8, logits.size()); ++i) {
+      if ((eight >> (i - first) & 1) == 0) logits[i] = kNever;
+    }
+  }
+  for (const auto& [token, logit] : ends) logits[static_cast<size_t>(token)] = logit;
+}
+
+// The last token of a bad word whose others end the output.
+void BanBadWords(const SamplingParams& params, const SampleContext& context, int64_t vocab,
+                 std::vector<LogitEdit>& biases) {
+  for (const TokenList& word : params.bad_words) {
+    if (word.tokens.empty() || word.tokens.size() - 1 > context.output.size()) continue;
+    const std::span<const TokenId> before(word.tokens.data(), word.tokens.size() - 1);
+    if (InVocab(word.tokens.back(), vocab) &&
+        std::ranges::equal(before, context.output.last(before.size())))
+      biases.push_back({word.tokens.back(), kNever});
+  }
+}
+
 void EditLogits(std::span<float> logits, const SamplingParams& params,
                 const SampleContext& context) {
   static thread_local LogitEdits edits;
@@ -211,11 +244,13 @@ void CollectEdits(const SamplingParams& params, const SampleContext& context, in
   for (const auto& [token, bias] : params.logit_bias) {
     if (InVocab(token, vocab)) edits.biases.push_back({token, bias});
   }
-  if (std::ssize(context.output) < params.min_tokens) {
+  const bool has_to_end = context.next.tokens != nullptr && context.next.tokens->count == 0;
+  if (std::ssize(context.output) < params.min_tokens && !has_to_end) {
     for (TokenId token : params.banned) {
       if (InVocab(token, vocab)) edits.biases.push_back({token, kNever});
     }
   }
+  BanBadWords(params, context, vocab, edits.biases);
   // By token, as the GPU's kernel needs them. Stable, since several biases of a token are added in
   // the order in which they were given, and a ban comes last.
   std::ranges::stable_sort(edits.biases, {}, &LogitEdit::token);
@@ -230,6 +265,7 @@ SampledToken Sample(std::span<float> logits, const SamplingParams& params,
   if (!IsSane(logits)) return sampled;
   const bool wants_logprobs = params.num_logprobs >= 0;
   if (wants_logprobs) raw.assign(logits.begin(), logits.end());
+  MaskLogits(logits, params, context);
   EditLogits(logits, params, context);
   if (!IsSane(logits)) return sampled;  // bans may leave nothing, biases may overflow
   if (DrawTemperature(params) == 0.0f) {

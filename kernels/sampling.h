@@ -13,6 +13,7 @@
 
 #include "base/ids.h"
 #include "base/sampling_params.h"
+#include "base/token_mask.h"
 
 namespace lamina {
 
@@ -30,10 +31,12 @@ inline float DrawTemperature(const SamplingParams& params) {
                                                  : 0.0f;
 }
 
-// The tokens of a sequence, which penalties and min_tokens depend on. Borrows both arrays.
+// The tokens of a sequence, which penalties, min_tokens and bad words depend on. Borrows all of it.
 struct SampleContext {
   std::span<const TokenId> prompt;
-  std::span<const TokenId> output;  // generated so far
+  std::span<const TokenId> output = {};  // generated so far
+  // What may be chosen; its mask has the size of the vocabulary. Without a mask everything may.
+  NextTokens next = {};
 };
 
 // One sequence whose next token is to be chosen, for samplers that take a batch at once. Borrows
@@ -45,12 +48,13 @@ struct SampleWork {
 };
 
 // Chooses the next token from `logits`, [vocab] fp32, which are overwritten. The order is:
-// logprobs from the raw logits; bias, bans, then penalties; temperature; top-k, top-p, min-p; draw.
+// logprobs from the raw logits; the mask; bias, bans, then penalties; temperature; top-k, top-p,
+// min-p; draw. Where a text that may end has no token to go on with, min_tokens has no effect.
 // The draw uses Random01(params.seed, prompt.size() + output.size()). Bias, bans and penalties for
 // tokens outside the vocabulary are ignored.
 //
-// Returns token -1 if the logits hold a NaN or +inf or nothing finite, before or after bias, bans
-// and penalties: the caller reports an internal error. Thread: any, one row each.
+// Returns token -1 if the logits hold a NaN or +inf or nothing finite, before or after the mask,
+// bias, bans and penalties: the caller reports an error. Thread: any, one row each.
 SampledToken Sample(std::span<float> logits, const SamplingParams& params,
                     const SampleContext& context);
 
@@ -71,8 +75,8 @@ struct LogitEdits {
   std::vector<LogitEdit> penalties;
 };
 
-// Replaces `edits` by what `params` and `context` ask for in a row of `vocab` logits. Tokens
-// outside of [0, vocab) are left out. Thread: any.
+// Replaces `edits` by what `params` and `context` ask for in a row of `vocab` logits, without the
+// mask. Tokens outside of [0, vocab) are left out. Thread: any.
 void CollectEdits(const SamplingParams& params, const SampleContext& context, int64_t vocab,
                   LogitEdits& edits);
 

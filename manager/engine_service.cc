@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/printable.h"
+#include "base/token_mask.h"
 #include "wire/codec.h"
 
 namespace lamina {
@@ -179,12 +180,34 @@ Status EngineService::Check(const GenerateRequest& request) const {
     if (token < 0 || token >= options_.vocab_size) return bad("a token with a bias", token);
     if (!std::isfinite(bias)) return bad("a bias", bias);
   }
+  LAMINA_RETURN_IF_ERROR(CheckConstraints(sampling));
   if (request.stop_tokens.size() > kMaxListedTokens)
     return bad("the number of stop tokens", request.stop_tokens.size());
   for (const TokenId token : request.stop_tokens) {
     if (token < 0 || token >= options_.vocab_size) return bad("a stop token", token);
   }
   if (request.prompt_index >> 32 != 0) return bad("prompt_index", request.prompt_index);
+  return OkStatus();
+}
+
+Status EngineService::CheckConstraints(const SamplingParams& sampling) const {
+  // Nodes check what the bytes are.
+  if (sampling.grammar.size() > kMaxGrammarBytes)
+    return InvalidArgument(fmt::format("a grammar of {} bytes", sampling.grammar.size()));
+  if (!sampling.allowed_tokens.empty() &&
+      sampling.allowed_tokens.size() != TokenMaskBytes(options_.vocab_size))
+    return InvalidArgument("allowed tokens of another vocabulary");
+  size_t num_tokens = 0;
+  for (const TokenList& word : sampling.bad_words) {
+    num_tokens += word.tokens.size();
+    const bool in_vocabulary = std::ranges::all_of(
+        word.tokens, [&](TokenId token) { return token >= 0 && token < options_.vocab_size; });
+    if (word.tokens.empty() || !in_vocabulary)
+      return InvalidArgument("a bad word without tokens or with one outside the vocabulary");
+  }
+  if (sampling.bad_words.size() > kMaxBadWords || num_tokens > kMaxBadWordTokens)
+    return InvalidArgument(
+        fmt::format("{} bad words of {} tokens", sampling.bad_words.size(), num_tokens));
   return OkStatus();
 }
 

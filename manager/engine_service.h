@@ -69,6 +69,7 @@ class EngineService {
   Status Open(Connection connection, const OpenFront& request);
   Status Submit(Connection connection, Front& front, SubmitRequest request);
   Status Check(const GenerateRequest& request) const;
+  Status CheckConstraints(const SamplingParams& sampling) const;
   void Lose(Connection connection, const std::string& why);
   bool SendEvents();
   void SendStatus(TimePoint now);

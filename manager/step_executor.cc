@@ -104,7 +104,12 @@ constexpr size_t kNumber = 5, kLongNumber = 10;
 
 size_t MaxOrderBytes(const SamplingParams& sampling) {
   constexpr size_t kScalars = 128, kBias = 2 + 1 + kLongNumber + 1 + sizeof(float);
-  return kScalars + sampling.logit_bias.size() * kBias + sampling.banned.size() * kLongNumber;
+  size_t bytes = kScalars + sampling.logit_bias.size() * kBias +
+                 sampling.banned.size() * kLongNumber + sampling.allowed_tokens.size() +
+                 sampling.grammar.size();
+  for (const TokenList& word : sampling.bad_words)
+    bytes += 2 * kNumber + word.tokens.size() * kLongNumber;
+  return bytes;
 }
 
 size_t MaxOrderBytes(const StepPlan& plan, std::span<const NewSequence> added) {

@@ -18,6 +18,7 @@ ALLOWED = {
     "transport": ["base"],
     "gguf": ["base"],
     "text": ["gguf", "base"],
+    "grammar": ["text", "base"],
     "model": ["gguf", "base"],
     "splitter": ["model", "base"],
     "cost": ["splitter", "model", "base"],
@@ -25,14 +26,14 @@ ALLOWED = {
     "scheduler": ["base"],
     "node": ["tiers", "kernels", "wire", "transport", "cost", "splitter", "model", "base"],
     "memory_node": ["node", "tiers", "kernels", "wire", "transport", "cost", "splitter", "model", "base"],
-    "compute_node": ["node", "tiers", "kernels", "wire", "transport", "cost", "splitter", "model", "gguf", "base"],
+    "compute_node": ["node", "tiers", "gguf", "grammar", "kernels", "wire", "transport", "cost", "splitter", "model", "base"],
     "manager": ["scheduler", "wire", "transport", "cost", "splitter", "model", "base"],
-    "api": ["manager", "text", "wire", "transport", "model", "base"],
+    "api": ["manager", "grammar", "text", "wire", "transport", "model", "base"],
     # The simulator runs the manager's engine in virtual time.
     "plan": ["manager", "text", "scheduler", "tiers", "wire", "cost", "splitter", "model", "base"],
     "cli": ["plan", "api", "manager", "text", "wire", "transport", "cost", "splitter", "model", "base"],
     "quantize": ["cli", "text", "compute_node", "kernels", "splitter", "model", "base"],
-    "bench": ["cli", "plan", "api", "manager", "text", "scheduler", "memory_node", "compute_node", "node", "kernels", "wire", "transport", "cost",
+    "bench": ["cli", "plan", "api", "manager", "grammar", "text", "scheduler", "memory_node", "compute_node", "node", "kernels", "wire", "transport", "cost",
               "splitter", "model", "base"],
 }
 # An inner folder may include what stands above and below it, and of those beside it only these.

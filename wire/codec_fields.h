@@ -376,6 +376,11 @@ constexpr auto FieldsOf(const std::pair<TokenId, float>*) {
   return List<P>(Field(&M::first, &P::token, &P::set_token),
                  Field(&M::second, &P::bias, &P::set_bias));
 }
+constexpr auto FieldsOf(const TokenList*) {
+  using M = TokenList;
+  using P = control::TokenList;
+  return List<P>(Field(&M::tokens, &P::tokens, &P::mutable_tokens));
+}
 constexpr auto FieldsOf(const SamplingParams*) {
   using M = SamplingParams;
   using P = control::SamplingParams;
@@ -390,7 +395,10 @@ constexpr auto FieldsOf(const SamplingParams*) {
                  Field(&M::num_logprobs, &P::num_logprobs, &P::set_num_logprobs),
                  Field(&M::logit_bias, &P::logit_bias, &P::mutable_logit_bias),
                  Field(&M::banned, &P::banned_until_min, &P::mutable_banned_until_min),
-                 Field(&M::min_tokens, &P::min_tokens, &P::set_min_tokens));
+                 Field(&M::min_tokens, &P::min_tokens, &P::set_min_tokens),
+                 Field(&M::bad_words, &P::bad_words, &P::mutable_bad_words),
+                 Field(&M::allowed_tokens, &P::allowed_tokens, &P::mutable_allowed_tokens),
+                 Field(&M::grammar, &P::grammar, &P::mutable_grammar));
 }
 constexpr auto FieldsOf(const NewSequence*) {
   using M = NewSequence;

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/token_mask.h"
+
 namespace lamina {
 namespace {
 
@@ -243,17 +245,40 @@ INSTANTIATE_TEST_SUITE_P(
         BadRequest{R"({"prompt_logprobs": 1})", "prompt_logprobs", "not supported"},
         BadRequest{R"({"echo": true, "logprobs": 1})", "echo", "not supported"},
         BadRequest{R"({"echo": "yes"})", "echo", "true or false"},
-        BadRequest{R"({"guided_json": {"type": "object"}})", "guided_json", "not supported"},
-        BadRequest{R"({"guided_regex": "a+"})", "guided_regex", "not supported"},
-        BadRequest{R"({"guided_choice": ["a"]})", "guided_choice", "not supported"},
-        BadRequest{R"({"guided_grammar": "root ::= x"})", "guided_grammar", "not supported"},
-        BadRequest{R"({"structured_outputs": {"regex": "a"}})", "structured_outputs",
-                   "not supported"},
-        BadRequest{R"({"grammar": "root ::= x"})", "grammar", "not supported"},
-        BadRequest{R"({"json_schema": {"type": "object"}})", "json_schema", "not supported"},
-        BadRequest{R"({"allowed_token_ids": [1]})", "allowed_token_ids", "not supported"},
-        BadRequest{R"({"bad_words": ["x"]})", "bad_words", "not supported"},
-        BadRequest{R"({"truncate_prompt_tokens": 1})", "truncate_prompt_tokens", "not supported"},
+        BadRequest{R"({"truncate_prompt_tokens": 0})", "truncate_prompt_tokens", "not be 0"},
+        BadRequest{R"({"truncate_prompt_tokens": -2})", "truncate_prompt_tokens", "between -1"},
+        BadRequest{R"({"truncation_side": "top"})", "truncation_side", "\"left\" or \"right\""},
+        BadRequest{R"({"request_id": "a b"})", "request_id", "without spaces"},
+        BadRequest{R"({"request_id": 7})", "request_id", "must be a string"},
+        BadRequest{R"({"guided_json": 3})", "guided_json", "must be a JSON schema"},
+        BadRequest{R"({"guided_json": "{"})", "guided_json", "not valid JSON"},
+        BadRequest{R"({"guided_regex": ["a+"]})", "guided_regex", "must be a string"},
+        BadRequest{R"({"guided_choice": "a"})", "guided_choice", "must be a list of strings"},
+        BadRequest{R"({"guided_choice": ["a", ""]})", "guided_choice", "must be a list of strings"},
+        BadRequest{R"({"structured_outputs": {"regex": 3}})", "structured_outputs.regex",
+                   "must be a string"},
+        BadRequest{R"({"structured_outputs": {"colour": "a"}})", "structured_outputs.colour",
+                   "has no 'colour'"},
+        BadRequest{R"({"structured_outputs": {"regex": ""}})", "structured_outputs",
+                   "needs one of"},
+        BadRequest{R"({"structured_outputs": {"structural_tag": "x"}})",
+                   "structured_outputs.structural_tag", "not supported"},
+        BadRequest{R"({"grammar": "root ::= x", "regex": "a"})", "regex",
+                   "'grammar' and 'regex' are two"},
+        BadRequest{R"({"response_format": {"type": "json_schema"}})",
+                   "response_format.json_schema.schema", "needs 'json_schema.schema'"},
+        BadRequest{R"({"guided_choice": ["a"], "ignore_eos": true})", "ignore_eos",
+                   "not supported with 'guided_choice'"},
+        BadRequest{R"({"use_beam_search": true, "n": 2, "guided_choice": ["a"]})", "guided_choice",
+                   "not supported with 'use_beam_search'"},
+        BadRequest{R"({"use_beam_search": true, "n": 2, "structured_outputs": {"regex": "a"}})",
+                   "structured_outputs.regex", "not supported with 'use_beam_search'"},
+        BadRequest{R"({"use_beam_search": true, "n": 2, "allowed_token_ids": [1]})",
+                   "allowed_token_ids", "not supported with 'use_beam_search'"},
+        BadRequest{R"({"allowed_token_ids": [1024]})", "allowed_token_ids", "1024"},
+        BadRequest{R"({"allowed_token_ids": []})", "allowed_token_ids", "empty"},
+        BadRequest{R"({"bad_words": "x"})", "bad_words", "must be a list of strings"},
+        BadRequest{R"({"bad_words": ["x", ""]})", "bad_words", "not empty"},
         BadRequest{R"({"logits_processors": ["x"]})", "logits_processors", "not supported"},
         BadRequest{R"({"prompt_embeds": "AAAA"})", "prompt_embeds", "not supported"},
         BadRequest{R"({"n_predict": 4})", "n_predict", "use 'max_tokens'"},
@@ -271,12 +296,69 @@ INSTANTIATE_TEST_SUITE_P(
         BadRequest{R"({"max_new_tokens": 4})", "max_new_tokens", "use 'max_tokens'"},
         BadRequest{R"({"stop_sequences": ["a"]})", "stop_sequences", "use 'stop'"},
         BadRequest{R"({"detokenize": false})", "detokenize", "answers are text"},
-        BadRequest{R"({"return_token_ids": true})", "return_token_ids", "not supported"},
+        BadRequest{R"({"return_token_ids": 1})", "return_token_ids", "true or false"},
         BadRequest{R"({"cache_salt": "x"})", "cache_salt", "shared by all"},
         BadRequest{R"({"lora": [{"id": 0}]})", "lora", "no adapters"},
         BadRequest{R"({"top_logprobs": 3})", "top_logprobs", "here 'logprobs' is their number"},
-        BadRequest{R"({"response_format": {"type": "json_object"}})", "response_format",
-                   "not supported"}));
+        BadRequest{R"({"response_format": {"type": "xml"}})", "response_format.type",
+                   "'text', 'json_object' and 'json_schema'"}));
+
+// The names of several servers for the same constraints.
+TEST(ParseCompletion, ConstraintsAreRead) {
+  struct Named {
+    const char* fields;
+    const char* field;
+    ConstraintKind kind;
+  };
+  for (const Named& one :
+       {Named{R"({"response_format": {"type": "json_object"}})", "response_format",
+              ConstraintKind::kJsonObject},
+        Named{R"({"structured_outputs": {"json_object": true}})", "structured_outputs.json_object",
+              ConstraintKind::kJsonObject},
+        Named{R"({"structured_outputs": {"choice": ["a"]}})", "structured_outputs.choice",
+              ConstraintKind::kChoice},
+        Named{R"({"guided_choice": ["a"], "guided_decoding_backend": "x"})", "guided_choice",
+              ConstraintKind::kChoice},
+        Named{R"({"regex": "a"})", "regex", ConstraintKind::kRegex},
+        Named{R"({"guided_regex": "a"})", "guided_regex", ConstraintKind::kRegex},
+        Named{R"({"ebnf": "a"})", "ebnf", ConstraintKind::kGrammar},
+        Named{R"({"grammar": "a"})", "grammar", ConstraintKind::kGrammar},
+        Named{R"({"guided_json": "{}"})", "guided_json", ConstraintKind::kJsonSchema}}) {
+    const auto parsed = Completion(WithPrompt(json::parse(one.fields)));
+    ASSERT_FALSE(parsed.error) << one.fields << parsed.error->message;
+    ASSERT_TRUE(parsed.request.options.constraint) << one.fields;
+    EXPECT_EQ(parsed.request.options.constraint->field, one.field);
+    EXPECT_EQ(parsed.request.options.constraint->constraint.kind, one.kind) << one.fields;
+    EXPECT_TRUE(parsed.unknown.empty()) << one.fields;
+  }
+  const auto listed =
+      Completion({{"prompt", "x"}, {"bad_words", {"a", "b"}}, {"allowed_token_ids", {3, 8, 3}}});
+  ASSERT_FALSE(listed.error);
+  EXPECT_THAT(listed.request.options.bad_words, ElementsAre("a", "b"));
+  const std::string& bits = listed.request.options.sampling.allowed_tokens;
+  ASSERT_EQ(bits.size(), TokenMaskBytes(1024));
+  EXPECT_TRUE(HasToken(bits, 3) && HasToken(bits, 8));
+  EXPECT_FALSE(HasToken(bits, 0) || HasToken(bits, 9));
+}
+
+// The body's text has the order of properties, which its fields do not.
+TEST(CompileRequested, SchemasKeepTheOrderOfTheBody) {
+  for (const std::string& body :
+       {std::string(R"({"prompt": "x", "guided_json": {"properties": {"b": {}, "a": {}}}})"),
+        std::string(R"({"prompt": "x", "response_format": {"type": "json_schema", "json_schema":
+                        {"schema": {"properties": {"b": {}, "a": {}}}}}})"),
+        std::string(
+            R"({"prompt": "x", "json_schema": "{\"properties\": {\"b\": {}, \"a\": {}}}"})")}) {
+    const auto parsed = Completion(json::parse(body));
+    ASSERT_FALSE(parsed.error) << parsed.error->message;
+    const Result<std::string> compiled = CompileRequested(*parsed.request.options.constraint, body);
+    ASSERT_TRUE(compiled.ok()) << compiled.status();
+    const Result<Grammar> grammar = CompileConstraint(
+        {.kind = ConstraintKind::kJsonSchema,
+         .schema = nlohmann::ordered_json::parse(R"({"properties": {"b": {}, "a": {}}})")});
+    EXPECT_EQ(*compiled, grammar->ToBytes()) << body;
+  }
+}
 
 // As clients write that spell every default of another server.
 TEST(ParseCompletion, SamplersOfOtherServersMayBeOff) {
@@ -350,10 +432,10 @@ TEST(ParseChat, Messages) {
   ASSERT_EQ(input.messages.size(), 3u);
   EXPECT_EQ(input.messages[0].content, "be brief");
   EXPECT_EQ(input.messages[1].content, "a\nb");
-  EXPECT_EQ(input.messages[1].rest, (json{{"name", "Ann"}}));
+  EXPECT_EQ(json(input.messages[1].rest), (json{{"name", "Ann"}}));
   EXPECT_EQ(input.messages[2].content, "");
   EXPECT_FALSE(input.add_generation_prompt);
-  EXPECT_EQ(input.variables, (json{{"k", 1}}));
+  EXPECT_EQ(json(input.variables), (json{{"k", 1}}));
   EXPECT_EQ(parsed.request.options.max_tokens, 9);
   EXPECT_EQ(parsed.request.options.sampling.num_logprobs, 2);
 }
@@ -416,12 +498,19 @@ INSTANTIATE_TEST_SUITE_P(
         BadRequest{R"({"top_logprobs": 3})", "top_logprobs", "needs 'logprobs'"},
         BadRequest{R"({"logprobs": 3})", "logprobs", "true or false"},
         BadRequest{R"({"logprobs": true, "top_logprobs": 21})", "top_logprobs", "between 0 and 20"},
-        BadRequest{R"({"tools": [{"type": "function"}]})", "tools", "not supported"},
-        BadRequest{R"({"tool_choice": "required"})", "tool_choice", "not supported"},
+        BadRequest{R"({"tools": [{"type": "function"}]})", "tools", "tools[0] must be"},
+        BadRequest{R"({"tools": [{"type": "custom", "custom": {}}]})", "tools", "not supported"},
+        BadRequest{R"({"tools": [{"type": "function", "function": {"name": ""}}]})", "tools",
+                   "tools[0].function.name"},
+        BadRequest{R"({"tools": {}})", "tools", "must be a list"},
+        BadRequest{R"({"tool_choice": {"type": "function", "function": {"name": "f"}}})",
+                   "tool_choice", "which 'tools' have not"},
+        BadRequest{R"({"tool_choice": {"type": "allowed_tools"}})", "tool_choice", "must be"},
+        BadRequest{R"({"tool_choice": "required"})", "tool_choice", "no 'tools'"},
         BadRequest{R"({"functions": [{"name": "f"}]})", "functions", "not supported"},
         BadRequest{R"({"function_call": {"name": "f"}})", "function_call", "not supported"},
         BadRequest{R"({"documents": [{"text": "x"}]})", "documents", "not supported"},
-        BadRequest{R"({"bad_words": ["x"]})", "bad_words", "not supported"},
+        BadRequest{R"({"bad_words": [3]})", "bad_words", "must hold strings"},
         BadRequest{R"({"chat_template": "x"})", "chat_template", "not supported"},
         BadRequest{R"({"chat_template_kwargs": 3})", "chat_template_kwargs", "must be an object"},
         BadRequest{R"({"max_completion_tokens": -1})", "max_completion_tokens", "at least 1"}));

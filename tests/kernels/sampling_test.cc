@@ -132,6 +132,62 @@ TEST(Sampling, GreedyHonoursBiasBansAndPenalties) {
       << "presence is about the output only";
 }
 
+TokenMask MaskOf(const std::vector<TokenId>& tokens, int64_t vocab) {
+  TokenMask mask{std::string(TokenMaskBytes(vocab), '\0')};
+  for (const TokenId token : tokens) AddToken(token, mask);
+  return mask;
+}
+
+TEST(Sampling, OnlyTokensOfTheMaskAreChosen) {
+  const std::vector<float> logits = RandomFloats(40, 1, 3);
+  const TokenMask mask = MaskOf({1, 8, 15, 16, 39}, 40);
+  SamplingParams params;
+  params.temperature = 2;
+  params.banned = {7};
+  std::set<TokenId> chosen, with_end;
+  for (params.seed = 0; params.seed < 400; ++params.seed) {
+    chosen.insert(Draw(logits, params, {{}, {}, {&mask, false}}).token);
+    with_end.insert(Draw(logits, params, {{}, {}, {&mask, true}}).token);
+  }
+  EXPECT_EQ(chosen, (std::set<TokenId>{1, 8, 15, 16, 39}));
+  EXPECT_EQ(with_end, (std::set<TokenId>{1, 7, 8, 15, 16, 39}));
+  // The end is banned before min_tokens, unless nothing else may follow.
+  params.min_tokens = 3;
+  std::set<TokenId> before;
+  for (params.seed = 0; params.seed < 400; ++params.seed)
+    before.insert(Draw(logits, params, {{}, {}, {&mask, true}}).token);
+  EXPECT_EQ(before, chosen);
+  const TokenMask none = MaskOf({}, 40);
+  EXPECT_EQ(Draw(logits, params, {{}, {}, {&none, true}}).token, 7);
+  EXPECT_EQ(Draw(logits, params, {{}, {}, {&none, false}}).token, -1);
+}
+
+TEST(Sampling, LogprobsAreThoseWithoutTheMask) {
+  SamplingParams params;
+  params.temperature = 0;
+  params.num_logprobs = 1;
+  const TokenMask mask = MaskOf({0}, 3);
+  const SampledToken sampled = Draw({1, 3, 2}, params, {{}, {}, {&mask, false}});
+  EXPECT_EQ(sampled.token, 0);
+  EXPECT_EQ(sampled.rank, 3);
+  ASSERT_EQ(sampled.top.size(), 1u);
+  EXPECT_EQ(sampled.top[0].token, 1);
+}
+
+TEST(Sampling, BadWordsAreNotCompleted) {
+  SamplingParams params;
+  params.temperature = 0;
+  params.bad_words = {{{1}}, {{0, 2}}, {{5, 5, 2}}};
+  const std::vector<TokenId> other = {5, 0, 0}, begun = {5, 0}, twice = {0, 5, 5};
+  EXPECT_EQ(Draw({1, 3, 2}, params).token, 2);
+  EXPECT_EQ(Draw({1, 3, 2}, params, {begun, {}}).token, 2) << "the prompt does not count";
+  EXPECT_EQ(Draw({1, 3, 2}, params, {{}, begun}).token, 0);
+  EXPECT_EQ(Draw({1, 3, 2}, params, {{}, other}).token, 0);
+  EXPECT_EQ(Draw({1, 3, 2}, params, {{}, twice}).token, 0);
+  const std::vector<TokenId> once = {0, 5};
+  EXPECT_EQ(Draw({1, 3, 2}, params, {{}, once}).token, 2);
+}
+
 TEST(Sampling, DrawsFollowTheSoftmax) {
   const std::vector<float> logits = RandomFloats(40, 1, 3);
   SamplingParams params;

@@ -267,6 +267,11 @@ TEST_F(EngineServiceTest, WhatNoEngineCouldDoIsRefused) {
     refused([&](GenerateRequest& of) { of.stop_tokens = {outside}; });
   }
   refused([](GenerateRequest& of) { of.prompt_index = uint64_t{1} << 32; });
+  refused([](GenerateRequest& of) { of.sampling.grammar.assign(kMaxGrammarBytes + 1, 'x'); });
+  refused([](GenerateRequest& of) { of.sampling.allowed_tokens = "x"; });
+  refused([](GenerateRequest& of) { of.sampling.bad_words = {{}}; });
+  refused([](GenerateRequest& of) { of.sampling.bad_words = {{{-1}}}; });
+  refused([](GenerateRequest& of) { of.sampling.bad_words.assign(kMaxBadWords + 1, {{1}}); });
   EXPECT_TRUE(engine_.asked.empty());
   EXPECT_EQ(AnswerTo(7, Request()), StatusCode::kOk);
 }

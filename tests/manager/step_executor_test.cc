@@ -110,6 +110,10 @@ TEST(OrderSizeTest, NoOrderIsLargerThanTheBound) {
   added.num_prompt_tokens = 0x7fffffff;
   added.sampling.banned.assign(100, -1);
   added.sampling.logit_bias.assign(100, {-1, 1.5f});
+  added.sampling.bad_words.assign(10, {{0x7fffffff, 0x7fffffff}});
+  added.sampling.bad_words.push_back({{-1, -1}});
+  added.sampling.allowed_tokens.assign(1000, 'x');
+  added.sampling.grammar.assign(1000, 'x');
   added.sampling.seed = kLong;
   added.sampling.temperature = added.sampling.min_p = added.sampling.frequency_penalty =
       added.sampling.presence_penalty = 1.5f;

@@ -62,8 +62,10 @@ Result<std::unique_ptr<Sampler>> Sampler::Create(int64_t max_rows, int64_t vocab
   return std::unique_ptr<Sampler>(new Sampler(max_rows, vocab, std::move(buffers), stream, team));
 }
 
-bool Sampler::TakesRow(const SamplingParams& params) const {
-  return vocab_ <= kMaxSampledVocab && params.num_logprobs <= kMaxTopLogprobs &&
+bool Sampler::TakesRow(const SampleWork& work) const {
+  const SamplingParams& params = *work.params;
+  return work.context.next.tokens == nullptr && vocab_ <= kMaxSampledVocab &&
+         params.num_logprobs <= kMaxTopLogprobs &&
          std::ranges::all_of(params.logit_bias,
                              [](const auto& bias) { return std::isfinite(bias.second); });
 }
@@ -71,8 +73,7 @@ bool Sampler::TakesRow(const SamplingParams& params) const {
 void Sampler::CollectAll(std::span<const SampleWork> work) {
   team_.ParallelFor(std::ssize(work), 1, [&](int64_t begin, int64_t end) {
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
-      if (TakesRow(*work[i].params))
-        CollectEdits(*work[i].params, work[i].context, vocab_, edits_of_[i]);
+      if (TakesRow(work[i])) CollectEdits(*work[i].params, work[i].context, vocab_, edits_of_[i]);
     }
   });
 }
@@ -83,7 +84,7 @@ int64_t Sampler::UploadRows(std::span<const SampleWork> work) {
   place_.assign(work.size(), -1);
   for (size_t i = 0; i < work.size(); ++i) {
     // A row whose edits no longer fit is sampled on the host; a later one with fewer may fit.
-    if (!TakesRow(*work[i].params) || num_edits + NumEdits(edits_of_[i]) > kMaxEdits) continue;
+    if (!TakesRow(work[i]) || num_edits + NumEdits(edits_of_[i]) > kMaxEdits) continue;
     place_[i] = std::ssize(rows);
     SampleRow& row = rows.emplace_back(RowOf(work[i]));
     row.first_edit = static_cast<int32_t>(num_edits);

@@ -32,9 +32,9 @@ class Sampler {
   // twice.
   //
   // Some rows are copied to the host as a whole and sampled there: rows that ask for more than
-  // kMaxTopLogprobs top log-probabilities, rows with a bias that is not finite, rows whose
-  // penalties and biases do not fit the 2^20 places of a step, and all rows if the vocabulary has
-  // more than kMaxSampledVocab tokens.
+  // kMaxTopLogprobs top log-probabilities, rows with a mask or a bias that is not finite, rows
+  // whose penalties and biases do not fit the 2^20 places of a step, and all rows if the vocabulary
+  // has more than kMaxSampledVocab tokens.
   void Sample(float* logits, std::span<const SampleWork> work, std::span<SampledToken> tokens);
 
  private:
@@ -50,8 +50,8 @@ class Sampler {
         team_(team),
         buffers_(std::move(buffers)),
         edits_of_(static_cast<size_t>(max_rows)) {}
-  // Whether the device can sample a row with these parameters.
-  bool TakesRow(const SamplingParams& params) const;
+  // Whether the device can sample such a row.
+  bool TakesRow(const SampleWork& work) const;
   // Fills edits_of_, on the team.
   void CollectAll(std::span<const SampleWork> work);
   // Uploads the rows that are sampled on the device, sets place_, and returns how many rows it are.

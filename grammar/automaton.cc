@@ -1,0 +1,346 @@
+#include "grammar/automaton.h"
+
+#include <algorithm>
+#include <string>
+#include <unordered_set>
+#include <utility>
+
+#include "base/check.h"
+
+namespace lamina {
+namespace {
+
+// Longer runs of plain characters are walked through: few tokens have them.
+constexpr int kMaxPlainSteps = 24;
+
+uint64_t Mixed(uint64_t hash, uint64_t value) {
+  hash = (hash ^ value) * 0x9E3779B97F4A7C15ULL;
+  return hash ^ hash >> 29;
+}
+
+// Plain characters by the bytes that they begin with, and how many continuation bytes follow, the
+// first of them in [low, high] (Unicode standard, table 3-7).
+struct Lead {
+  uint8_t first, last, low, high;
+  int rest;
+};
+constexpr Lead kLeads[] = {{0xC2, 0xDF, 0x80, 0xBF, 1}, {0xE0, 0xE0, 0xA0, 0xBF, 2},
+                           {0xE1, 0xEC, 0x80, 0xBF, 2}, {0xED, 0xED, 0x80, 0x9F, 2},
+                           {0xEE, 0xEF, 0x80, 0xBF, 2}, {0xF0, 0xF0, 0x90, 0xBF, 3},
+                           {0xF1, 0xF3, 0x80, 0xBF, 3}, {0xF4, 0xF4, 0x80, 0x8F, 3}};
+
+Status TooAmbiguous() {
+  return InvalidArgument(
+      "the constraint is too ambiguous: to find the tokens that may follow takes too long or too "
+      "much memory");
+}
+
+}  // namespace
+
+Automaton::Automaton(Grammar grammar, std::shared_ptr<const Vocabulary> vocabulary)
+    : grammar_(std::move(grammar)), vocabulary_(std::move(vocabulary)) {
+  FindByteClasses();
+  FindTailStates();
+  Forget();
+  generation_ = 0;
+}
+
+// Bytes that no edge tells apart are one class.
+void Automaton::FindByteClasses() {
+  std::array<bool, 257> begins{};
+  begins[0] = true;
+  for (const Grammar::Edge& edge : grammar_.edges) {
+    if (edge.kind != Grammar::EdgeKind::kBytes) continue;
+    begins[edge.low] = true;
+    begins[size_t{edge.high} + 1] = true;
+  }
+  for (size_t byte = 0; byte < 256; ++byte) {
+    if (begins[byte]) class_bytes_.push_back(static_cast<uint8_t>(byte));
+    class_of_[byte] = static_cast<uint8_t>(class_bytes_.size() - 1);
+  }
+}
+
+// Calls whose return leads nowhere but to the end of the caller push nothing, so that what only
+// repeats by calling itself at its end does not go deeper and deeper.
+void Automaton::FindTailStates() {
+  const size_t num_states = grammar_.states.size();
+  // Not tail: states with other edges, and all from which such a state is reached.
+  std::vector<std::vector<int32_t>> into(num_states);
+  std::vector<int32_t> todo;
+  tail_.assign(num_states, true);
+  for (size_t from = 0; from < num_states; ++from) {
+    const Grammar::State& state = grammar_.states[from];
+    bool only_empty = true;
+    for (int32_t i = 0; i < state.num_edges; ++i) {
+      const Grammar::Edge& edge = grammar_.edges[static_cast<size_t>(state.first_edge + i)];
+      if (edge.kind == Grammar::EdgeKind::kEmpty)
+        into[static_cast<size_t>(edge.target)].push_back(static_cast<int32_t>(from));
+      else
+        only_empty = false;
+    }
+    // A state without any way on is no end, unless it accepts.
+    if (!only_empty || (state.num_edges == 0 && !state.accepts)) {
+      tail_[from] = false;
+      todo.push_back(static_cast<int32_t>(from));
+    }
+  }
+  while (!todo.empty()) {
+    const auto state = static_cast<size_t>(todo.back());
+    todo.pop_back();
+    for (const int32_t from : into[state]) {
+      if (!tail_[static_cast<size_t>(from)]) continue;
+      tail_[static_cast<size_t>(from)] = false;
+      todo.push_back(from);
+    }
+  }
+}
+
+void Automaton::Forget() {
+  frames_.assign(1, {});
+  frames_by_parent_.clear();
+  states_.clear();
+  states_by_hash_.clear();
+  steps_.clear();
+  held_bytes_ = 0;
+  ++generation_;
+  work_ = kMaxWork;
+  start_ = Close({static_cast<Thread>(grammar_.starts[0]) << 32});
+}
+
+int32_t Automaton::Push(int32_t back, int32_t parent) {
+  const int32_t depth = frames_[static_cast<size_t>(parent)].depth + 1;
+  if (depth > kMaxCalls) return -1;
+  const uint64_t key = Mixed(static_cast<uint64_t>(back), static_cast<uint64_t>(parent));
+  std::vector<int32_t>& same = frames_by_parent_[key];
+  for (const int32_t frame : same) {
+    const Frame& known = frames_[static_cast<size_t>(frame)];
+    if (known.back == back && known.parent == parent) return frame;
+  }
+  frames_.push_back({back, parent, depth});
+  same.push_back(static_cast<int32_t>(frames_.size()) - 1);
+  held_bytes_ += sizeof(Frame) + 64;
+  return same.back();
+}
+
+// Follows edges that need no byte. A thread of the root rule's end stands in no state.
+Automaton::State Automaton::Close(std::vector<Thread> begun) {
+  std::unordered_set<Thread> seen(begun.begin(), begun.end());
+  std::vector<Thread> threads;
+  bool accepting = false;
+  const auto reach = [&](int32_t state, int32_t frame) {
+    const Thread thread = static_cast<Thread>(state) << 32 | static_cast<uint32_t>(frame);
+    if (seen.insert(thread).second) begun.push_back(thread);
+  };
+  while (!begun.empty()) {
+    const Thread thread = begun.back();
+    begun.pop_back();
+    const auto frame = static_cast<int32_t>(thread & UINT32_MAX);
+    const Grammar::State& state = grammar_.states[static_cast<size_t>(thread >> 32)];
+    work_ -= 1 + state.num_edges;
+    if (is_exhausted()) return kDead;
+    bool takes_bytes = false;
+    for (int32_t i = 0; i < state.num_edges; ++i) {
+      const Grammar::Edge& edge = grammar_.edges[static_cast<size_t>(state.first_edge + i)];
+      if (edge.kind == Grammar::EdgeKind::kBytes) {
+        takes_bytes = true;
+      } else if (edge.kind == Grammar::EdgeKind::kEmpty) {
+        reach(edge.target, frame);
+      } else {
+        const int32_t called =
+            tail_[static_cast<size_t>(edge.target)] ? frame : Push(edge.target, frame);
+        if (called >= 0) reach(grammar_.starts[static_cast<size_t>(edge.rule)], called);
+      }
+    }
+    if (takes_bytes) threads.push_back(thread);
+    if (state.accepts && frame == 0) accepting = true;
+    if (state.accepts && frame != 0) {
+      const Frame& call = frames_[static_cast<size_t>(frame)];
+      reach(call.back, call.parent);
+    }
+    if (seen.size() > 4 * kMaxThreads) return kDead;
+  }
+  if (threads.empty() && !accepting) return kDead;
+  if (threads.size() > kMaxThreads) return kDead;
+  std::sort(threads.begin(), threads.end());
+  return Intern(std::move(threads), accepting);
+}
+
+Automaton::State Automaton::Intern(std::vector<Thread> threads, bool accepting) {
+  uint64_t hash = accepting ? 1 : 0;
+  for (const Thread thread : threads) hash = Mixed(hash, thread);
+  std::vector<State>& same = states_by_hash_[hash];
+  for (const State state : same) {
+    const Known& known = states_[static_cast<size_t>(state)];
+    if (known.accepts == accepting && known.threads == threads) return state;
+  }
+  const auto added = static_cast<State>(states_.size());
+  same.push_back(added);
+  held_bytes_ += threads.size() * sizeof(Thread) + class_bytes_.size() * sizeof(State) + 192;
+  states_.push_back({std::move(threads), accepting, kUnknown, nullptr});
+  steps_.resize(states_.size() * class_bytes_.size(), kUnknown);
+  return added;
+}
+
+Automaton::State Automaton::Step(State from, uint8_t byte) {
+  const size_t place = static_cast<size_t>(from) * class_bytes_.size() + class_of_[byte];
+  if (steps_[place] != kUnknown) return steps_[place];
+  if (is_exhausted()) return kDead;
+  std::vector<Thread> begun;
+  for (const Thread thread : states_[static_cast<size_t>(from)].threads) {
+    const Grammar::State& state = grammar_.states[static_cast<size_t>(thread >> 32)];
+    work_ -= state.num_edges;
+    for (int32_t i = 0; i < state.num_edges; ++i) {
+      const Grammar::Edge& edge = grammar_.edges[static_cast<size_t>(state.first_edge + i)];
+      if (edge.kind == Grammar::EdgeKind::kBytes && edge.low <= byte && byte <= edge.high)
+        begun.push_back(static_cast<Thread>(edge.target) << 32 | (thread & UINT32_MAX));
+    }
+  }
+  // Two edges may lead to the same state.
+  std::sort(begun.begin(), begun.end());
+  begun.erase(std::unique(begun.begin(), begun.end()), begun.end());
+  const State to = begun.empty() ? kDead : Close(std::move(begun));
+  if (!is_exhausted()) steps_[place] = to;
+  return to;
+}
+
+Result<Automaton::State> Automaton::Advance(State state, std::span<const TokenId> tokens) {
+  work_ = kMaxWork + kWorkPerToken * std::ssize(tokens);
+  for (const TokenId token : tokens) {
+    const bool is_text =
+        token >= 0 && token < vocabulary_->size() && !vocabulary_->bytes(token).empty();
+    if (!is_text) return kDead;
+    for (const char byte : vocabulary_->bytes(token)) {
+      state = Step(state, static_cast<uint8_t>(byte));
+      if (is_exhausted()) return TooAmbiguous();
+      if (state == kDead) return kDead;
+    }
+  }
+  return state;
+}
+
+Result<Automaton::State> Automaton::AdvanceBytes(State state, std::string_view bytes) {
+  work_ = kMaxWork + kWorkPerToken * std::ssize(bytes);
+  for (const char byte : bytes) {
+    state = Step(state, static_cast<uint8_t>(byte));
+    if (is_exhausted()) return TooAmbiguous();
+    if (state == kDead) break;
+  }
+  return state;
+}
+
+// The one state that all plain characters lead to, or kDead if there is none.
+Automaton::State Automaton::PlainStep(State from) {
+  if (states_[static_cast<size_t>(from)].plain != kUnknown)
+    return states_[static_cast<size_t>(from)].plain;
+  const State to = Step(from, ' ');
+  const auto all_lead_there = [&](std::span<const State> before, uint8_t low, uint8_t high) {
+    for (const State state : before) {
+      for (int byte = low; byte <= high; ++byte) {
+        if (byte == '"' || byte == '\\') continue;
+        if (Step(state, static_cast<uint8_t>(byte)) != to) return false;
+      }
+    }
+    return true;
+  };
+  // The states that bytes in [low, high] lead to. False if one leads nowhere.
+  const auto step_all = [&](std::vector<State>& states, uint8_t low, uint8_t high) {
+    std::vector<State> next;
+    for (const State state : states) {
+      for (int byte = low; byte <= high; ++byte) {
+        const State reached = Step(state, static_cast<uint8_t>(byte));
+        if (reached == kDead) return false;
+        if (std::ranges::find(next, reached) == next.end()) next.push_back(reached);
+      }
+    }
+    states = std::move(next);
+    return true;
+  };
+  bool same = to != kDead && all_lead_there(std::array{from}, 0x20, 0x7E);
+  for (const Lead& lead : kLeads) {
+    std::vector<State> states = {from};
+    same = same && step_all(states, lead.first, lead.last);
+    for (int i = lead.rest; same && i > 1; --i)
+      same = step_all(states, i == lead.rest ? lead.low : 0x80, i == lead.rest ? lead.high : 0xBF);
+    same = same && all_lead_there(states, lead.rest == 1 ? lead.low : 0x80,
+                                  lead.rest == 1 ? lead.high : 0xBF);
+  }
+  if (is_exhausted()) return kDead;
+  return states_[static_cast<size_t>(from)].plain = same ? to : kDead;
+}
+
+// How many plain characters may follow, whichever they are; at most kMaxPlainSteps, or
+// Vocabulary::kNotPlain - 1 if they lead back to the state.
+int Automaton::PlainSteps(State state) {
+  for (int steps = 0; steps < kMaxPlainSteps; ++steps) {
+    const State next = PlainStep(state);
+    if (next == kDead) return steps;
+    if (next == state) return Vocabulary::kNotPlain - 1;
+    state = next;
+  }
+  return kMaxPlainSteps;
+}
+
+// Walks the vocabulary's trie with a state for each node on the way.
+std::vector<Automaton::Range> Automaton::AllowedRanges(State from) {
+  const std::span<const Vocabulary::Node> nodes = vocabulary_->nodes();
+  std::vector<State> path(static_cast<size_t>(vocabulary_->max_depth()) + 1, kDead);
+  path[0] = from;
+  std::vector<Range> allowed;
+  const auto allow = [&](int32_t first, int32_t last) {
+    if (first == last) return;
+    if (!allowed.empty() && allowed.back().last == first) {
+      allowed.back().last = last;
+    } else {
+      allowed.push_back({first, last});
+    }
+  };
+  // By state, how many plain characters it takes: few states are asked.
+  State asked = kDead;
+  int plain_steps = 0;
+  for (int32_t i = 0; i < std::ssize(nodes) && !is_exhausted();) {
+    const Vocabulary::Node& node = nodes[static_cast<size_t>(i)];
+    const State reached = Step(path[size_t{node.depth} - 1], node.byte);
+    if (reached == kDead) {
+      i = node.behind;
+      continue;
+    }
+    if (node.plain != Vocabulary::kNotPlain && node.behind > i + 1) {
+      if (reached != asked) {
+        asked = reached;
+        plain_steps = PlainSteps(reached);
+      }
+      if (node.plain <= plain_steps) {
+        allow(node.first_token, vocabulary_->tokens_end(node));
+        i = node.behind;
+        continue;
+      }
+    }
+    allow(node.first_token, node.first_token + node.num_tokens);
+    path[node.depth] = reached;
+    ++i;
+  }
+  return allowed;
+}
+
+TokenMask Automaton::MakeMask(std::span<const Range> ranges) const {
+  TokenMask mask{std::string(TokenMaskBytes(vocabulary_->size()), '\0')};
+  for (const Range& range : ranges) {
+    for (int32_t i = range.first; i < range.last; ++i)
+      AddToken(vocabulary_->tokens()[static_cast<size_t>(i)], mask);
+  }
+  return mask;
+}
+
+Result<const TokenMask*> Automaton::MaskOf(State state) {
+  if (const auto& known = states_[static_cast<size_t>(state)].mask) return known.get();
+  work_ = kMaxWork;
+  const std::vector<Range> ranges = AllowedRanges(state);
+  if (is_exhausted()) return TooAmbiguous();
+  auto mask = std::make_unique<const TokenMask>(MakeMask(ranges));
+  held_bytes_ += mask->bits.size();
+  Known& known = states_[static_cast<size_t>(state)];
+  known.mask = std::move(mask);
+  return known.mask.get();
+}
+
+}  // namespace lamina

@@ -1,0 +1,114 @@
+// A grammar held against a vocabulary: which tokens may follow a text. States of a pushdown
+// automaton are made deterministic as they are met, and what was found for one is kept.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/status.h"
+#include "base/token_mask.h"
+#include "grammar/grammar.h"
+#include "grammar/vocabulary.h"
+
+namespace lamina {
+
+// Everything below is a function of the grammar, the vocabulary and the text: what is kept saves
+// time and changes no result. Rules that call each other more than kMaxCalls deep are left out, and
+// so is what would need more than kMaxThreads ways through the grammar at the same time.
+//
+// Thread: one owner.
+class Automaton {
+ public:
+  // A state, after a text. It is valid until Forget.
+  using State = int32_t;
+  static constexpr State kDead = -1;  // no text of the grammar begins like this
+  static constexpr int kMaxCalls = 1000;
+  static constexpr size_t kMaxThreads = size_t{1} << 12;
+  // Of one call, in edges and threads that are looked at: about 50 ms. Advance has so much for each
+  // token too.
+  static constexpr int64_t kMaxWork = 1 << 20, kWorkPerToken = 1 << 10;
+  // Of what is kept; the owner calls Forget where it is more. At twice as much calls fail.
+  static constexpr size_t kMaxHeldBytes = size_t{64} << 20;
+
+  Automaton(Grammar grammar, std::shared_ptr<const Vocabulary> vocabulary);
+
+  // kDead if the limits above leave no text.
+  State start() const { return start_; }
+  // The state behind further tokens: kDead if no text of the grammar begins so. kInvalidArgument:
+  // it would take more than its work. REQUIRES: not kDead.
+  Result<State> Advance(State state, std::span<const TokenId> tokens);
+  // Likewise, for texts that are no tokens.
+  Result<State> AdvanceBytes(State state, std::string_view bytes);
+  // Whether the text may end here. REQUIRES: not kDead.
+  bool accepts(State state) const { return states_[static_cast<size_t>(state)].accepts; }
+
+  // The tokens that may follow, none of which ends the text. Borrowed until Forget.
+  // kInvalidArgument: it would take more than kMaxWork. REQUIRES: not kDead.
+  Result<const TokenMask*> MaskOf(State state);
+
+  // Of what is kept.
+  size_t held_bytes() const { return held_bytes_; }
+  // Drops all of it. start() is the only state then.
+  void Forget();
+  // How often that was done: a State of another generation is none.
+  uint64_t generation() const { return generation_; }
+
+  const Vocabulary& vocabulary() const { return *vocabulary_; }
+
+ private:
+  // A stack of states to return to, innermost first, as a list whose ends are shared.
+  struct Frame {
+    int32_t back = 0;    // the state of the grammar behind the call
+    int32_t parent = 0;  // the rest; 0: the root rule was called
+    int32_t depth = 0;
+  };
+  // A way through the grammar: its state, and a frame.
+  using Thread = uint64_t;
+  struct Known {
+    std::vector<Thread> threads;  // sorted; only those that can go on with a byte
+    bool accepts = false;
+    // All plain characters (Vocabulary::Node::plain) lead to this one, see PlainSteps; kUnknown.
+    State plain = kUnknown;
+    std::unique_ptr<const TokenMask> mask;  // null: not asked for
+  };
+  struct Range {
+    int32_t first, last;  // of Vocabulary::tokens(), without the last
+  };
+  static constexpr State kUnknown = -2;
+
+  void FindByteClasses();
+  void FindTailStates();
+  // kDead, and nothing is remembered of it, if is_exhausted().
+  State Step(State state, uint8_t byte);
+  bool is_exhausted() const { return work_ <= 0 || held_bytes_ > 2 * kMaxHeldBytes; }
+  State Close(std::vector<Thread> begun);
+  State Intern(std::vector<Thread> threads, bool accepts);
+  int32_t Push(int32_t back, int32_t parent);
+  State PlainStep(State state);
+  int PlainSteps(State state);
+  std::vector<Range> AllowedRanges(State state);
+  TokenMask MakeMask(std::span<const Range> ranges) const;
+
+  const Grammar grammar_;
+  const std::shared_ptr<const Vocabulary> vocabulary_;
+  std::array<uint8_t, 256> class_of_{};
+  std::vector<uint8_t> class_bytes_;  // one byte of each class
+  std::vector<bool> tail_;            // by state: nothing but the end of its rule is behind it
+
+  std::vector<Frame> frames_;
+  std::unordered_map<uint64_t, std::vector<int32_t>> frames_by_parent_;
+  std::vector<Known> states_;
+  std::unordered_map<uint64_t, std::vector<State>> states_by_hash_;
+  std::vector<State> steps_;  // [states, classes]
+  State start_ = kDead;
+  size_t held_bytes_ = 0;
+  int64_t work_ = 0;
+  uint64_t generation_ = 0;
+};
+
+}  // namespace lamina
