@@ -15,6 +15,7 @@ constexpr size_t kMostShortSteps = 4;
 // Of the time of steps, that they may wait for layers.
 constexpr double kMostWaited = 0.02, kLittleWaited = 0.005;
 constexpr double kMoreSlack = 1.05, kLessSlack = 0.995;
+constexpr int kMostHold = 256;
 
 // Whether requests wait that there is no room for.
 bool IsShort(const SchedulerStats& stats, NodeId node) {
@@ -94,10 +95,15 @@ void ExpansionChoice::Decide(NodeId node, Cache& cache, Scheduler& scheduler) {
   if (waited > kMostWaited && inside < cache.kv.num_layers) {
     if (fewest() <= inside) cache.slack *= kMoreSlack;
     next = std::max(fewest(), inside + 1);
+    cache.hold = cache.next_hold;
+    cache.next_hold = std::min(2 * cache.next_hold, kMostHold);
+  } else if (cache.hold > 0) {
+    --cache.hold;
   } else if (fewest() < inside && IsShort(scheduler.stats(), node)) {
     next = fewest();
   } else if (waited < kLittleWaited) {
     cache.slack = std::max(1.0, cache.slack * kLessSlack);
+    cache.next_hold = std::max(1, cache.next_hold / 2);
   }
   cache.steps.clear();
   cache.num_steps = next == inside ? 0 : -kSteps;

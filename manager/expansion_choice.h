@@ -7,6 +7,9 @@
 // seen. If steps wait although the copies should fit, copies are taken to be slower than that.
 // With fewer layers inside steps have more rows and take longer, which leaves time for more copies:
 // the number comes down in several changes until it fits.
+//
+// What takes room away makes sequences start again, so each time that steps wait it takes twice as
+// long until there is room for more again, as long as that goes on.
 #pragma once
 
 #include <deque>
@@ -56,6 +59,9 @@ class ExpansionChoice {
     std::chrono::nanoseconds waited_before{};
     // Copies are taken to last so many times as long as seen, because steps have waited.
     double slack = 1;
+    // Decisions before there may be room for more again, because steps have waited; and how many
+    // that are the next time.
+    int hold = 0, next_hold = 1;
   };
   void Decide(NodeId node, Cache& cache, Scheduler& scheduler);
 

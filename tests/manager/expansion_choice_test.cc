@@ -138,6 +138,20 @@ TEST_F(ExpansionChoiceTest, ALinkThatBecomesSlowTakesRoomAway) {
   EXPECT_LT(capacity(), before);
 }
 
+// Where steps wait with the first layer outside already, that is tried ever more rarely.
+TEST_F(ExpansionChoiceTest, WhatKeepsBeingTooSlowIsTriedRarely) {
+  Ask(30);
+  int num_changes = 0, before = kLayers;
+  for (int i = 0; i < 400; ++i) {
+    Serve(16, microseconds(10), [](int inside) { return milliseconds(inside < kLayers ? 3 : 0); });
+    const int now = choice_.ordered().at(kNode);
+    num_changes += now != before;
+    before = now;
+  }
+  EXPECT_GE(num_changes, 4);
+  EXPECT_LE(num_changes, 40);
+}
+
 TEST_F(ExpansionChoiceTest, ACacheThatIsFoundWithFewLayersInsideGoesOnSo) {
   choice_.Begin(kNode, Kv(), 10, scheduler_);
   EXPECT_EQ(choice_.ordered().at(kNode), 10);
