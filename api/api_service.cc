@@ -1,6 +1,7 @@
 #include "api/api_service.h"
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <random>
 
@@ -28,6 +29,23 @@ constexpr int kNumReaders = 4;
 // bodies are read one at a time, by a thread of their own: they wait for each other, and small ones
 // for none of them.
 constexpr size_t kLargeBodyBytes = size_t{256} << 10;
+
+// What follows is a model's name.
+constexpr std::string_view kModelPath = "/v1/models/";
+
+// "a/b" of "a%2Fb"; what is no escape stays.
+std::string Unescaped(std::string_view path) {
+  std::string text;
+  for (size_t i = 0; i < path.size(); ++i) {
+    unsigned value = 0;
+    const char* digits = path.data() + i + 1;
+    const bool escape = path[i] == '%' && i + 2 < path.size() &&
+                        std::from_chars(digits, digits + 2, value, 16).ptr == digits + 2;
+    text += escape ? static_cast<char>(value) : path[i];
+    if (escape) i += 2;
+  }
+  return text;
+}
 
 void Answer(const std::shared_ptr<Exchange>& exchange, const ordered_json& body) {
   exchange->Respond({200, "application/json", DumpJson(body), {}});
@@ -91,6 +109,7 @@ const std::unordered_map<std::string_view, ApiService::Route>& ApiService::Route
       {"/v1/completions", {"POST", &ApiService::HandleCompletion, false}},
       {"/v1/chat/completions", {"POST", &ApiService::HandleChat, false}},
       {"/v1/models", {"GET", &ApiService::HandleModels, false}},
+      {kModelPath, {"GET", &ApiService::HandleModel, false}},
       {"/health", {"GET", &ApiService::HandleHealth, true}},
       {"/ping", {"GET", &ApiService::HandlePing, true}},
       {"/version", {"GET", &ApiService::HandleVersion, true}},
@@ -100,6 +119,11 @@ const std::unordered_map<std::string_view, ApiService::Route>& ApiService::Route
       {"/cluster/status", {"GET", &ApiService::HandleClusterStatus, false}},
   };
   return routes;
+}
+
+ApiService::RouteMap::const_iterator ApiService::FindRoute(std::string_view path) {
+  const bool names_model = path.starts_with(kModelPath) && path.size() > kModelPath.size();
+  return Routes().find(names_model ? kModelPath : path);
 }
 
 // The scheme in any case (RFC 9110, section 11.1).
@@ -116,7 +140,7 @@ bool ApiService::Authorized(const InboundRequest& request) const {
 }
 
 std::optional<OutboundResponse> ApiService::Screen(const InboundRequest& request) const {
-  const auto route = Routes().find(request.path);
+  const auto route = FindRoute(request.path);
   if (route == Routes().end())
     return ErrorResponse(
         {404,
@@ -134,12 +158,12 @@ std::optional<OutboundResponse> ApiService::Screen(const InboundRequest& request
 }
 
 bool ApiService::IsOpen(std::string_view path) {
-  const auto route = Routes().find(path);
+  const auto route = FindRoute(path);
   return route != Routes().end() && route->second.open;
 }
 
 void ApiService::Handle(const std::shared_ptr<Exchange>& exchange) {
-  (this->*Routes().find(exchange->request().path)->second.handler)(exchange);
+  (this->*FindRoute(exchange->request().path)->second.handler)(exchange);
 }
 
 Status ApiService::CheckAccepting() const {
@@ -214,6 +238,9 @@ void ApiService::OnBodyRead(BodyRead event) {
   (void)exchange->TakeBody();  // it is parsed
   WarnUnknown(event.request.unknown_fields);
   if (auto* response = std::get_if<OutboundResponse>(&event.request.outcome)) {
+    if (options_.log_requests && response->status != 200)
+      LAMINA_LOG_INFO("request {}: {} was refused with status {}", exchange->request().request_id,
+                      exchange->request().path, response->status);
     AnswerRead(exchange, std::move(*response));
   } else if (engine_ == nullptr) {
     Answer(exchange, TryAgain("the model is not loaded any more"));
@@ -228,6 +255,7 @@ void ApiService::Begin(GenerationSpec spec, const std::shared_ptr<Exchange>& exc
       !status.ok())
     return Answer(exchange, status);
   if (!spec.options.has_seed) spec.options.sampling.seed = RandomSeed();
+  if (spec.options.request_id.empty()) spec.options.request_id = exchange->request().request_id;
   const uint64_t id = next_id_++;
   auto generation =
       Generation::Create(std::move(spec), {*model_.tokenizer, *engine_, answer_memory_}, exchange);
@@ -246,13 +274,21 @@ void ApiService::Begin(GenerationSpec spec, const std::shared_ptr<Exchange>& exc
     const auto found = generations_.find(id);
     if (found == generations_.end()) return;
     found->second->Abort();
-    End(id);
+    End(id, "its client left");
   });
 }
 
-void ApiService::End(uint64_t generation) {
-  if (generations_.at(generation)->failed()) NoteFailure();
-  generations_.erase(generation);
+void ApiService::End(uint64_t id, const char* outcome) {
+  const Generation& generation = *generations_.at(id);
+  if (generation.failed()) NoteFailure();
+  if (options_.log_requests) {
+    const Usage& usage = generation.usage();
+    LAMINA_LOG_INFO(
+        "request {}: {} prompt tokens, {} of them cached, {} output tokens, {:.3f} s, {}",
+        generation.request_id(), usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens,
+        SecondsSince(generation.begun()), generation.failed() ? "failed" : outcome);
+  }
+  generations_.erase(id);
   CheckIdle();
 }
 
@@ -326,16 +362,27 @@ void ApiService::WarnUnknown(const std::vector<std::string>& fields) {
   }
 }
 
+ordered_json ApiService::ModelEntry() const {
+  return {{"id", model_.name},
+          {"object", "model"},
+          {"created", created_},
+          {"owned_by", "lamina"},
+          {"root", model_.root.empty() ? model_.name : model_.root},
+          {"parent", nullptr},
+          {"max_model_len", max_model_len()},
+          {"permission", ordered_json::array()}};
+}
+
 void ApiService::HandleModels(const std::shared_ptr<Exchange>& exchange) {
-  const ordered_json entry = {{"id", model_.name},
-                              {"object", "model"},
-                              {"created", created_},
-                              {"owned_by", "lamina"},
-                              {"root", model_.root.empty() ? model_.name : model_.root},
-                              {"parent", nullptr},
-                              {"max_model_len", max_model_len()},
-                              {"permission", ordered_json::array()}};
-  Answer(exchange, ordered_json{{"object", "list"}, {"data", ordered_json::array({entry})}});
+  Answer(exchange, ordered_json{{"object", "list"}, {"data", ordered_json::array({ModelEntry()})}});
+}
+
+void ApiService::HandleModel(const std::shared_ptr<Exchange>& exchange) {
+  const std::string name =
+      Unescaped(std::string_view(exchange->request().path).substr(kModelPath.size()));
+  if (name == model_.name) return Answer(exchange, ModelEntry());
+  exchange->Respond(ErrorResponse(
+      {404, "the model '" + name + "' is not served here; '" + model_.name + "' is", "model"}));
 }
 
 void ApiService::HandleHealth(const std::shared_ptr<Exchange>& exchange) {

@@ -26,7 +26,8 @@
 namespace lamina {
 
 struct ServiceOptions {
-  std::string api_key;  // "": none is asked for
+  std::string api_key;        // "": none is asked for
+  bool log_requests = false;  // a line for each request for text
   // While more sequences wait in the engine, requests are refused before their prompt is looked at.
   int max_queued_requests = 1024;
 
@@ -105,12 +106,15 @@ class ApiService {
     bool open;  // without the API key
   };
 
-  static const std::unordered_map<std::string_view, Route>& Routes();
+  using RouteMap = std::unordered_map<std::string_view, Route>;
+  static const RouteMap& Routes();
+  static RouteMap::const_iterator FindRoute(std::string_view path);
   bool Authorized(const InboundRequest& request) const;
 
   void HandleCompletion(const std::shared_ptr<Exchange>& exchange);
   void HandleChat(const std::shared_ptr<Exchange>& exchange);
   void HandleModels(const std::shared_ptr<Exchange>& exchange);
+  void HandleModel(const std::shared_ptr<Exchange>& exchange);
   void HandleHealth(const std::shared_ptr<Exchange>& exchange);
   void HandlePing(const std::shared_ptr<Exchange>& exchange);
   void HandleVersion(const std::shared_ptr<Exchange>& exchange);
@@ -126,12 +130,13 @@ class ApiService {
   void OnBodyRead(BodyRead event);
   void OnEngineEvent(const EngineEvent& event);
   void Begin(GenerationSpec spec, const std::shared_ptr<Exchange>& exchange);
-  void End(uint64_t generation);
+  void End(uint64_t generation, const char* outcome = "answered");
   void CheckIdle();
   void NoteFailure();
   void ForgetOldFailures();
   void WarnUnknown(const std::vector<std::string>& fields);
   int64_t max_model_len() const;
+  nlohmann::ordered_json ModelEntry() const;
 
   ServiceOptions options_;
   ServedModel model_;

@@ -97,20 +97,33 @@ void BeamGeneration::Complete() {
       const BeamSearch::Answer& answer = answers[i];
       ChoiceOutput& output = outputs.emplace_back();
       output.index = static_cast<int>(outputs.size()) - 1;
-      Detokenizer text(tokenizer_, DetokenizerOptions{{}, false, options.skip_special_tokens, 0},
-                       spec_.prompts[prompt].tokens);
+      Detokenizer text(
+          tokenizer_,
+          DetokenizerOptions{{}, false, options.skip_special_tokens, 0, false, spec_.marker_tokens},
+          spec_.prompts[prompt].tokens);
       const bool whole = !answer.ended || options.include_stop_in_output;
       output.text = spec_.prompts[prompt].echo;
       for (size_t at = 0; at < answer.tokens.size() - (whole ? 0 : 1); ++at)
         output.text += text.Push(answer.tokens[at]);
       output.text += text.Finish();
+      if (spec_.format) TakeApart(output);
       output.finish = answer.ended ? FinishReason::kStop : FinishReason::kLength;
       if (answer.ended && std::ranges::count(options.stop_token_ids, answer.tokens.back()) > 0)
         output.stop_reason = answer.tokens.back();
+      if (options.return_token_ids) output.token_ids = answer.tokens;
       usage_.completion_tokens += std::ssize(answer.tokens);
     }
   }
   Respond(std::move(outputs));
+}
+
+void BeamGeneration::TakeApart(ChoiceOutput& output) const {
+  AnswerParser parser(*spec_.format);
+  AnswerPieces pieces;
+  parser.Push(std::exchange(output.text, {}), pieces);
+  parser.Finish(pieces);
+  AddPieces(std::move(pieces), output);
+  output.called = parser.called();
 }
 
 void BeamGeneration::Abort() {

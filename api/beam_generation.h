@@ -35,6 +35,7 @@ class BeamGeneration final : public Generation {
 
   Status Step(int prompt);  // starts it
   void Complete();
+  void TakeApart(ChoiceOutput& output) const;  // its text, if the answer has a format
   void RespondError(const ApiError& error) override;
 
   MakeSink make_sink_;

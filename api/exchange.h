@@ -13,6 +13,7 @@ struct InboundRequest {
   std::string method;         // "GET", "POST", ...
   std::string path;           // without the query
   std::string authorization;  // header of that name, "" if absent
+  std::string request_id;     // the header X-Request-Id, or one that was drawn
   std::string body;
 };
 

@@ -7,6 +7,25 @@
 
 namespace lamina {
 
+namespace {
+
+ResponseOptions FormOf(const GenerationSpec& spec) {
+  ResponseOptions form;
+  form.kind = spec.kind;
+  form.model = spec.model;
+  form.request_id = spec.options.request_id;
+  form.token_ids = spec.options.return_token_ids;
+  form.tokens_as_ids = spec.options.return_tokens_as_token_ids;
+  form.choices_per_prompt = spec.options.n;
+  if (form.token_ids) {
+    for (const GenerationSpec::Prompt& prompt : spec.prompts)
+      form.prompt_token_ids.push_back(prompt.tokens);
+  }
+  return form;
+}
+
+}  // namespace
+
 Generation::Generation(GenerationSpec spec, const Server& server,
                        std::shared_ptr<Exchange> exchange)
     : spec_(std::move(spec)),
@@ -14,7 +33,7 @@ Generation::Generation(GenerationSpec spec, const Server& server,
       engine_(server.engine),
       held_(server.memory),
       exchange_(std::move(exchange)),
-      format_(spec_.kind, spec_.model, tokenizer_) {
+      format_(FormOf(spec_), tokenizer_) {
   for (const GenerationSpec::Prompt& prompt : spec_.prompts)
     usage_.prompt_tokens += std::ssize(prompt.tokens);
 }
@@ -30,6 +49,20 @@ void Generation::Fail(const Status& status) {
   failed_ = true;
   Abort();
   RespondError(ApiError::From(status));
+}
+
+void Generation::AddPieces(AnswerPieces pieces, ChoiceOutput& output) const {
+  if (spec_.include_reasoning) output.reasoning += pieces.reasoning;
+  output.text += pieces.text;
+  for (AnswerPieces::Call& call : pieces.calls) {
+    output.calls_bytes += call.name.size() + call.arguments.size() + sizeof(ChoiceOutput::Call);
+    if (call.name.empty() && !output.calls.empty() && output.calls.back().index == call.index) {
+      output.calls.back().arguments += call.arguments;
+      continue;
+    }
+    const std::string id = call.name.empty() ? "" : NewCallId(spec_.format->tools);
+    output.calls.push_back({call.index, id, std::move(call.name), std::move(call.arguments)});
+  }
 }
 
 void Generation::Respond(std::vector<ChoiceOutput> outputs) {

@@ -12,7 +12,9 @@
 #include "api/exchange.h"
 #include "api/requests.h"
 #include "api/responses.h"
+#include "base/clock.h"
 #include "manager/engine.h"
+#include "text/answer_parser.h"
 #include "text/tokenizer.h"
 
 namespace lamina {
@@ -27,6 +29,10 @@ struct GenerationSpec {
   std::string model;          // as answers name it
   std::vector<Prompt> prompts;
   int64_t default_max_tokens = 16;
+  // Absent: the answer is text and nothing else.
+  std::optional<AnswerFormat> format;
+  std::vector<TokenId> marker_tokens;  // of the format: special or not, they are not skipped
+  bool include_reasoning = true;       // false: it is dropped
 };
 
 // Thread: the server's.
@@ -67,6 +73,10 @@ class Generation {
   // Whether the client was told an error, by Fail or from OnEvent.
   bool failed() const { return failed_; }
 
+  const Usage& usage() const { return usage_; }  // so far
+  const std::string& request_id() const { return spec_.options.request_id; }
+  TimePoint begun() const { return begun_; }
+
  protected:
   Generation(GenerationSpec spec, const Server& server, std::shared_ptr<Exchange> exchange);
 
@@ -85,8 +95,12 @@ class Generation {
   ResponseFormat format_;
   Usage usage_;
 
+  // Adds what is new of an answer to a choice.
+  void AddPieces(AnswerPieces pieces, ChoiceOutput& output) const;
+
  private:
   bool failed_ = false;
+  const TimePoint begun_ = Clock::now();
 };
 
 // How many tokens the answer to a prompt may have: those that were asked for, else the spec's

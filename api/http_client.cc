@@ -108,10 +108,13 @@ Result<HttpUrl> HttpUrl::Parse(const std::string& url) {
   if (url.starts_with("https://"))
     return Unimplemented("'" + url +
                          "': https is not supported; put a TLS proxy in front, or use http://");
-  if (!url.starts_with(kScheme))
+  // localhost:8000 is short for http://localhost:8000.
+  const bool has_scheme = url.starts_with(kScheme);
+  const bool is_short = url.find("://") == std::string::npos && url.find(':') != std::string::npos;
+  if (!has_scheme && !is_short)
     return InvalidArgument("'" + url + "' is not a URL such as http://127.0.0.1:8000");
   HttpUrl parsed;
-  std::string rest = url.substr(kScheme.size());
+  std::string rest = has_scheme ? url.substr(kScheme.size()) : url;
   const size_t slash = rest.find('/');
   if (slash != std::string::npos) parsed.prefix = rest.substr(slash);
   const auto trim_slashes = [&parsed] {

@@ -44,6 +44,8 @@ struct ServerOptions {
   // A stream that has sent nothing for so long sends a comment, because many proxies cut a
   // connection that is silent for a minute. REQUIRES: > 0.
   Clock::duration comment_interval = std::chrono::seconds(10);
+  // Web pages that may use the API from a browser, such as "https://example.org"; "*": all.
+  std::vector<std::string> allowed_origins = {};
 };
 
 // The warning for a server that listens on `address` and that anybody who reaches it may use. It is

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/cors.h"
 #include "api/http_connection.h"
 #include "api/http_exchange.h"
 #include "api/http_wire.h"
@@ -208,7 +209,9 @@ InboundRequest Session::TakeHeader(const Parser& parser) {
   request.path = PathOfTarget({message.target().data(), message.target().size()});
   request.authorization = text(message[http::field::authorization]);
   wire_ = {message.keep_alive() && !context_.stopping && !place_.is_last(), message.version() >= 11,
-           request.method == "HEAD", SafeRequestId(text(message["X-Request-Id"]))};
+           request.method == "HEAD", RequestIdOf(text(message["X-Request-Id"])),
+           AllowedOrigin(context_.options.allowed_origins, text(message[http::field::origin]))};
+  request.request_id = wire_.request_id;
   if (message.version() < 11) wire_.keep_alive = false;
   return request;
 }
@@ -229,6 +232,13 @@ bool Session::Screen(const InboundRequest& request, Parser& parser) {
   // another one of them.
   if (!refusal && header.version() >= 11 && header.count(http::field::host) != 1)
     refusal = ErrorResponse({400, "an HTTP/1.1 request needs exactly one Host header", ""});
+  // Browsers ask without a key whether a page may send a request.
+  const bool is_preflight = request.method == "OPTIONS" && !wire_.allowed_origin.empty() &&
+                            header.find(http::field::access_control_request_method) != header.end();
+  if (!refusal && is_preflight) {
+    const auto asked = header[http::field::access_control_request_headers];
+    refusal = PreflightResponse({asked.data(), asked.size()});
+  }
   if (!refusal) refusal = context_.service.Screen(request);
   const bool is_open = ApiService::IsOpen(request.path);
   if (!refusal && place_.is_last() && !is_open)

@@ -4,6 +4,7 @@
 #include <boost/beast/core/string.hpp>
 #include <cstdio>
 
+#include "base/random_id.h"
 #include "base/version.h"
 
 namespace lamina {
@@ -33,6 +34,9 @@ std::string HeaderStart(int status, const std::string& content_type, const WireO
                        "\r\nContent-Type: " + content_type +
                        "\r\nConnection: " + (options.keep_alive ? "keep-alive" : "close") + "\r\n";
   if (!options.request_id.empty()) header += "X-Request-Id: " + options.request_id + "\r\n";
+  if (!options.allowed_origin.empty())
+    header += "Access-Control-Allow-Origin: " + options.allowed_origin +
+              "\r\nAccess-Control-Expose-Headers: X-Request-Id\r\nVary: Origin\r\n";
   return header;
 }
 
@@ -83,11 +87,15 @@ std::string PathOfTarget(std::string_view target) {
   return std::string(target.substr(0, target.find('?')));
 }
 
-std::string SafeRequestId(std::string_view value) {
+std::string RequestIdOf(std::string_view value) {
   const bool safe =
-      value.size() <= kMaxRequestIdBytes &&
+      !value.empty() && value.size() <= kMaxRequestIdBytes &&
       std::all_of(value.begin(), value.end(), [](char c) { return c > ' ' && c <= '~'; });
-  return safe ? std::string(value) : "";
+  if (safe) return std::string(value);
+  char drawn[33];
+  std::snprintf(drawn, sizeof(drawn), "%016llx%016llx", static_cast<unsigned long long>(RandomId()),
+                static_cast<unsigned long long>(RandomId()));
+  return drawn;
 }
 
 }  // namespace lamina

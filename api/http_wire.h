@@ -13,8 +13,9 @@ struct WireOptions {
   bool keep_alive = true;
   // Streams; HTTP/1.0 clients know no chunks: their stream ends with the connection.
   bool chunked = true;
-  bool head_only = false;  // HEAD: the header alone
-  std::string request_id;  // echoed as X-Request-Id unless empty. REQUIRES: printable ASCII
+  bool head_only = false;      // HEAD: the header alone
+  std::string request_id;      // X-Request-Id, unless empty. REQUIRES: printable ASCII
+  std::string allowed_origin;  // of web pages that may read the answer; "": none is named
 };
 
 // An interim answer before the answer to a request. HTTP/1.0 knows none (RFC 9110, section 10.1.1).
@@ -37,7 +38,8 @@ std::string WriteStreamEnd(const WireOptions& options);
 // "http://host:8000/health".
 std::string PathOfTarget(std::string_view target);
 
-// What to echo: "" unless it is printable ASCII of at most 256 bytes.
-std::string SafeRequestId(std::string_view value);
+// The id that a client gives its request, if it is printable ASCII of 1 to 256 bytes, else a new
+// one.
+std::string RequestIdOf(std::string_view value);
 
 }  // namespace lamina

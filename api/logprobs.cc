@@ -32,6 +32,8 @@ bool IsWholeText(const std::string& bytes) {
   return true;
 }
 
+std::string TokenNumber(TokenId token) { return "token_id:" + std::to_string(token); }
+
 std::string CompletionToken(const std::string& bytes) {
   if (IsWholeText(bytes)) return bytes;
   std::string text = "bytes:";
@@ -57,8 +59,11 @@ void LogprobRecords::Place(std::span<const int64_t> offsets) {
 }
 
 LogprobWriter::LogprobWriter(ApiKind kind, const Tokenizer& tokenizer,
-                             const LogprobRecords& records)
-    : columns_(Columns(kind)), tokenizer_(tokenizer), records_(records) {}
+                             const LogprobRecords& records, bool tokens_as_ids)
+    : columns_(Columns(kind)),
+      tokenizer_(tokenizer),
+      records_(records),
+      tokens_as_ids_(tokens_as_ids) {}
 
 const std::vector<LogprobWriter::Column>& LogprobWriter::Columns(ApiKind kind) {
   static const std::vector<Column> completion = {{"tokens", &LogprobWriter::WriteText},
@@ -95,7 +100,7 @@ std::span<const TokenLogprob> LogprobWriter::TopOf(size_t i) const {
 }
 
 std::string LogprobWriter::Text(TokenId token) const {
-  return CompletionToken(tokenizer_.TokenBytes(token));
+  return tokens_as_ids_ ? TokenNumber(token) : CompletionToken(tokenizer_.TokenBytes(token));
 }
 
 void LogprobWriter::WriteText(size_t i, std::string& json) const {
@@ -148,6 +153,7 @@ void LogprobWriter::WriteChatEntry(TokenId token, float logprob, std::string& js
   std::string pending = bytes;
   std::string text;
   TakeAllUtf8(pending, text);
+  if (tokens_as_ids_) text = TokenNumber(token);
   json +=
       "{\"token\":" + JsonString(text) + ",\"logprob\":" + JsonLogprob(logprob) + ",\"bytes\":[";
   for (size_t i = 0; i < bytes.size(); ++i) {

@@ -48,11 +48,12 @@ class LogprobRecords {
 // Writes records as JSON, piece by piece. Completions: {"tokens", "token_logprobs", "top_logprobs",
 // "text_offset"}, where a token that is no whole text is written "bytes:\xe2\x98" and offsets count
 // the characters of the choice's text; chat: {"content": [{"token", "logprob", "bytes",
-// "top_logprobs"}]}. No records: null.
+// "top_logprobs"}]}. No records: null. `tokens_as_ids`: each token is written "token_id:17".
 class LogprobWriter {
  public:
   // borrows.
-  LogprobWriter(ApiKind kind, const Tokenizer& tokenizer, const LogprobRecords& records);
+  LogprobWriter(ApiKind kind, const Tokenizer& tokenizer, const LogprobRecords& records,
+                bool tokens_as_ids = false);
 
   // Appends until `json` has at least `enough_bytes`, or all is written; then it returns true and
   // is not called again.
@@ -77,6 +78,7 @@ class LogprobWriter {
   const std::vector<Column>& columns_;
   const Tokenizer& tokenizer_;
   const LogprobRecords& records_;
+  const bool tokens_as_ids_;
   size_t column_ = 0;
   size_t next_ = 0;  // token
 };

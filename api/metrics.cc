@@ -281,6 +281,12 @@ void Metrics::OnStep(const Step& step) {
   if (step.offload_interval) families_->offload_interval.Set(*step.offload_interval);
 }
 
+Metrics::Totals Metrics::totals() const {
+  return {families_->prompt_tokens.Value(), families_->generation_tokens.Value(),
+          families_->stopped.Value() + families_->length.Value() + families_->aborted.Value() +
+              families_->failed.Value()};
+}
+
 std::string Metrics::Serialize(const EngineStatus& status) {
   MutexLock lock(families_->nodes_mutex);
   families_->running.Set(status.scheduler.num_running);

@@ -21,6 +21,12 @@ class Metrics final : public EngineObserver {
   void OnFinished(const Finished& finished) override;
   void OnStep(const Step& step) override;
 
+  // Since the start.
+  struct Totals {
+    double prompt_tokens = 0, output_tokens = 0, requests = 0;
+  };
+  Totals totals() const;
+
   // All metrics in the text format of Prometheus. Nodes that `status` does not name any more are
   // left out.
   std::string Serialize(const EngineStatus& status);

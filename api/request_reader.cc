@@ -4,9 +4,12 @@
 #include <future>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
+#include "api/forced_call.h"
 #include "api/responses.h"
+#include "api/template_input.h"
 #include "text/utf8.h"
 
 namespace lamina {
@@ -18,10 +21,58 @@ using nlohmann::ordered_json;
 // A template may make one of a small body.
 constexpr size_t kLongTextBytes = size_t{256} << 10;
 
+// As the request asks for.
+void Truncate(const GenerationOptions& options, int64_t max_model_len,
+              std::vector<TokenId>& tokens) {
+  if (!options.truncate_prompt_tokens) return;
+  const int64_t room = std::max<int64_t>(1, max_model_len - options.max_tokens.value_or(1));
+  const int64_t keep = *options.truncate_prompt_tokens > 0 ? *options.truncate_prompt_tokens : room;
+  if (std::ssize(tokens) <= keep) return;
+  if (options.keep_first_tokens) {
+    tokens.resize(static_cast<size_t>(keep));
+  } else {
+    tokens.erase(tokens.begin(), tokens.end() - keep);
+  }
+}
+
+std::vector<TokenId> MarkerTokens(const ServedModel& model) {
+  std::set<std::string> markers;
+  if (model.tool_format) {
+    for (std::string& marker : ToolMarkers(*model.tool_format)) markers.insert(std::move(marker));
+  }
+  if (model.reasoning) markers.insert({"<think>", "</think>"});
+  std::vector<TokenId> tokens;
+  if (markers.empty()) return tokens;
+  for (TokenId token = 0; token < model.tokenizer->vocab_size(); ++token) {
+    if (markers.contains(model.tokenizer->IdToPiece(token))) tokens.push_back(token);
+  }
+  return tokens;
+}
+
+bool EndsWithThink(std::string_view prompt) {
+  while (!prompt.empty() && (prompt.back() == '\n' || prompt.back() == ' '))
+    prompt.remove_suffix(1);
+  return prompt.ends_with("<think>");
+}
+
+// Templates that cannot work with a message whose content is none get an empty text in its place,
+// as other servers give to all of them.
+Result<std::string> RenderWithContent(const ChatTemplate& chat_template, const ChatInput& input) {
+  auto text = chat_template.Render(input);
+  const auto has_none = [](const ChatMessage& message) { return !message.content; };
+  if (text.ok() || std::ranges::none_of(input.messages, has_none)) return text;
+  ChatInput with_content = input;
+  for (ChatMessage& message : with_content.messages) message.content = message.content.value_or("");
+  auto again = chat_template.Render(with_content);
+  return again.ok() ? again : text;
+}
+
 }  // namespace
 
 RequestReader::RequestReader(const ServedModel& model)
-    : model_(model), rules_{model.config.vocab_size, model.config.generation} {}
+    : model_(model),
+      rules_{model.config.vocab_size, model.config.generation},
+      marker_tokens_(MarkerTokens(model)) {}
 
 ReadRequest RequestReader::Completion(const std::string& body, int64_t max_model_len) const {
   ReadRequest out;
@@ -54,6 +105,55 @@ std::optional<ApiError> RequestReader::CheckModel(const std::string& model) cons
   if (model.empty() || model == model_.name) return std::nullopt;
   return ApiError{404, "the model '" + model + "' is not served here; '" + model_.name + "' is",
                   "model"};
+}
+
+// It is the template that tells the model.
+std::optional<ApiError> RequestReader::CheckReasoningEffort(const ChatInput& input) const {
+  if (!input.variables.contains("reasoning_effort") || model_.chat_template == nullptr ||
+      model_.chat_template->Names("reasoning_effort") ||
+      model_.chat_template->Names("enable_thinking"))
+    return std::nullopt;
+  return ApiError{400,
+                  "'reasoning_effort' is not supported: the chat template of this model knows "
+                  "neither it nor 'enable_thinking'",
+                  "reasoning_effort"};
+}
+
+// Neither tools nor calls of the history may get lost in a template that does not look at them.
+std::optional<ApiError> RequestReader::CheckTools(const ChatInput& input, ForcedCall forced) const {
+  if (model_.chat_template == nullptr) return std::nullopt;
+  for (const ChatMessage& message : input.messages) {
+    if (message.rest.contains("tool_calls") && !model_.chat_template->Names("tool_calls"))
+      return ApiError{400, "the chat template of this model knows no 'tool_calls' of messages",
+                      "messages"};
+  }
+  if (input.tools.is_null()) return std::nullopt;
+  if (!model_.chat_template->Names("tools"))
+    return ApiError{400, "'tools' is not supported: the chat template of this model knows no tools",
+                    "tools"};
+  if (model_.tool_format || forced != ForcedCall::kNo) return std::nullopt;
+  return ApiError{
+      400,
+      "'tools' is not supported: it is not known how this model writes calls; start the "
+      "server with --tool-call-parser",
+      "tools"};
+}
+
+std::optional<AnswerFormat> RequestReader::FormatOf(const ChatRequest& request,
+                                                    std::string_view prompt) const {
+  AnswerFormat format;
+  format.reasoning = model_.reasoning;
+  format.begins_reasoning = model_.reasoning && EndsWithThink(prompt);
+  if (!request.input.tools.is_null()) format.tools = model_.tool_format;
+  format.tool_names = request.tool_names;
+  format.parallel = request.parallel_tool_calls;
+  format.forced = request.forced;
+  format.forced_name = request.forced_name;
+  // A constrained answer has no room for reasoning.
+  if (format.forced != ForcedCall::kNo) format.reasoning = format.begins_reasoning = false;
+  const bool is_text = !format.reasoning && !format.tools && format.forced == ForcedCall::kNo;
+  if (is_text) return std::nullopt;
+  return format;
 }
 
 std::optional<ApiError> RequestReader::FinishOptions(const std::string& body,
@@ -125,7 +225,7 @@ Result<std::string> RequestReader::RenderChat(const ChatInput& input) const {
   if (model_.chat_template == nullptr)
     return InvalidArgument(model_.no_chat_reason + "; use /v1/completions");
   auto render = std::make_shared<std::packaged_task<Result<std::string>()>>(
-      [&] { return model_.chat_template->Render(input); });
+      [&] { return RenderWithContent(*model_.chat_template, input); });
   auto rendered = render->get_future();
   renderer_.Post([render = std::move(render)] { (*render)(); });
   try {
@@ -161,6 +261,7 @@ std::optional<ApiError> RequestReader::ReadCompletion(const std::string& body,
       if (request.echo)
         read.echo = model_.tokenizer->Decode(read.tokens, request.options.skip_special_tokens);
     }
+    Truncate(request.options, max_model_len, read.tokens);
   }
   spec.options = std::move(request.options);
   out.outcome = std::move(spec);
@@ -174,6 +275,10 @@ std::optional<ApiError> RequestReader::ReadChat(const std::string& body, int64_t
   ChatRequest request;
   if (auto error = ParseChat(fields, rules_, request, out.unknown_fields)) return error;
   if (auto error = CheckModel(request.options.model)) return error;
+  if (auto error = CheckReasoningEffort(request.input)) return error;
+  if (auto error = CheckTools(request.input, request.forced)) return error;
+  if (auto error = PrepareForTemplate(body, request.input)) return error;
+  if (auto error = ForceCall(request)) return error;
   if (auto error = FinishOptions(body, request.options)) return error;
   const Result<std::string> text = RenderChat(request.input);
   if (!text.ok()) return ApiError{400, text.status().message(), "messages"};
@@ -181,11 +286,15 @@ std::optional<ApiError> RequestReader::ReadChat(const std::string& body, int64_t
       Encode(text.value(), request.add_special_tokens.value_or(!StartsWithBos(text.value())),
              max_model_len);
   if (!tokens.ok()) return ApiError{400, tokens.status().message(), "messages"};
+  Truncate(request.options, max_model_len, *tokens);
   GenerationSpec spec;
   spec.kind = ApiKind::kChat;
   spec.model = model_.name;
   spec.prompts.push_back({*std::move(tokens), ""});
   spec.default_max_tokens = INT64_MAX;  // whatever fits
+  spec.format = FormatOf(request, text.value());
+  if (spec.format) spec.marker_tokens = marker_tokens_;
+  spec.include_reasoning = request.include_reasoning;
   spec.options = std::move(request.options);
   out.outcome = std::move(spec);
   return std::nullopt;
@@ -199,9 +308,11 @@ std::optional<ApiError> RequestReader::ReadTokenize(const std::string& body, int
   if (auto error = ParseTokenize(fields, request)) return error;
   if (auto error = CheckModel(request.model)) return error;
   std::string text;
-  const ChatInput* chat = std::get_if<ChatInput>(&request.input);
+  ChatInput* chat = std::get_if<ChatInput>(&request.input);
   const char* field = chat != nullptr ? "messages" : "prompt";
   if (chat != nullptr) {
+    if (auto error = CheckTools(*chat, ForcedCall::kNo)) return error;
+    if (auto error = PrepareForTemplate(body, *chat)) return error;
     const Result<std::string> rendered = RenderChat(*chat);
     if (!rendered.ok()) return ApiError{400, rendered.status().message(), field};
     text = rendered.value();

@@ -15,6 +15,7 @@
 #include "api/worker_pool.h"
 #include "base/mutex.h"
 #include "model/model_config.h"
+#include "text/answer_format.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -29,6 +30,9 @@ struct ServedModel {
   const ChatTemplate* chat_template = nullptr;
   std::string no_chat_reason = "this model has no chat template";
   ModelConfig config;
+  // How the model writes calls of tools; nullopt: nobody knows, and requests with tools get 400.
+  std::optional<ToolFormat> tool_format;
+  bool reasoning = false;  // whether it may reason before it answers
 };
 
 // What became of a body: text is to be generated, or the answer, which may be an error.
@@ -65,6 +69,7 @@ class RequestReader {
                                          ReadRequest& out) const;
 
   std::optional<ApiError> CheckModel(const std::string& model) const;
+  std::optional<ApiError> CheckReasoningEffort(const ChatInput& input) const;
   // Makes sampling parameters of what constrains the answers.
   std::optional<ApiError> FinishOptions(const std::string& body, GenerationOptions& options) const;
   std::optional<ApiError> EncodeBadWords(GenerationOptions& options) const;
@@ -75,9 +80,14 @@ class RequestReader {
                                       int64_t max_model_len) const;
   bool StartsWithBos(const std::string& text) const;
   Result<std::string> RenderChat(const ChatInput& input) const;
+  std::optional<ApiError> CheckTools(const ChatInput& input, ForcedCall forced) const;
+  // How the answer to `prompt` is to be read.
+  std::optional<AnswerFormat> FormatOf(const ChatRequest& request, std::string_view prompt) const;
 
   const ServedModel& model_;
   RequestRules rules_;
+  // That announce and close reasoning and calls: text, although some tokenizers have them special.
+  const std::vector<TokenId> marker_tokens_;
   mutable Mutex encoding_long_;  // held while a long text is tokenised
   // Templates work on one thread. The allocator keeps memory for each thread, so a lock would bound
   // what templates use at once, and not what the process keeps of it.

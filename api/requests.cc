@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "api/field_reader.h"
+#include "api/refused_fields.h"
 #include "base/token_mask.h"
 
 namespace lamina {
@@ -32,6 +33,8 @@ constexpr size_t kMaxLogitBias = 1024;
 constexpr int64_t kMaxLogprobs = 20;
 constexpr size_t kMaxTokens = size_t{1} << 24;
 constexpr size_t kMaxUnknownFields = 16;
+constexpr size_t kMaxTools = 1024;
+constexpr size_t kMaxRequestNameBytes = 128;
 
 // What parsing a body would make. The body may be anything: this runs before it is parsed.
 struct Contents {
@@ -204,9 +207,7 @@ void RefuseUnsupported(FieldReader& reader) {
   reader.Refuse("suffix", "only text behind a prompt can be generated");
   reader.Refuse("prompt_logprobs", "log-probabilities are given for generated tokens only");
   reader.Refuse("logits_processors", "use 'logit_bias', 'bad_words' or 'structured_outputs'");
-  reader.Refuse("truncate_prompt_tokens", "shorten the prompt before it is sent");
   reader.Refuse("prompt_embeds", "prompts are text or token ids");
-  reader.Refuse("return_tokens_as_token_ids", "log-probabilities name tokens by their text");
   reader.Refuse("n_predict", "use 'max_tokens'");
   if (const json* penalty = reader.Find("repeat_penalty"); penalty != nullptr && *penalty != 1)
     reader.Refuse("repeat_penalty", "use 'repetition_penalty'");
@@ -214,7 +215,6 @@ void RefuseUnsupported(FieldReader& reader) {
   reader.Refuse("min_new_tokens", "use 'min_tokens'");
   reader.Refuse("max_new_tokens", "use 'max_tokens'");
   reader.Refuse("stop_sequences", "use 'stop'");
-  reader.Refuse("return_token_ids", "");
   reader.Refuse("cache_salt", "the prefix cache is shared by all requests");
   for (const char* name : {"lora", "lora_adapter", "lora_request"})
     reader.Refuse(name, "the served model has no adapters");
@@ -302,6 +302,31 @@ void ReadUrgency(FieldReader& reader, GenerationOptions& out) {
   out.slo = {std::chrono::milliseconds(ttft_ms), std::chrono::milliseconds(tpot_ms)};
 }
 
+// It stands in answers and in the log.
+void ReadIdentity(FieldReader& reader, GenerationOptions& out) {
+  reader.Read("request_id", out.request_id);
+  const bool printable =
+      std::ranges::all_of(out.request_id, [](char c) { return c > ' ' && c < 127; });
+  if (!printable || out.request_id.size() > kMaxRequestNameBytes)
+    reader.Fail("request_id",
+                "'request_id' must have at most 128 letters, digits and signs of ASCII, without "
+                "spaces");
+}
+
+void ReadTruncation(FieldReader& reader, GenerationOptions& out) {
+  int64_t length = 0;
+  reader.ReadInteger("truncate_prompt_tokens", -1, INT32_MAX, length);
+  if (length == 0 && reader.Find("truncate_prompt_tokens") != nullptr)
+    reader.Fail("truncate_prompt_tokens",
+                "'truncate_prompt_tokens' must not be 0: no prompt is empty");
+  if (length != 0) out.truncate_prompt_tokens = length;
+  std::string side = "left";
+  reader.Read("truncation_side", side);
+  if (side != "left" && side != "right")
+    reader.Fail("truncation_side", "'truncation_side' must be \"left\" or \"right\"");
+  out.keep_first_tokens = side == "right";
+}
+
 void ReadOptions(FieldReader& reader, const RequestRules& rules, GenerationOptions& out) {
   reader.Read("model", out.model);
   int64_t n = 1;
@@ -334,6 +359,10 @@ void ReadOptions(FieldReader& reader, const RequestRules& rules, GenerationOptio
   reader.Read("skip_special_tokens", out.skip_special_tokens);
   ReadSampling(reader, rules, out);
   ReadUrgency(reader, out);
+  ReadIdentity(reader, out);
+  ReadTruncation(reader, out);
+  reader.Read("return_token_ids", out.return_token_ids);
+  reader.Read("return_tokens_as_token_ids", out.return_tokens_as_token_ids);
   out.constraint = ReadConstraint(reader);
   if (out.constraint && out.ignore_eos)
     reader.Fail("ignore_eos", "'ignore_eos' is not supported with '" + out.constraint->field +
@@ -341,6 +370,7 @@ void ReadOptions(FieldReader& reader, const RequestRules& rules, GenerationOptio
   ReadBadWords(reader, out.bad_words);
   ReadAllowedTokens(reader, rules.vocab_size, out.sampling);
   RefuseUnsupported(reader);
+  RefuseForeignFields(reader);
 }
 
 bool IsTokenList(const json& value) {
@@ -414,12 +444,92 @@ void ReadMessages(FieldReader& reader, ChatInput& input) {
       return reader.Fail("messages", where + ".content is missing");
     ChatMessage& out = input.messages.emplace_back();
     out.role = message["role"].get<std::string>();
-    if (message.contains("content")) out.content = ReadContent(reader, message["content"], where);
+    const bool calls = message.contains("tool_calls") && !message["tool_calls"].is_null();
+    const bool has_content = message.contains("content") && !message["content"].is_null();
+    if (has_content || !calls)
+      out.content = ReadContent(reader, has_content ? message["content"] : json(), where);
     if (reader.error()) return;
-    out.rest = message;
+    out.rest = nlohmann::ordered_json(message);
     out.rest.erase("role");
     out.rest.erase("content");
   }
+}
+
+// Templates know it by its name, or only whether there is any.
+void ReadReasoningEffort(FieldReader& reader, nlohmann::ordered_json& variables) {
+  if (reader.Find("reasoning_effort") == nullptr) return;
+  std::string effort;
+  reader.Read("reasoning_effort", effort);
+  for (const auto& [name, value] : {std::pair<const char*, json>("reasoning_effort", effort),
+                                    {"enable_thinking", effort != "none"}}) {
+    if (!variables.contains(name)) variables[name] = value;
+  }
+}
+
+// The names of the tools that a conversation has.
+std::set<std::string> ReadTools(FieldReader& reader, ChatInput& input) {
+  std::set<std::string> names;
+  const json* tools = reader.Find("tools");
+  const json* choice = reader.Find("tool_choice");
+  if (tools != nullptr && !tools->is_array()) {
+    reader.Fail("tools", "'tools' must be a list, not " + JsonTypeName(*tools));
+    return names;
+  }
+  if (tools == nullptr || tools->empty()) return names;
+  if (tools->size() > kMaxTools)
+    reader.Fail("tools", "'tools' has " + std::to_string(tools->size()) +
+                             " entries; at most 1024 are possible");
+  for (size_t i = 0; i < tools->size() && !reader.error(); ++i) {
+    const json& tool = (*tools)[i];
+    const std::string where = "tools[" + std::to_string(i) + "]";
+    const bool is_function = tool.is_object() && tool.value("type", json()) == "function" &&
+                             tool.contains("function") && tool["function"].is_object();
+    if (!is_function) {
+      reader.Fail("tools", where +
+                               " must be {\"type\": \"function\", \"function\": {...}}; other "
+                               "kinds are not supported");
+    } else if (const json name = tool["function"].value("name", json());
+               !name.is_string() || name.get_ref<const std::string&>().empty()) {
+      reader.Fail("tools", where + ".function.name must be a string that is not empty");
+    } else {
+      names.insert(name.get<std::string>());
+    }
+  }
+  // Tools that must not be called are not shown to the model.
+  if (choice != nullptr && *choice == "none") return {};
+  input.tools = nlohmann::ordered_json(*tools);
+  return names;
+}
+
+// Reads what tool_choice demands, of tools with these names.
+void ReadToolChoice(FieldReader& reader, ChatRequest& out) {
+  const json* choice = reader.Find("tool_choice");
+  if (choice == nullptr || *choice == "none" || *choice == "auto") return;
+  if (*choice == "required") {
+    out.forced = ForcedCall::kList;
+  } else {
+    const json function = choice->is_object() ? choice->value("function", json()) : json();
+    const json name = function.is_object() ? function.value("name", json()) : json();
+    if (!name.is_string())
+      return reader.Fail("tool_choice",
+                         "'tool_choice' must be \"auto\", \"none\", \"required\" or {\"type\": "
+                         "\"function\", \"function\": {\"name\": ...}}");
+    out.forced = ForcedCall::kNamed;
+    out.forced_name = name.get<std::string>();
+    if (!out.tool_names.contains(out.forced_name))
+      return reader.Fail("tool_choice",
+                         "'tool_choice' names '" + out.forced_name + "', which 'tools' have not");
+  }
+  if (out.tool_names.empty())
+    reader.Fail("tool_choice", "'tool_choice' demands a call, but there are no 'tools'");
+}
+
+// OpenAI's older way.
+void RefuseFunctions(FieldReader& reader) {
+  reader.Refuse("functions", "use 'tools'");
+  const json* call = reader.Find("function_call");
+  if (call != nullptr && *call != "none" && *call != "auto")
+    reader.Refuse("function_call", "use 'tools' and 'tool_choice'");
 }
 
 void ReadChatInput(FieldReader& reader, ChatInput& input) {
@@ -431,25 +541,11 @@ void ReadChatInput(FieldReader& reader, ChatInput& input) {
                                                      JsonTypeName(*variables));
     if (variables->size() > kMaxUnknownFields)
       return reader.Fail("chat_template_kwargs", "'chat_template_kwargs' has more than 16 entries");
-    input.variables = *variables;
+    input.variables = nlohmann::ordered_json(*variables);
   }
+  ReadReasoningEffort(reader, input.variables);
   reader.Refuse("chat_template", "the model's own is used");
   reader.Refuse("continue_final_message", "use /v1/completions to go on with a text");
-}
-
-// Without tools every choice among them but a forced one means the same.
-void ReadTools(FieldReader& reader) {
-  const json* tool_choice = reader.Find("tool_choice");
-  const bool is_none = tool_choice != nullptr && *tool_choice == "none";
-  if (!is_none) reader.Refuse("tools", "tools cannot be called");
-  if (!is_none && tool_choice != nullptr && *tool_choice != "auto")
-    reader.Refuse("tool_choice", "tools cannot be called");
-  reader.Refuse("functions", "functions cannot be called");
-  const json* function_call = reader.Find("function_call");
-  const bool calls =
-      function_call != nullptr && *function_call != "none" && *function_call != "auto";
-  if (calls) reader.Refuse("function_call", "functions cannot be called");
-  for (const char* name : {"tools", "parallel_tool_calls"}) reader.Ignore(name);
 }
 
 void ReadChatLogprobs(FieldReader& reader, SamplingParams& sampling) {
@@ -517,7 +613,12 @@ std::optional<ApiError> ParseChat(const json& body, const RequestRules& rules, C
   ReadChatInput(reader, out.input);
   ReadChatLogprobs(reader, out.options.sampling);
   ReadBeamSearch(reader, out.options);
-  ReadTools(reader);
+  out.tool_names = ReadTools(reader, out.input);
+  ReadToolChoice(reader, out);
+  RefuseFunctions(reader);
+  reader.Read("parallel_tool_calls", out.parallel_tool_calls);
+  reader.Read("include_reasoning", out.include_reasoning);
+  RefuseForeignChatFields(reader);
   reader.Refuse("echo", "use /v1/completions");
   reader.Refuse("documents", "write them into the messages");
   ReadOptionalBool(reader, "add_special_tokens", out.add_special_tokens);
@@ -531,6 +632,7 @@ std::optional<ApiError> ParseTokenize(const json& body, TokenizeRequest& out) {
   if (reader.Find("messages") != nullptr) {
     ChatInput input;
     ReadChatInput(reader, input);
+    ReadTools(reader, input);
     out.input = std::move(input);
   } else {
     std::string prompt;

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "base/sampling_params.h"
 #include "base/slo.h"
 #include "model/model_config.h"
+#include "text/answer_format.h"
 #include "text/chat_template.h"
 
 namespace lamina {
@@ -51,7 +53,16 @@ struct GenerationOptions {
   std::optional<RequestedConstraint> constraint;
   std::vector<std::string> bad_words;
   int priority = 0;
-  Slo slo;  // without any: the server's
+  Slo slo;                 // without any: the server's
+  std::string request_id;  // what the client calls the request; "": one is drawn
+  // Answers have the tokens of prompt and text as numbers too.
+  bool return_token_ids = false;
+  // Log-probabilities name tokens by number: "token_id:17".
+  bool return_tokens_as_token_ids = false;
+  // Prompts of more tokens are cut to so many: from their beginning, or from their end if
+  // `keep_first_tokens`. -1: to as many as leave room for 'max_tokens' in the model's context.
+  std::optional<int64_t> truncate_prompt_tokens;
+  bool keep_first_tokens = false;
 };
 
 using Prompt = std::variant<std::string, std::vector<TokenId>>;
@@ -66,6 +77,11 @@ struct CompletionRequest {
 struct ChatRequest {
   GenerationOptions options;
   ChatInput input;
+  std::set<std::string> tool_names;  // of input.tools
+  bool parallel_tool_calls = true;
+  ForcedCall forced = ForcedCall::kNo;  // what tool_choice demands, by ForceCall
+  std::string forced_name;              // of kNamed
+  bool include_reasoning = true;
   // Whether the beginning-of-sequence token is put in front of the rendered conversation. If it is
   // absent, the token is put there unless the template wrote it, so that there is exactly one.
   std::optional<bool> add_special_tokens;

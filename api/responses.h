@@ -9,6 +9,7 @@
 
 #include "api/logprobs.h"
 #include "manager/engine.h"
+#include "text/answer_format.h"
 
 namespace lamina {
 
@@ -16,7 +17,17 @@ namespace lamina {
 struct ChoiceOutput {
   int index = 0;
   std::string text;
+  std::string reasoning;
+  // Where a call is new it has an id and a name; else the arguments go on.
+  struct Call {
+    size_t index = 0;
+    std::string id, name, arguments;
+  };
+  std::vector<Call> calls;
+  size_t calls_bytes = 0;  // that they take
+  bool called = false;     // the choice has calls, here or sent before
   LogprobRecords logprobs;
+  std::vector<TokenId> token_ids;  // of the text, if they are asked for
   std::optional<FinishReason> finish;
   nlohmann::ordered_json stop_reason;  // the stop string or stop token id, else null
 };
@@ -27,16 +38,31 @@ struct Usage {
   int64_t cached_tokens = 0;  // of the prompts: KV was there from earlier requests
 };
 
+// Draws the id of a call, in the form that the model's template wants to see.
+std::string NewCallId(std::optional<ToolFormat> format);
+
 // "stop", "length", "abort", "error".
 const char* FinishReasonName(FinishReason reason);
 
 // Valid UTF-8 on one line.
 std::string DumpJson(const nlohmann::ordered_json& json);
 
+// What of a request decides about the form of its answer.
+struct ResponseOptions {
+  ApiKind kind = ApiKind::kCompletion;
+  std::string model;
+  std::string request_id;      // "": one is drawn
+  bool token_ids = false;      // tokens are told by number too
+  bool tokens_as_ids = false;  // log-probabilities name tokens by number
+  int choices_per_prompt = 1;
+  // Of each prompt, if `token_ids`.
+  std::vector<std::vector<TokenId>> prompt_token_ids = {};
+};
+
 class ResponseFormat {
  public:
-  // Draws a new id. Borrows the tokenizer.
-  ResponseFormat(ApiKind kind, std::string model, const Tokenizer& tokenizer);
+  // Borrows the tokenizer.
+  ResponseFormat(ResponseOptions options, const Tokenizer& tokenizer);
 
   // One event of a stream. `first`: the choice's first one, which tells the role in a chat. Usage,
   // if not null, is part of it; `null_usage` writes "usage": null instead, as clients expect that
@@ -47,17 +73,18 @@ class ResponseFormat {
   // The event without choices that tells the usage.
   std::string UsageChunk(const Usage& usage) const;
 
-  ApiKind kind() const { return kind_; }
+  ApiKind kind() const { return options_.kind; }
 
  private:
   friend class AnswerWriter;
-  std::string Begin(bool chunk) const;  // up to the first choice
+  std::string Begin(bool chunk, bool first) const;  // up to the first choice
+  // Behind the log-probabilities of a choice.
+  std::string EntryEnd(const ChoiceOutput& choice, bool first) const;
   LogprobWriter Logprobs(const ChoiceOutput& choice) const {
-    return {kind_, tokenizer_, choice.logprobs};
+    return {options_.kind, tokenizer_, choice.logprobs, options_.tokens_as_ids};
   }
 
-  ApiKind kind_;
-  std::string model_;
+  ResponseOptions options_;
   const Tokenizer& tokenizer_;
   std::string id_;
   int64_t created_ = 0;  // Unix seconds

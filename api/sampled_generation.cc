@@ -13,11 +13,12 @@ SampledGeneration::SampledGeneration(GenerationSpec spec, const Server& server,
   const GenerationOptions& options = spec_.options;
   for (const GenerationSpec::Prompt& prompt : spec_.prompts) {
     for (int i = 0; i < options.best_of; ++i) {
-      DetokenizerOptions text{options.stop, options.include_stop_in_output,
-                              options.skip_special_tokens, options.min_tokens,
-                              options.sampling.num_logprobs >= 0};
+      DetokenizerOptions text{
+          options.stop,       options.include_stop_in_output,     options.skip_special_tokens,
+          options.min_tokens, options.sampling.num_logprobs >= 0, spec_.marker_tokens};
       choices_.push_back(
-          {Detokenizer(tokenizer_, std::move(text), prompt.tokens), {}, false, false, 0, 0});
+          {Detokenizer(tokenizer_, std::move(text), prompt.tokens), {}, {}, false, false, 0, 0});
+      if (spec_.format) choices_.back().parser.emplace(*spec_.format);
       choices_.back().output.index = static_cast<int>(choices_.size()) - 1;
       choices_.back().output.text = prompt.echo;
       held_.Change(choices_.back().held_bytes(), 0);
@@ -83,15 +84,38 @@ bool SampledGeneration::OnEvent(int prompt, const TokenEvent& event) {
 
 void SampledGeneration::Take(int prompt, Choice& choice, const TokenEvent& event) {
   if (event.token) TakeToken(choice, event);
-  if (choice.detokenizer.matched_stop()) {
+  const bool over = choice.parser && choice.parser->over();
+  if (over || choice.detokenizer.matched_stop()) {
     choice.done = true;
     choice.output.finish = FinishReason::kStop;
-    choice.output.stop_reason = *choice.detokenizer.matched_stop();
+    if (choice.detokenizer.matched_stop())
+      choice.output.stop_reason = *choice.detokenizer.matched_stop();
+    EndText(choice);
     if (!event.finish) engine_.Stop(requests_[static_cast<size_t>(prompt)], event.index);
   } else if (event.finish) {
     FinishChoice(choice, event);
   }
-  if (spec_.options.stream && (choice.done || !choice.output.text.empty())) SendChunk(choice);
+  const ChoiceOutput& output = choice.output;
+  const bool has_news = !output.text.empty() || !output.reasoning.empty() || !output.calls.empty();
+  if (spec_.options.stream && (choice.done || has_news)) SendChunk(choice);
+}
+
+void SampledGeneration::AddText(Choice& choice, std::string text) {
+  if (!choice.parser) {
+    choice.output.text += text;
+    return;
+  }
+  AnswerPieces pieces;
+  choice.parser->Push(text, pieces);
+  AddPieces(std::move(pieces), choice.output);
+  choice.output.called = choice.parser->called();
+}
+
+void SampledGeneration::EndText(Choice& choice) {
+  if (!choice.parser) return;
+  AnswerPieces pieces;
+  choice.parser->Finish(pieces);
+  AddPieces(std::move(pieces), choice.output);
 }
 
 void SampledGeneration::TakeToken(Choice& choice, const TokenEvent& event) {
@@ -101,9 +125,10 @@ void SampledGeneration::TakeToken(Choice& choice, const TokenEvent& event) {
   if (event.index == 0) usage_.cached_tokens += event.num_cached;
   const bool with_logprobs = spec_.options.sampling.num_logprobs >= 0;
   if (with_logprobs) choice.output.logprobs.Add(event);
+  if (spec_.options.return_token_ids) choice.output.token_ids.push_back(*event.token);
   const bool ends_it = event.finish == FinishReason::kStop && event.stop_token.has_value();
   if (!ends_it || spec_.options.include_stop_in_output) {
-    choice.output.text += choice.detokenizer.Push(*event.token);
+    AddText(choice, choice.detokenizer.Push(*event.token));
   } else {
     choice.detokenizer.Skip();
   }
@@ -112,7 +137,8 @@ void SampledGeneration::TakeToken(Choice& choice, const TokenEvent& event) {
 
 void SampledGeneration::FinishChoice(Choice& choice, const TokenEvent& event) {
   choice.done = true;
-  choice.output.text += choice.detokenizer.Finish();
+  AddText(choice, choice.detokenizer.Finish());
+  EndText(choice);
   choice.output.logprobs.Place(choice.detokenizer.TakeOffsets());
   choice.output.finish = event.finish;
   const auto& asked_for = spec_.options.stop_token_ids;
@@ -133,7 +159,11 @@ void SampledGeneration::SendChunk(Choice& choice) {
       format_.Chunk(choice.output, !choice.sent_first, usage, options.include_usage));
   choice.sent_first = true;
   choice.output.text.clear();
+  choice.output.reasoning.clear();
+  choice.output.calls.clear();
+  choice.output.calls_bytes = 0;
   choice.output.logprobs.Clear();
+  choice.output.token_ids.clear();
 }
 
 void SampledGeneration::Complete() {

@@ -23,13 +23,18 @@ class SampledGeneration final : public Generation {
  private:
   struct Choice {
     Detokenizer detokenizer;
+    std::optional<AnswerParser> parser;  // if the answer may be more than text
     ChoiceOutput output;  // whole answers: all of it; streams: what has not been sent
     bool sent_first = false;
     bool done = false;
     double logprob = 0;  // of all tokens together
     int64_t num_tokens = 0;
 
-    size_t held_bytes() const { return output.text.capacity() + output.logprobs.held_bytes(); }
+    size_t held_bytes() const {
+      return output.text.capacity() + output.logprobs.held_bytes() +
+             output.token_ids.capacity() * sizeof(TokenId) + output.reasoning.capacity() +
+             output.calls_bytes + (parser ? parser->held_bytes() : 0);
+    }
     double LogprobPerToken() const {
       return num_tokens == 0 ? 0 : logprob / static_cast<double>(num_tokens);
     }
@@ -39,6 +44,8 @@ class SampledGeneration final : public Generation {
   void Take(int prompt, Choice& choice, const TokenEvent& event);
   void TakeToken(Choice& choice, const TokenEvent& event);
   void FinishChoice(Choice& choice, const TokenEvent& event);
+  void AddText(Choice& choice, std::string text);
+  void EndText(Choice& choice);
   void SendChunk(Choice& choice);
   void Complete();
   void RespondError(const ApiError& error) override;

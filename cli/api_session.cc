@@ -4,9 +4,11 @@
 
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/clock.h"
 #include "cli/commands.h"
+#include "cli/number_checks.h"
 #include "manager/api_key.h"
 
 namespace lamina {
@@ -27,6 +29,15 @@ std::string TextOf(const json& event) {
   return text.is_string() ? text.get<std::string>() : "";
 }
 
+// What a model thinks before it answers.
+std::string ReasoningOf(const json& event) {
+  const json choices = event.value("choices", json());
+  if (!choices.is_array() || choices.empty() || !choices[0].is_object()) return "";
+  const json delta = choices[0].value("delta", json());
+  const json reasoning = delta.is_object() ? delta.value("reasoning_content", json()) : json();
+  return reasoning.is_string() ? reasoning.get<std::string>() : "";
+}
+
 int64_t CountOf(const json& usage, const char* key) {
   const json count = usage.value(key, json());
   return count.is_number() ? count.get<int64_t>() : 0;
@@ -37,6 +48,7 @@ struct Answer {
   std::string text;
   std::string error;
   bool done = false;
+  bool reasoned = false;  // what was printed last is reasoning
   int64_t prompt_tokens = 0, output_tokens = 0;
   TimePoint start = Clock::now();
   std::optional<TimePoint> first;
@@ -56,9 +68,13 @@ struct Answer {
       prompt_tokens = CountOf(usage, "prompt_tokens");
       output_tokens = CountOf(usage, "completion_tokens");
     }
-    const std::string piece = TextOf(event);
+    const std::string thought = ReasoningOf(event), piece = TextOf(event);
+    if (!first && !(thought.empty() && piece.empty())) first = Clock::now();
+    // Whoever takes the answer from stdout gets the answer alone.
+    if (!thought.empty()) std::cerr << thought << std::flush;
+    reasoned |= !thought.empty();
     if (piece.empty()) return true;
-    if (!first) first = Clock::now();
+    if (std::exchange(reasoned, false)) std::cerr << "\n" << std::endl;
     text += piece;
     std::cout << piece << std::flush;
     return static_cast<bool>(std::cout);  // nobody reads any more
@@ -85,7 +101,8 @@ void RequestOptions::AddTo(CLI::App& command) {
   AddOption(command, "--api-key", api_key,
             "The key itself, which other users can see in the list of processes");
   AddOption(command, "--model", model, "Model's name on the server; default: the server's first");
-  AddOption(command, "--max-tokens", max_tokens, "Longest answer in tokens")
+  AddOption(command, "--max-tokens", max_tokens, "Longest answer in tokens, such as 2k")
+      ->transform(SizeAsNumber())
       ->check(CLI::PositiveNumber);
   AddOption(command, "--temperature", temperature, "0: always the most likely token")
       ->check(CLI::NonNegativeNumber);

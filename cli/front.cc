@@ -11,7 +11,7 @@ void RegisterFront(CLI::App& app) {
       "front",
       "Answer clients in a process of its own, so that their requests survive the manager's");
   command->add_option("MODEL", options->model,
-                      "Checkpoint folder on this host; default: the cluster file's");
+                      "Checkpoint folder or GGUF file on this host; default: the cluster file's");
   command
       ->add_option("--cluster", options->cluster_file,
                    "The manager's cluster file, with a front_port")
@@ -31,6 +31,7 @@ void RegisterFront(CLI::App& app) {
             "File of mode 600 with the key that clients must send as a bearer token");
   AddOption(*command, "--api-key", options->api_key,
             "The key itself, which other users can see in the list of processes");
+  options->api.AddTo(*command);
   command->footer(
       "Examples:\n  lamina front --cluster configs/local-front.yaml\n  lamina front "
       "models/tiny-stories --cluster configs/local-front.yaml --host 0.0.0.0 --port 8001");

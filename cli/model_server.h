@@ -9,6 +9,7 @@
 #include "api/metrics.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "cli/api_options.h"
 #include "manager/cluster_config.h"
 #include "manager/engine.h"
 #include "model/model_config.h"
@@ -33,6 +34,7 @@ struct HttpOptions {
   std::string host;
   int port = 0;         // 0: any free one
   std::string api_key;  // "": none is asked for
+  ApiOptions api = {};
 };
 
 // A server that listens, and tells clients that the model is loading until it has an engine.

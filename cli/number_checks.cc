@@ -6,6 +6,9 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <string>
+
+#include "base/units.h"
 
 namespace lamina {
 namespace {
@@ -44,6 +47,17 @@ CLI::Validator NumberAtLeast(double low) {
 
 CLI::Validator AboveZero() {
   return Expect("a number above 0", [](double value) { return value > 0; });
+}
+
+CLI::Validator SizeAsNumber() {
+  const auto read = [](std::string& text) -> std::string {
+    if (text.starts_with('-')) return "";  // other checks say what is wrong
+    const Result<int64_t> size = ParseSize(text);
+    if (!size.ok()) return size.status().message();
+    text = std::to_string(*size);
+    return "";
+  };
+  return {read, "SIZE", ""};
 }
 
 CLI::Validator CountThatFits(int64_t most) {

@@ -14,6 +14,10 @@ CLI::Validator NumberAtLeast(double low);
 // A finite number above 0.
 CLI::Validator AboveZero();
 
+// A size as ParseSize of base/units.h reads it, such as 32k, where the option's value is a number.
+// What stands before other checks.
+CLI::Validator SizeAsNumber();
+
 // A whole number of things that are held in memory, from 0 to `most`.
 CLI::Validator CountThatFits(int64_t most);
 

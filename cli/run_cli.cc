@@ -5,9 +5,12 @@
 #include <iostream>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/log.h"
 #include "cli/commands.h"
+#include "cli/other_names.h"
+#include "cli/suggestion.h"
 
 namespace lamina {
 namespace {
@@ -22,16 +25,48 @@ constexpr char kExample[] =
     "  lamina cluster up configs/local.yaml\n\n"
     "Every option can also be given in the environment: --max-tokens as LAMINA_MAX_TOKENS.";
 
+// ", did you mean 'serve'?", or "".
+std::string DidYouMean(const std::string& word, const std::vector<std::string>& known) {
+  const std::string meant = Suggestion(word, known);
+  return meant.empty() ? "" : "; did you mean '" + meant + "'?";
+}
+
 // CLI11 calls an unknown word an unexpected argument; people expect to be told the commands. "" if
 // the first word is one, or an option.
-std::string UnknownCommand(const CLI::App& app, int argc, char** argv) {
-  if (argc < 2 || argv[1][0] == '-') return "";
-  std::string known;
+std::string UnknownCommand(const CLI::App& app, const std::vector<std::string>& arguments) {
+  if (arguments.empty() || arguments[0].starts_with('-')) return "";
+  std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-    if (command->get_name() == argv[1]) return "";
-    known += " " + command->get_name();
+    if (command->get_name() == arguments[0]) return "";
+    names.push_back(command->get_name());
   }
-  return std::string("unknown command '") + argv[1] + "'; commands:" + known;
+  std::string known;
+  for (const std::string& name : names) known += " " + name;
+  return "unknown command '" + arguments[0] + "'" + DidYouMean(arguments[0], names) +
+         "; commands:" + known;
+}
+
+// The command, or command of a command, that the line named.
+const CLI::App& CommandOf(const CLI::App& app) {
+  const std::vector<CLI::App*> named = app.get_subcommands();
+  return named.empty() ? app : CommandOf(*named.back());
+}
+
+// A line for each option that is not known and looks like one that is.
+std::string OptionsMeant(const CLI::App& app) {
+  std::vector<std::string> known;
+  for (const CLI::App* command : {&app, &CommandOf(app)}) {
+    for (const CLI::Option* option : command->get_options()) {
+      for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+    }
+  }
+  std::string lines;
+  for (const std::string& word : app.remaining(/*recurse=*/true)) {
+    const std::string name = word.substr(0, word.find('='));
+    if (const std::string meant = Suggestion(name, known); name.starts_with('-') && !meant.empty())
+      lines += "There is no " + name + "; did you mean " + meant + "?\n";
+  }
+  return lines;
 }
 
 // In containers beside a service of this name Kubernetes sets LAMINA_PORT=tcp://10.0.0.1:8000,
@@ -93,13 +128,24 @@ int RunCli(int argc, char** argv, const std::function<void(CLI::App&)>& register
   register_more(app);
   RegisterPlan(app);
   RegisterSimulate(app);
-  if (const std::string mistake = UnknownCommand(app, argc, argv); !mistake.empty()) {
+  const std::vector<std::string> given(argv + std::min(argc, 1), argv + argc);
+  if (const std::string mistake = UnknownCommand(app, given); !mistake.empty()) {
     std::cerr << "lamina: " << mistake << "\n";
     return kExitUsage;
   }
-  DropServiceLink(argc > 1 && argv[1] == std::string_view("serve"));
+  DropServiceLink(!given.empty() && given[0] == "serve");
+  Result<std::vector<std::string>> arguments = WithOurNames(given);
+  if (!arguments.ok()) {
+    std::cerr << "lamina " << given[0] << ": " << arguments.status().message() << "\n";
+    return kExitUsage;
+  }
+  std::ranges::reverse(*arguments);  // as CLI11 wants them
   try {
-    app.parse(argc, argv);
+    app.parse(*std::move(arguments));
+  } catch (const CLI::ExtrasError& error) {
+    app.exit(error, std::cout, std::cerr);
+    std::cerr << OptionsMeant(app);
+    return kExitUsage;
   } catch (const CLI::ParseError& error) {
     return app.exit(error, std::cout, std::cerr) == 0 ? 0 : kExitUsage;
   }

@@ -6,6 +6,7 @@
 
 #include "base/net_address.h"
 #include "cli/model_server.h"
+#include "cli/serving_figures.h"
 #include "manager/api_key.h"
 #include "manager/remote_engine.h"
 
@@ -46,14 +47,15 @@ Status ServeFront(const FrontOptions& options) {
   const std::string host = CanonicalHost(options.host);
   std::unique_ptr<RemoteEngine> engine;
   LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<HttpServer> server,
-                          StartHttp(config, files, {host, options.port, api_key}));
+                          StartHttp(config, files, {host, options.port, api_key, options.api}));
   Say("Waiting for the manager at " + engine_options.link.manager);
   LAMINA_ASSIGN_OR_RETURN(engine,
                           RemoteEngine::Connect(engine_options, [] { return IsStopRequested(); }));
   server->SetEngine(engine.get());
   Say(fmt::format("{} is served on http://{}/v1", config.served_name,
                   JoinHostPort(host, server->port())));
-  while (!IsStopRequested(Deadline::After(kStopLook))) continue;
+  ServingFigures figures(*files.metrics, *engine);
+  while (!IsStopRequested(Deadline::After(kStopLook))) figures.Look();
   Say("Stopping");
   return StopHttp(*server, engine->status(), config.drain_timeout);
 }

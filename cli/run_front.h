@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "cli/api_options.h"
 
 namespace lamina {
 
@@ -17,6 +18,7 @@ struct FrontOptions {
   int drain_timeout_s = -1;        // -1: the YAML's
   // What clients must send, or the file that it is in.
   std::string api_key, api_key_file;
+  ApiOptions api;
 };
 
 // Serves until SIGINT or SIGTERM, as Serve (run_server.h) does. kTimeout if no manager takes

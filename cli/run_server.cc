@@ -14,6 +14,7 @@
 #include "base/net_address.h"
 #include "base/random_id.h"
 #include "cli/model_server.h"
+#include "cli/serving_figures.h"
 #include "cost/node_device.h"
 #include "manager/api_key.h"
 #include "manager/cluster_executor.h"
@@ -156,9 +157,11 @@ Status StartEngine(Manager& manager) {
 
 // An error: nothing will be served any more. Somebody above, such as a supervisor, has to act then.
 Status ServeUntilStopped(Manager& manager) {
+  ServingFigures figures(*manager.files.metrics, *manager.engine);
   while (!IsStopRequested(Deadline::After(kLookInterval))) {
     LAMINA_RETURN_IF_ERROR(manager.engine->given_up());
     if (manager.local != nullptr) manager.local->Revive();
+    figures.Look();
   }
   return OkStatus();
 }
@@ -219,7 +222,8 @@ Status StartServing(const ServeOptions& options, Manager& manager) {
     LAMINA_ASSIGN_OR_RETURN(manager.config, ClusterConfig::Load(*options.cluster_file));
   } else {
     if (options.model.empty())
-      return InvalidArgument("name a model folder, or a cluster with --cluster FILE");
+      return InvalidArgument(
+          "name a model folder or a GGUF file, or a cluster with --cluster FILE");
     LAMINA_ASSIGN_OR_RETURN(manager.config.nodes, PlanLocalCluster(options));
     if (options.num_batches == 0)
       // Its nodes share cores: what one does meanwhile the other has to wait for.
@@ -231,9 +235,10 @@ Status StartServing(const ServeOptions& options, Manager& manager) {
   if (!options.trace_out.empty()) {
     LAMINA_ASSIGN_OR_RETURN(manager.trace, TraceFile::Create(options.trace_out));
   }
-  LAMINA_ASSIGN_OR_RETURN(manager.server, StartHttp(manager.config, manager.files,
-                                                    {HttpHost(options, manager),
-                                                     manager.config.http_port, manager.api_key}));
+  LAMINA_ASSIGN_OR_RETURN(manager.server,
+                          StartHttp(manager.config, manager.files,
+                                    {HttpHost(options, manager), manager.config.http_port,
+                                     manager.api_key, options.api}));
   if (manager.config.front_port != 0) {
     LAMINA_ASSIGN_OR_RETURN(manager.fronts, EngineServer::Open(manager.config));
     manager.id = RandomId();

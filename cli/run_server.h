@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "cli/api_options.h"
 #include "manager/cluster_config.h"
 
 namespace lamina {
@@ -46,6 +47,7 @@ struct ServeOptions {
   int drain_timeout_s = -1;  // -1: 10, or the YAML's
   // What clients must send, or the file that it is in.
   std::string api_key, api_key_file;
+  ApiOptions api;
 
   std::string trace_out;  // what the nodes do is written to this file; "": it is not
 

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "cli/commands.h"
+#include "cli/number_checks.h"
 #include "cost/node_device.h"
 
 namespace lamina {
@@ -23,9 +24,10 @@ void RegisterServe(CLI::App& app) {
   auto options = std::make_shared<ServeOptions>();
   CLI::App* command = app.add_subcommand(
       "serve", "Serve a model over an OpenAI-compatible API, with its attention on memory nodes");
-  command->add_option("MODEL", options->model,
-                      "Checkpoint folder (Hugging Face layout); without --cluster a local cluster "
-                      "is started for it");
+  command->add_option(
+      "MODEL", options->model,
+      "Checkpoint folder (Hugging Face layout) or GGUF file; without --cluster a local "
+      "cluster is started for it");
   command
       ->add_option("--cluster", options->cluster_file,
                    "Cluster YAML whose nodes run already (see `lamina cluster up`)")
@@ -90,17 +92,20 @@ void RegisterServe(CLI::App& app) {
             "Port of the HTTP server; -1: 8000 or the YAML's, 0: any free one")
       ->check(CLI::Range(-1, 65535));
   AddOption(*command, "--served-model-name", options->served_name,
-            "Name that clients use; default: the folder's");
+            "Name that clients use; default: that of the folder or file");
   AddOption(*command, "--max-model-len", options->max_model_len,
             "Tokens of prompt and answer, such as 32k; default: the model's");
   AddOption(*command, "--max-num-seqs", options->max_num_seqs,
             "Sequences that decode in one step; 0: 64 or the YAML's")
+      ->transform(SizeAsNumber())
       ->check(CLI::NonNegativeNumber);
   AddOption(*command, "--max-num-batched-tokens", options->max_num_batched_tokens,
             "Tokens of one step; 0: 512 or the YAML's")
+      ->transform(SizeAsNumber())
       ->check(CLI::NonNegativeNumber);
   AddOption(*command, "--max-num-queued-reqs", options->max_num_queued_reqs,
             "Waiting requests before 503; 0: 1024 or the YAML's")
+      ->transform(SizeAsNumber())
       ->check(CLI::NonNegativeNumber);
   AddOption(*command, "--scheduling-policy", kQueueModes, options->queue,
             "Which waiting request is served next: " + kQueueModes.listed() +
@@ -123,11 +128,13 @@ void RegisterServe(CLI::App& app) {
             "/ping, /version and /metrics need none");
   AddOption(*command, "--api-key", options->api_key,
             "The key itself, which other users can see in the list of processes");
+  options->api.AddTo(*command);
   AddOption(*command, "--trace-out", options->trace_out,
             "Write what the nodes do to this file, for ui.perfetto.dev; 1 GB at most");
   AddOption(*command, "--prompt", options->prompt,
             "Answer this first, and show where its KV cache lived");
   AddOption(*command, "--max-tokens", options->max_tokens, "Of that answer")
+      ->transform(SizeAsNumber())
       ->check(CLI::PositiveNumber);
   AddOption(*command, "--once", options->once, "Stop after that answer");
   command->footer(

@@ -1,11 +1,15 @@
 #include "text/chat_template.h"
 
+#include <set>
 #include <utility>
 
 #include "base/text_file.h"
+#include "gguf/gguf_model.h"
+#include "text/gguf_tokenizer.h"
 #include "text/json_file.h"
 #include "text/template_ast.h"
 #include "text/template_evaluator.h"
+#include "text/template_lexer.h"
 
 namespace lamina {
 namespace {
@@ -28,6 +32,8 @@ std::string TemplateText(const nlohmann::json& value) {
 }  // namespace
 
 struct ChatTemplate::State {
+  std::string source;
+  std::set<std::string> names;
   chat::Block block;
   SpecialTokens special_tokens;
 };
@@ -38,11 +44,22 @@ ChatTemplate::~ChatTemplate() = default;
 Result<std::unique_ptr<ChatTemplate>> ChatTemplate::Parse(const std::string& source,
                                                           SpecialTokens special_tokens) {
   LAMINA_ASSIGN_OR_RETURN(chat::Block block, chat::Parse(source));
-  auto state = std::make_unique<State>(State{std::move(block), std::move(special_tokens)});
+  LAMINA_ASSIGN_OR_RETURN(const std::vector<chat::Token> tokens, chat::Tokenize(source));
+  std::set<std::string> names;
+  for (const chat::Token& token : tokens) {
+    if (token.kind == chat::Token::Kind::kName) names.insert(token.text);
+  }
+  auto state = std::make_unique<State>(
+      State{source, std::move(names), std::move(block), std::move(special_tokens)});
   return std::unique_ptr<ChatTemplate>(new ChatTemplate(std::move(state)));
 }
 
-Result<std::unique_ptr<ChatTemplate>> ChatTemplate::Load(const std::string& dir) {
+bool ChatTemplate::Names(const std::string& name) const { return state_->names.contains(name); }
+const std::string& ChatTemplate::source() const { return state_->source; }
+
+Result<std::unique_ptr<ChatTemplate>> ChatTemplate::Load(const std::string& model_path) {
+  if (IsGgufPath(model_path)) return LoadGgufChatTemplate(model_path);
+  const std::string& dir = model_path;
   const std::string config_path = dir + "/tokenizer_config.json";
   nlohmann::json config = nlohmann::json::object();
   if (auto file = ReadJsonFile(config_path); file.ok()) {
@@ -79,11 +96,12 @@ Result<std::string> ChatTemplate::Render(const ChatInput& input) const {
   globals.Set("documents", chat::Value::MakeNone());
   for (const auto& [name, value] : input.variables.items())
     globals.Set(name, chat::Value::FromJson(value));
+  if (!input.tools.is_null()) globals.Set("tools", chat::Value::FromJson(input.tools));
   chat::List messages;
   for (const ChatMessage& message : input.messages) {
     chat::Dict dict;
     dict.Set("role", chat::Value(message.role));
-    dict.Set("content", chat::Value(message.content));
+    dict.Set("content", message.content ? chat::Value(*message.content) : chat::Value::MakeNone());
     for (const auto& [name, value] : message.rest.items())
       dict.Append(name, chat::Value::FromJson(value));
     messages.emplace_back(std::move(dict));

@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,16 +24,17 @@ namespace lamina {
 
 struct ChatMessage {
   std::string role;
-  std::string content;
-  // Further keys, "name" for example; templates see them in alphabetical order.
-  nlohmann::json rest = nlohmann::json::object();
+  std::optional<std::string> content;  // nullopt: none, beside calls of tools
+  // Further keys, "name" for example; templates see all keys in this order.
+  nlohmann::ordered_json rest = nlohmann::ordered_json::object();
 };
 
 struct ChatInput {
   std::vector<ChatMessage> messages;
   bool add_generation_prompt = true;
   // Further variables by name; they cannot replace those of lamina.
-  nlohmann::json variables = nlohmann::json::object();
+  nlohmann::ordered_json variables = nlohmann::ordered_json::object();
+  nlohmann::ordered_json tools;          // a list; null: none
   std::time_t now = std::time(nullptr);  // what strftime_now() writes, as local time
 };
 
@@ -41,10 +43,10 @@ class ChatTemplate {
  public:
   ~ChatTemplate();
 
-  // Reads that of a checkpoint folder: chat_template.jinja, else "chat_template" of
-  // tokenizer_config.json (a string, or a list of {"name", "template"} of which "default" is
+  // Reads that of a GGUF file, or of a checkpoint folder: chat_template.jinja, else "chat_template"
+  // of tokenizer_config.json (a string, or a list of {"name", "template"} of which "default" is
   // taken). kNotFound if the model has none. Errors of Parse begin with the file's name.
-  static Result<std::unique_ptr<ChatTemplate>> Load(const std::string& dir);
+  static Result<std::unique_ptr<ChatTemplate>> Load(const std::string& model_path);
 
   // Reads a template. `special_tokens` are texts by name ("bos_token") that templates write into
   // the prompt. kInvalidArgument if it is no template and kUnimplemented if it needs what is not
@@ -52,6 +54,11 @@ class ChatTemplate {
   using SpecialTokens = std::map<std::string, std::string>;
   static Result<std::unique_ptr<ChatTemplate>> Parse(const std::string& source,
                                                      SpecialTokens special_tokens);
+
+  // Whether the template looks at anything of this name: what it does not name has no effect.
+  bool Names(const std::string& name) const;
+
+  const std::string& source() const;
 
   // Returns the prompt's text. It holds the beginning-of-sequence token already if the template
   // wants one: tokenize it without adding another. Errors are the client's: the template refused

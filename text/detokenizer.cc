@@ -67,7 +67,8 @@ std::string Detokenizer::Push(TokenId token) {
   ++num_tokens_;
   const size_t held_before = held_.size();
   const bool was_at_start = state_.at_start;
-  tokenizer_.Append(state_, token, options_.skip_special_tokens, held_);
+  const bool kept = std::ranges::find(options_.kept_special, token) != options_.kept_special.end();
+  tokenizer_.Append(state_, token, options_.skip_special_tokens && !kept, held_);
   if (options_.offsets) Place(token, was_at_start, held_.size() > held_before);
   num_characters_ +=
       static_cast<int64_t>(CountCodePoints(std::string_view(held_).substr(held_before)));

@@ -19,6 +19,8 @@ struct DetokenizerOptions {
   bool skip_special_tokens = true;
   int64_t min_tokens = 0;  // stop strings are not looked for before so many tokens
   bool offsets = false;    // somebody calls TakeOffsets()
+  // Special tokens of the answer that are not skipped: a few.
+  std::vector<TokenId> kept_special = {};
 };
 
 // Everything that was returned, joined, is the text of prompt + continuation without the prompt's

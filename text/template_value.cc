@@ -163,19 +163,19 @@ void Dict::Append(std::string key, Value value) {
   items_.emplace_back(std::move(key), std::move(value));
 }
 
-Value Value::FromJson(const nlohmann::json& json) {
+Value Value::FromJson(const nlohmann::ordered_json& json) {
   switch (json.type()) {
-    case nlohmann::json::value_t::boolean: return Value(json.get<bool>());
-    case nlohmann::json::value_t::number_integer:
-    case nlohmann::json::value_t::number_unsigned: return Value(json.get<int64_t>());
-    case nlohmann::json::value_t::number_float: return Value(json.get<double>());
-    case nlohmann::json::value_t::string: return Value(json.get<std::string>());
-    case nlohmann::json::value_t::array: {
+    case nlohmann::ordered_json::value_t::boolean: return Value(json.get<bool>());
+    case nlohmann::ordered_json::value_t::number_integer:
+    case nlohmann::ordered_json::value_t::number_unsigned: return Value(json.get<int64_t>());
+    case nlohmann::ordered_json::value_t::number_float: return Value(json.get<double>());
+    case nlohmann::ordered_json::value_t::string: return Value(json.get<std::string>());
+    case nlohmann::ordered_json::value_t::array: {
       List list;
       for (const auto& item : json) list.push_back(FromJson(item));
       return Value(std::move(list));
     }
-    case nlohmann::json::value_t::object: {
+    case nlohmann::ordered_json::value_t::object: {
       Dict dict;
       for (const auto& [key, item] : json.items()) dict.Append(key, FromJson(item));
       return Value(std::move(dict));

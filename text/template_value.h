@@ -62,7 +62,8 @@ class Value {
     return Value(Undefined{name.empty() ? nullptr
                                         : std::make_shared<const std::string>(name.substr(0, 64))});
   }
-  static Value FromJson(const nlohmann::json& json);  // REQUIRES: nesting is bounded
+  // REQUIRES: nesting is bounded.
+  static Value FromJson(const nlohmann::ordered_json& json);
 
   bool is_undefined() const { return std::holds_alternative<Undefined>(data_); }
   bool is_none() const { return std::holds_alternative<None>(data_); }

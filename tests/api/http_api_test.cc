@@ -453,8 +453,11 @@ TEST_F(HttpApi, RequestIdIsEchoed) {
                     "X-Request-Id: s1\r\n")
                 .headers.at("x-request-id"),
             "s1");
-  EXPECT_FALSE(Request("GET", "/version", "", "X-Request-Id: " + std::string(300, 'a') + "\r\n")
-                   .headers.contains("x-request-id"));
+  // Without one, or with one that is none, it is drawn.
+  const ClientResponse drawn =
+      Request("GET", "/version", "", "X-Request-Id: " + std::string(300, 'a') + "\r\n");
+  EXPECT_EQ(drawn.headers.at("x-request-id").size(), 32u);
+  EXPECT_NE(Get("/version").headers.at("x-request-id"), drawn.headers.at("x-request-id"));
 }
 
 TEST_F(HttpApi, WrongPathsMethodsAndModels) {
@@ -560,6 +563,137 @@ TEST_F(HttpApi, BadBodiesAre400) {
   EXPECT_EQ(ErrorOf(response)["type"], "BadRequestError");
   EXPECT_EQ(ErrorOf(response)["param"], "temperature");
   EXPECT_THAT(engine_->requests(), IsEmpty());
+}
+
+TEST_F(HttpApi, TokensAreToldByNumberIfAskedFor) {
+  StartServer(AlwaysAnswer({488, 489, 2}));
+  const json whole = Post("/v1/completions", {{"prompt", {{1, 490}, {1, 491}}},
+                                              {"n", 2},
+                                              {"logprobs", 1},
+                                              {"return_token_ids", true},
+                                              {"return_tokens_as_token_ids", true}})
+                         .json();
+  ASSERT_EQ(whole["choices"].size(), 4u);
+  for (size_t i = 0; i < 4; ++i) {
+    const json& choice = whole["choices"][i];
+    EXPECT_EQ(choice["token_ids"], (json{488, 489, 2}));
+    EXPECT_EQ(choice["prompt_token_ids"], (json{1, 490 + i / 2}));
+    EXPECT_EQ(choice["logprobs"]["tokens"], (json{"token_id:488", "token_id:489", "token_id:2"}));
+    EXPECT_TRUE(choice["logprobs"]["top_logprobs"][0].contains("token_id:488"));
+  }
+  const json chat = {{"messages", {{{"role", "user"}, {"content", "x"}}}},
+                     {"return_token_ids", true},
+                     {"logprobs", true},
+                     {"return_tokens_as_token_ids", true}};
+  const json answer = Post("/v1/chat/completions", chat).json();
+  EXPECT_EQ(answer["prompt_token_ids"], json(engine_->requests().back().prompt));
+  EXPECT_EQ(answer["choices"][0]["token_ids"], (json{488, 489, 2}));
+  EXPECT_EQ(answer["choices"][0]["logprobs"]["content"][1]["token"], "token_id:489");
+}
+
+TEST_F(HttpApi, StreamsTellTheirTokensByNumberPieceByPiece) {
+  StartServer(AlwaysAnswer({488, 229, 155, 134, 2}));  // a snowman has three of them
+  json request = {{"prompt", {1, 490}}, {"stream", true}, {"return_token_ids", true}};
+  json tokens = json::array();
+  int num_prompts = 0;
+  for (const json& event : Stream("/v1/completions", request)) {
+    const json& choice = event["choices"][0];
+    num_prompts += choice.contains("prompt_token_ids");
+    for (const json& token : choice["token_ids"]) tokens.push_back(token);
+  }
+  EXPECT_EQ(tokens, (json{488, 229, 155, 134, 2}));
+  EXPECT_EQ(num_prompts, 1);
+  request.erase("prompt");
+  request["messages"] = {{{"role", "user"}, {"content", "x"}}};
+  const std::vector<json> events = Stream("/v1/chat/completions", request);
+  EXPECT_EQ(events.front()["prompt_token_ids"], json(engine_->requests().back().prompt));
+  EXPECT_FALSE(events.back().contains("prompt_token_ids"));
+}
+
+TEST_F(HttpApi, PromptsAreCutIfAskedFor) {
+  max_model_len_ = 50;
+  StartServer();
+  const std::vector<TokenId> prompt = {1, 488, 489, 490, 491};
+  const auto cut = [&](json fields) {
+    fields["prompt"] = prompt;
+    EXPECT_EQ(Post("/v1/completions", fields).status, 200);
+    return engine_->requests().back().prompt;
+  };
+  EXPECT_THAT(cut({{"truncate_prompt_tokens", 2}}), ElementsAre(490, 491));
+  EXPECT_THAT(cut({{"truncate_prompt_tokens", 2}, {"truncation_side", "right"}}),
+              ElementsAre(1, 488));
+  EXPECT_EQ(cut({{"truncate_prompt_tokens", 9}}), prompt);
+  EXPECT_THAT(cut({{"truncate_prompt_tokens", -1}, {"max_tokens", 47}}),
+              ElementsAre(489, 490, 491));
+}
+
+TEST_F(HttpApi, ARequestIsCalledWhatItsClientCallsIt) {
+  StartServer(AlwaysAnswer({488, 2}));
+  EXPECT_EQ(Post("/v1/completions", {{"prompt", "x"}, {"request_id", "a-7"}}).json()["id"],
+            "cmpl-a-7");
+}
+
+TEST_F(HttpApi, TheIdOfARequestStandsInItsAnswer) {
+  StartServer(AlwaysAnswer({488, 2}));
+  const std::string body = R"({"prompt": "x"})";
+  EXPECT_EQ(Request("POST", "/v1/completions", body, "X-Request-Id: r7\r\n").json()["id"],
+            "cmpl-r7");
+  const ClientResponse drawn = Request("POST", "/v1/completions", body);
+  EXPECT_EQ(drawn.json()["id"], "cmpl-" + drawn.headers.at("x-request-id"));
+}
+
+TEST_F(HttpApi, OneModel) {
+  StartServer();
+  EXPECT_EQ(Get("/v1/models/tiny").json(), Get("/v1/models").json()["data"][0]);
+  EXPECT_EQ(Get("/v1/models/t%69ny").status, 200);
+  const ClientResponse unknown = Get("/v1/models/a/b%2");
+  EXPECT_EQ(unknown.status, 404);
+  EXPECT_THAT(ErrorOf(unknown)["message"].get<std::string>(), HasSubstr("'a/b%2' is not served"));
+  EXPECT_EQ(Get("/v1/models/").status, 404);
+  EXPECT_EQ(Request("POST", "/v1/models/tiny", "{}").status, 405);
+}
+
+TEST_F(HttpApi, PagesOfAllowedOriginsMayUseIt) {
+  options_.allowed_origins = {"https://a.example"};
+  options_.service.api_key = "secret";
+  StartServer(AlwaysAnswer({488, 2}));
+  const auto asked = [&](const std::string& origin) {
+    return Request("OPTIONS", "/v1/chat/completions", "",
+                   "Origin: " + origin +
+                       "\r\nAccess-Control-Request-Method: POST\r\n"
+                       "Access-Control-Request-Headers: authorization,content-type\r\n");
+  };
+  const ClientResponse allowed = asked("https://a.example");
+  EXPECT_EQ(allowed.status, 200);
+  EXPECT_EQ(allowed.headers.at("access-control-allow-origin"), "https://a.example");
+  EXPECT_EQ(allowed.headers.at("access-control-allow-headers"), "authorization,content-type");
+  const ClientResponse other = asked("https://b.example");
+  EXPECT_NE(other.status, 200);
+  EXPECT_FALSE(other.headers.contains("access-control-allow-origin"));
+  for (const bool stream : {false, true}) {
+    const ClientResponse answer =
+        Request("POST", "/v1/completions", json{{"prompt", "x"}, {"stream", stream}}.dump(),
+                "Origin: https://a.example\r\nAuthorization: Bearer secret\r\n");
+    EXPECT_EQ(answer.status, 200);
+    EXPECT_EQ(answer.headers.at("access-control-allow-origin"), "https://a.example");
+    EXPECT_EQ(answer.headers.at("vary"), "Origin");
+  }
+  EXPECT_FALSE(Get("/version").headers.contains("access-control-allow-origin"));
+}
+
+TEST_F(HttpApi, ReasoningEffortIsForTemplatesThatNameIt) {
+  const json request = {{"messages", {{{"role", "user"}, {"content", "x"}}}},
+                        {"reasoning_effort", "low"}};
+  StartServer(AlwaysAnswer({488, 2}));
+  const ClientResponse refused = Post("/v1/chat/completions", request);
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_EQ(ErrorOf(refused)["param"], "reasoning_effort");
+  server_.reset();
+  chat_template_ =
+      std::move(*ChatTemplate::Parse("{{ reasoning_effort }}{{ enable_thinking }}", {}));
+  StartServer(AlwaysAnswer({488, 2}));
+  EXPECT_EQ(Post("/v1/chat/completions", request).status, 200);
+  EXPECT_EQ(engine_->requests().back().prompt, tokenizer().Encode("lowTrue", true).value());
 }
 
 }  // namespace

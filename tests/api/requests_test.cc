@@ -245,6 +245,11 @@ INSTANTIATE_TEST_SUITE_P(
         BadRequest{R"({"prompt_logprobs": 1})", "prompt_logprobs", "not supported"},
         BadRequest{R"({"echo": true, "logprobs": 1})", "echo", "not supported"},
         BadRequest{R"({"echo": "yes"})", "echo", "true or false"},
+        BadRequest{R"({"truncate_prompt_tokens": 0})", "truncate_prompt_tokens", "not be 0"},
+        BadRequest{R"({"truncate_prompt_tokens": -2})", "truncate_prompt_tokens", "between -1"},
+        BadRequest{R"({"truncation_side": "top"})", "truncation_side", "\"left\" or \"right\""},
+        BadRequest{R"({"request_id": "a b"})", "request_id", "without spaces"},
+        BadRequest{R"({"request_id": 7})", "request_id", "must be a string"},
         BadRequest{R"({"guided_json": 3})", "guided_json", "must be a JSON schema"},
         BadRequest{R"({"guided_json": "{"})", "guided_json", "not valid JSON"},
         BadRequest{R"({"guided_regex": ["a+"]})", "guided_regex", "must be a string"},
@@ -274,7 +279,6 @@ INSTANTIATE_TEST_SUITE_P(
         BadRequest{R"({"allowed_token_ids": []})", "allowed_token_ids", "empty"},
         BadRequest{R"({"bad_words": "x"})", "bad_words", "must be a list of strings"},
         BadRequest{R"({"bad_words": ["x", ""]})", "bad_words", "not empty"},
-        BadRequest{R"({"truncate_prompt_tokens": 1})", "truncate_prompt_tokens", "not supported"},
         BadRequest{R"({"logits_processors": ["x"]})", "logits_processors", "not supported"},
         BadRequest{R"({"prompt_embeds": "AAAA"})", "prompt_embeds", "not supported"},
         BadRequest{R"({"n_predict": 4})", "n_predict", "use 'max_tokens'"},
@@ -292,7 +296,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadRequest{R"({"max_new_tokens": 4})", "max_new_tokens", "use 'max_tokens'"},
         BadRequest{R"({"stop_sequences": ["a"]})", "stop_sequences", "use 'stop'"},
         BadRequest{R"({"detokenize": false})", "detokenize", "answers are text"},
-        BadRequest{R"({"return_token_ids": true})", "return_token_ids", "not supported"},
+        BadRequest{R"({"return_token_ids": 1})", "return_token_ids", "true or false"},
         BadRequest{R"({"cache_salt": "x"})", "cache_salt", "shared by all"},
         BadRequest{R"({"lora": [{"id": 0}]})", "lora", "no adapters"},
         BadRequest{R"({"top_logprobs": 3})", "top_logprobs", "here 'logprobs' is their number"},
@@ -428,10 +432,10 @@ TEST(ParseChat, Messages) {
   ASSERT_EQ(input.messages.size(), 3u);
   EXPECT_EQ(input.messages[0].content, "be brief");
   EXPECT_EQ(input.messages[1].content, "a\nb");
-  EXPECT_EQ(input.messages[1].rest, (json{{"name", "Ann"}}));
+  EXPECT_EQ(json(input.messages[1].rest), (json{{"name", "Ann"}}));
   EXPECT_EQ(input.messages[2].content, "");
   EXPECT_FALSE(input.add_generation_prompt);
-  EXPECT_EQ(input.variables, (json{{"k", 1}}));
+  EXPECT_EQ(json(input.variables), (json{{"k", 1}}));
   EXPECT_EQ(parsed.request.options.max_tokens, 9);
   EXPECT_EQ(parsed.request.options.sampling.num_logprobs, 2);
 }
@@ -494,8 +498,15 @@ INSTANTIATE_TEST_SUITE_P(
         BadRequest{R"({"top_logprobs": 3})", "top_logprobs", "needs 'logprobs'"},
         BadRequest{R"({"logprobs": 3})", "logprobs", "true or false"},
         BadRequest{R"({"logprobs": true, "top_logprobs": 21})", "top_logprobs", "between 0 and 20"},
-        BadRequest{R"({"tools": [{"type": "function"}]})", "tools", "not supported"},
-        BadRequest{R"({"tool_choice": "required"})", "tool_choice", "not supported"},
+        BadRequest{R"({"tools": [{"type": "function"}]})", "tools", "tools[0] must be"},
+        BadRequest{R"({"tools": [{"type": "custom", "custom": {}}]})", "tools", "not supported"},
+        BadRequest{R"({"tools": [{"type": "function", "function": {"name": ""}}]})", "tools",
+                   "tools[0].function.name"},
+        BadRequest{R"({"tools": {}})", "tools", "must be a list"},
+        BadRequest{R"({"tool_choice": {"type": "function", "function": {"name": "f"}}})",
+                   "tool_choice", "which 'tools' have not"},
+        BadRequest{R"({"tool_choice": {"type": "allowed_tools"}})", "tool_choice", "must be"},
+        BadRequest{R"({"tool_choice": "required"})", "tool_choice", "no 'tools'"},
         BadRequest{R"({"functions": [{"name": "f"}]})", "functions", "not supported"},
         BadRequest{R"({"function_call": {"name": "f"}})", "function_call", "not supported"},
         BadRequest{R"({"documents": [{"text": "x"}]})", "documents", "not supported"},

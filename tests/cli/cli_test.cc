@@ -118,6 +118,13 @@ TEST(Cli, UsageErrorsExitWithTwo) {
   EXPECT_EQ(unknown.exit_status, 2);
   EXPECT_THAT(unknown.err, HasSubstr("unknown command 'fly'; commands: serve front complete chat "
                                      "cluster split tokenize doctor bench"));
+  EXPECT_THAT(Lamina({"sevre"}).err, HasSubstr("did you mean 'serve'?"));
+  EXPECT_THAT(Lamina({"complete", "x", "--max-token", "3"}).err,
+              HasSubstr("There is no --max-token; did you mean --max-tokens?"));
+  EXPECT_THAT(Lamina({"cluster", "up", "x.yaml", "--dry-rum"}).err,
+              HasSubstr("There is no --dry-rum"));
+  EXPECT_THAT(Lamina({"serve", "x", "--gpu-memory-utilization", "0.9"}).err,
+              HasSubstr("lamina serve: there is no --gpu-memory-utilization here: --memory"));
   for (const std::vector<std::string>& arguments :
        std::vector<std::vector<std::string>>{{},
                                              {""},

@@ -127,7 +127,9 @@ TEST(StructuredOutput, AnswersAreWhatTheRequestDemands) {
       {"response_format", {{"type", "json_object"}}}, {"temperature", 0.7}, {"n", 4}};
   for (const Answered& answer : Complete(*server, object)) {
     EXPECT_TRUE(answer.text.starts_with("{")) << answer.text;
-    EXPECT_EQ(json::accept(answer.text), answer.finish_reason == "stop") << answer.text;
+    if (answer.finish_reason == "stop") {
+      EXPECT_TRUE(json::accept(answer.text)) << answer.text;
+    }
   }
 }
 

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "api/requests.h"
+#include "api/template_input.h"
 
 namespace {
 
@@ -13,7 +14,7 @@ const lamina::ChatTemplate& Template() {
   static const auto parsed = lamina::ChatTemplate::Parse(
       "{% for m in messages %}{{ m.role|upper }}: {{ m['content']|trim }}{{ m|tojson }}{{ "
       "m.name[1:] if m.name is string }}{% endfor %}{{ "
-      "kwargs }}{{ extra|default('x') }}",
+      "kwargs }}{{ extra|default('x') }}{{ tools|tojson }}",
       {{"bos_token", "<s>"}, {"eos_token", "</s>"}});
   return *parsed.value();
 }
@@ -42,7 +43,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   lamina::ChatRequest chat;
   const auto chat_error = lamina::ParseChat(body, rules, chat, unknown);
   CheckError(chat_error);
-  if (!chat_error) (void)Template().Render(chat.input).ok();
+  if (!chat_error) {
+    CheckError(lamina::PrepareForTemplate({reinterpret_cast<const char*>(data), size}, chat.input));
+    (void)Template().Render(chat.input).ok();
+  }
   lamina::TokenizeRequest tokenize;
   CheckError(lamina::ParseTokenize(body, tokenize));
   lamina::DetokenizeRequest detokenize;

@@ -162,6 +162,8 @@ void HttpTest::StartServer(FakeEngine::Script script) {
     if (chat_template_ == nullptr) chat_template_ = ChatTemplate::Load(TinyStoriesDir()).value();
     model.chat_template = chat_template_.get();
   }
+  model.tool_format = tool_format_;
+  model.reasoning = reasoning_;
   model.config.vocab_size = 1024;
   model.config.max_positions = 1024;
   auto server = HttpServer::Create(options_, model, *metrics_);

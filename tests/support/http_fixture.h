@@ -92,6 +92,8 @@ class HttpTest : public ::testing::Test {
   ServerOptions options_;
   bool with_chat_template_ = true;
   int64_t max_model_len_ = 1024;
+  std::optional<ToolFormat> tool_format_;
+  bool reasoning_ = false;
   const Tokenizer* tokenizer_ = &tokenizer();
   std::unique_ptr<ChatTemplate> chat_template_;
   std::unique_ptr<Metrics> metrics_;

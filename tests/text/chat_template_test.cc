@@ -32,10 +32,10 @@ ChatInput Conversation(const nlohmann::json& messages, bool add_generation_promp
   for (nlohmann::json message : messages) {
     ChatMessage& out = input.messages.emplace_back();
     out.role = message["role"];
-    out.content = message["content"];
+    if (!message["content"].is_null()) out.content = message["content"].get<std::string>();
     message.erase("role");
     message.erase("content");
-    out.rest = message;
+    out.rest = nlohmann::ordered_json(message);
   }
   return input;
 }
@@ -59,7 +59,7 @@ TEST(ChatTemplate, AgreesWithJinja) {
     SCOPED_TRACE(source);
     ChatInput input = Conversation(all["conversations"][golden["conversation"].get<size_t>()],
                                    golden["add_generation_prompt"]);
-    if (golden.contains("variables")) input.variables = golden["variables"];
+    if (golden.contains("variables")) input.variables = nlohmann::ordered_json(golden["variables"]);
     const Result<std::string> text = Render(source, input);
     if (golden.contains("text")) {
       ASSERT_TRUE(text.ok()) << text.status();
