@@ -49,9 +49,12 @@ std::string ToText(const Measurement& m) {
   std::string sizes;
   for (const auto& [key, value] : m.sizes.items())
     sizes += fmt::format(" {}={}", key, value.dump());
-  return fmt::format("{}{}\n  {:.1f} {}  ({:.1f} {}: {})\n  ratio {:.3f}; p99 {:.2f} {}{}{}",
-                     m.name, sizes, m.value, m.unit, m.reference_value, m.unit, m.reference,
-                     m.ratio, m.p99, m.p99_of, m.note.empty() ? "" : "\n  ", m.note);
+  const std::string held_against =
+      m.reference.empty() ? ""
+                          : fmt::format("  ({:.1f} {}: {})\n  ratio {:.3f}", m.reference_value,
+                                        m.unit, m.reference, m.ratio);
+  return fmt::format("{}{}\n  {:.1f} {}{}; p99 {:.2f} {}{}{}", m.name, sizes, m.value, m.unit,
+                     held_against, m.p99, m.p99_of, m.note.empty() ? "" : "\n  ", m.note);
 }
 
 }  // namespace lamina

@@ -45,7 +45,8 @@ std::vector<Answered> Complete(const ServerProcess& server, const json& constrai
       << constraint << (response.ok() ? response->body : response.status().message());
   std::vector<Answered> answers;
   if (!response.ok() || !response->ok()) return answers;
-  for (const json& choice : json::parse(response->body)["choices"])
+  const json body = json::parse(response->body);
+  for (const json& choice : body["choices"])
     answers.push_back({choice["text"], choice["finish_reason"]});
   return answers;
 }
@@ -142,10 +143,9 @@ TEST(StructuredOutput, TokensAreKeptOutAndIn) {
     const std::vector<Answered> answers = Complete(*server, constraint);
     return answers.empty() ? std::string() : answers[0].text;
   };
-  const std::string plain = with({});
-  const std::string word = plain.substr(1, plain.find_first_of(" ,.", 1) - 1);
-  ASSERT_FALSE(word.empty()) << plain;
-  EXPECT_THAT(with({{"bad_words", {word}}}), Not(::testing::StartsWith(" " + word)));
+  const std::string plain = with(json::object());
+  EXPECT_THAT(plain, HasSubstr(" there"));
+  EXPECT_THAT(with({{"bad_words", {"there"}}}), Not(HasSubstr(" there")));
   const Result<HttpResponse> tokens = server->client().PostJson(
       "/tokenize", json{{"prompt", " the cat"}, {"add_special_tokens", false}}.dump());
   ASSERT_TRUE(tokens.ok() && tokens->ok());
@@ -162,7 +162,7 @@ TEST(StructuredOutput, WhatCannotBeIsRefusedByName) {
       {{{"guided_regex", "(?=a)"}}, "looks ahead"},
       {{{"guided_regex", "a{99999}"}}, "65536 states"},
       {{{"guided_regex", "a"}, {"guided_choice", {"a"}}}, "'guided_regex' and 'guided_choice'"},
-      {{{"grammar", "root ::= root"}}, "left-recursive"},
+      {{{"grammar", "root ::= root \"a\" | \"b\""}}, "left-recursive"},
       {{{"response_format", {{"type", "xml"}}}}, "'json_object' and 'json_schema'"},
       {{{"guided_choice", {"a"}}, {"ignore_eos", true}}, "ignore_eos"},
       {{{"guided_choice", {"a"}}, {"use_beam_search", true}, {"n", 2}}, "'guided_choice'"},
@@ -181,9 +181,9 @@ TEST(StructuredOutput, GoesOnWhenAMemoryNodeIsKilled) {
   const std::unique_ptr<ServerProcess> server = Served();
   ASSERT_NE(server, nullptr);
   const json constraint = {{"guided_regex", "(\\([a-z ]{3,20}\\)|<[0-9]+>){80}"},
-                           {"max_tokens", 300}};
+                           {"max_tokens", 120}};
   const std::string undisturbed = Streamed(*server, constraint);
-  EXPECT_GT(undisturbed.size(), 200u);
+  EXPECT_GT(undisturbed.size(), 80u);
   int num_events = 0;
   const std::string text = Streamed(*server, constraint, [&] {
     if (++num_events != 30) return;

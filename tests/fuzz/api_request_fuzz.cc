@@ -34,7 +34,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const lamina::RequestRules rules{1024, {}};
   std::vector<std::string> unknown;
   lamina::CompletionRequest completion;
-  CheckError(lamina::ParseCompletion(body, rules, completion, unknown));
+  const auto completion_error = lamina::ParseCompletion(body, rules, completion, unknown);
+  CheckError(completion_error);
+  if (!completion_error && completion.options.constraint) {
+    const std::string text(reinterpret_cast<const char*>(data), size);
+    (void)lamina::CompileRequested(*completion.options.constraint, text).ok();
+  }
   lamina::ChatRequest chat;
   const auto chat_error = lamina::ParseChat(body, rules, chat, unknown);
   CheckError(chat_error);
