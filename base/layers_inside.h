@@ -1,12 +1,24 @@
-// What a node says of the layers of its KV cache, where not all of them have a place in memory at a
-// time.
+// A KV cache of which not all layers have a place in memory at a time, as many as the manager says:
+// the fewer, the more tokens find room in each.
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 
 namespace lamina {
 
-// Value type.
+// What may be. Value type.
+struct ElasticKv {
+  int num_layers = 0;
+  int least_inside = 0;      // layers that have a place
+  int64_t token_layers = 0;  // so many tokens of one layer find room, or of several together
+
+  int64_t Tokens(int inside) const { return token_layers / inside; }
+
+  friend bool operator==(const ElasticKv&, const ElasticKv&) = default;
+};
+
+// What a node says of its layers. Value type.
 struct LayersInside {
   // So many have a place, and each has room for as many tokens as that allows. While the number
   // changes, the larger one of the two.

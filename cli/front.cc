@@ -11,7 +11,7 @@ void RegisterFront(CLI::App& app) {
       "front",
       "Answer clients in a process of its own, so that their requests survive the manager's");
   command->add_option("MODEL", options->model,
-                      "Checkpoint folder on this host; default: the cluster file's");
+                      "Checkpoint folder or GGUF file on this host; default: the cluster file's");
   command
       ->add_option("--cluster", options->cluster_file,
                    "The manager's cluster file, with a front_port")

@@ -36,7 +36,7 @@ struct PlanCommand {
   bool json = false;
 };
 
-// A folder with a config.json, or the file itself.
+// A folder with a config.json, the file itself, or a GGUF file.
 std::string FolderOfModel(const std::string& model) {
   const std::filesystem::path path(model);
   if (path.extension() != ".json") return model;
@@ -269,7 +269,7 @@ void RegisterPlan(CLI::App& app) {
       "  lamina plan MODEL --trace trace.csv --rate 20 --price buy --emit cluster.yaml");
   command
       ->add_option("model", options->model,
-                   "folder of the model, or its config.json; weights are not needed")
+                   "folder of the model, its config.json, or a GGUF file; weights are not needed")
       ->required();
   CLI::Option* trace = command->add_option(
       "--trace", options->trace, "requests: Azure, BurstGPT, Mooncake, ShareGPT or Alpaca");

@@ -222,7 +222,8 @@ Status StartServing(const ServeOptions& options, Manager& manager) {
     LAMINA_ASSIGN_OR_RETURN(manager.config, ClusterConfig::Load(*options.cluster_file));
   } else {
     if (options.model.empty())
-      return InvalidArgument("name a model folder, or a cluster with --cluster FILE");
+      return InvalidArgument(
+          "name a model folder or a GGUF file, or a cluster with --cluster FILE");
     LAMINA_ASSIGN_OR_RETURN(manager.config.nodes, PlanLocalCluster(options));
     if (options.num_batches == 0)
       // Its nodes share cores: what one does meanwhile the other has to wait for.

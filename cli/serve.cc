@@ -24,9 +24,10 @@ void RegisterServe(CLI::App& app) {
   auto options = std::make_shared<ServeOptions>();
   CLI::App* command = app.add_subcommand(
       "serve", "Serve a model over an OpenAI-compatible API, with its attention on memory nodes");
-  command->add_option("MODEL", options->model,
-                      "Checkpoint folder (Hugging Face layout); without --cluster a local cluster "
-                      "is started for it");
+  command->add_option(
+      "MODEL", options->model,
+      "Checkpoint folder (Hugging Face layout) or GGUF file; without --cluster a local "
+      "cluster is started for it");
   command
       ->add_option("--cluster", options->cluster_file,
                    "Cluster YAML whose nodes run already (see `lamina cluster up`)")
@@ -91,7 +92,7 @@ void RegisterServe(CLI::App& app) {
             "Port of the HTTP server; -1: 8000 or the YAML's, 0: any free one")
       ->check(CLI::Range(-1, 65535));
   AddOption(*command, "--served-model-name", options->served_name,
-            "Name that clients use; default: the folder's");
+            "Name that clients use; default: that of the folder or file");
   AddOption(*command, "--max-model-len", options->max_model_len,
             "Tokens of prompt and answer, such as 32k; default: the model's");
   AddOption(*command, "--max-num-seqs", options->max_num_seqs,

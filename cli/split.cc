@@ -25,7 +25,8 @@ void RegisterSplit(CLI::App& app) {
   auto json = std::make_shared<bool>(false);
   CLI::App* command = app.add_subcommand(
       "split", "Show how a model is cut at its attentions, and what crosses the network");
-  command->add_option("MODEL", *model, "The model's folder; no weights are read")->required();
+  command->add_option("MODEL", *model, "The model's folder or GGUF file; no weights are read")
+      ->required();
   command->add_flag("--json", *json, "As JSON");
   command->footer("Example:\n  lamina split models/tiny-stories");
   OnRun(*command, "lamina", [model, json] { return Split(*model, *json); });

@@ -44,7 +44,9 @@ Status Tokenize(const TokenizeArguments& arguments) {
 void RegisterTokenize(CLI::App& app) {
   auto arguments = std::make_shared<TokenizeArguments>();
   CLI::App* command = app.add_subcommand("tokenize", "Show the tokens that a text becomes");
-  command->add_option("MODEL", arguments->model, "The model's folder; only its tokenizer is read")
+  command
+      ->add_option("MODEL", arguments->model,
+                   "The model's folder or GGUF file; only its tokenizer is read")
       ->required();
   command->add_option("TEXT", arguments->text, "The text; - reads it from stdin")->required();
   command->add_flag("--no-special-tokens", arguments->bare,

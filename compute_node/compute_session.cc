@@ -169,6 +169,10 @@ Result<Configured> ComputeSession::OpenWith(std::unique_ptr<AttentionStrategy> a
   answer.capacity_tokens = request_.memory_nodes.empty() ? request_.local_kv_tokens : 0;
   answer.weight_bytes = model_->weight_bytes;
   answer.largest_interval = model_->largest_interval;
+  if (const ElasticLayers* const layers = runner_->layers()) {
+    answer.elastic_kv = layers->kv();
+    answer.layers_inside = layers->inside().num_layers;
+  }
   LAMINA_LOG_INFO("ready for {}: {} with {} memory nodes", manager_.name(), request_.model,
                   request_.memory_nodes.size());
   return answer;
@@ -313,7 +317,11 @@ bool ComputeSession::Advance() {
     manager_.Send(MessageType::kPeerState, Encode(state));
   }
   if (!any) return false;
-  for (const StepResult& result : results) manager_.Send(MessageType::kStepResult, Encode(result));
+  for (StepResult& result : results) {
+    if (const ElasticLayers* const layers = runner_->layers())
+      result.layers_inside = layers->inside();
+    manager_.Send(MessageType::kStepResult, Encode(result));
+  }
   return true;
 }
 

@@ -8,7 +8,7 @@
 
 namespace lamina {
 
-void RouteRow(std::span<const float> logits, std::span<RoutedExpert> out) {
+void RouteRow(std::span<const float> logits, bool over_all, std::span<RoutedExpert> out) {
   for (size_t i = 0; i < out.size(); ++i) {
     const std::span<const RoutedExpert> taken = out.first(i);
     int best = -1;
@@ -19,13 +19,16 @@ void RouteRow(std::span<const float> logits, std::span<RoutedExpert> out) {
     }
     out[i].expert = best;
   }
-  // A softmax over the chosen experts only. The largest logit is subtracted so that exp does not
-  // overflow.
+  // The largest logit is subtracted so that exp does not overflow.
   const float largest = logits[static_cast<size_t>(out[0].expert)];
   float sum = 0;
   for (RoutedExpert& routed : out) {
     routed.weight = std::exp(logits[static_cast<size_t>(routed.expert)] - largest);
     sum += routed.weight;
+  }
+  if (over_all) {
+    sum = 0;
+    for (const float logit : logits) sum += std::exp(logit - largest);
   }
   for (RoutedExpert& routed : out) routed.weight /= sum;
   std::ranges::sort(out, {}, &RoutedExpert::expert);
@@ -38,7 +41,8 @@ void ExpertLayer::Run(const Op& op, const Weights& weights, const ExpertRows& ro
   for (std::vector<RoutedRow>& routed : rows_of_) routed.clear();
   routed_.resize(static_cast<size_t>(op.experts_per_token));
   for (int64_t row = 0; row < rows.num_rows; ++row) {
-    RouteRow({rows.router + row * op.num_experts, static_cast<size_t>(op.num_experts)}, routed_);
+    RouteRow({rows.router + row * op.num_experts, static_cast<size_t>(op.num_experts)},
+             op.softmax_over_all, routed_);
     for (const RoutedExpert& routed : routed_)
       rows_of_[static_cast<size_t>(routed.expert)].push_back({row, routed.weight});
   }
@@ -51,7 +55,7 @@ void ExpertLayer::Run(const Op& op, const Weights& weights, const ExpertRows& ro
 void ExpertLayer::RunExpert(const Op& op, int expert, const Weights& weights, const ExpertRows& all,
                             WorkerTeam& team) {
   const std::vector<RoutedRow>& routed = rows_of_[static_cast<size_t>(expert)];
-  // y = w2(silu(w1 x) * w3 x); each expert has its three matrices in the order w1, w3, w2.
+  // y = w2(silu(w1 x) * w3 x). Each expert has its three matrices in the order w1, w3, w2.
   const WeightRef* const names = &op.weights[static_cast<size_t>(expert) * 3];
   const PackedWeights &w1 = weights.Matrix(names[0]), &w3 = weights.Matrix(names[1]),
                       &w2 = weights.Matrix(names[2]);

@@ -20,8 +20,8 @@ struct RoutedExpert {
 
 // Fills `out` with the experts that have the largest logits, in ascending order of their numbers;
 // of equal logits the lower number is taken. Weights are the softmax over the logits of these
-// experts. REQUIRES: 0 < out.size() <= logits.size().
-void RouteRow(std::span<const float> logits, std::span<RoutedExpert> out);
+// experts or, with over_all, over all logits. REQUIRES: 0 < out.size() <= logits.size().
+void RouteRow(std::span<const float> logits, bool over_all, std::span<RoutedExpert> out);
 
 // What an expert operator reads and writes, in the memory of the device that runs it.
 struct ExpertRows {

@@ -4,11 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <system_error>
 #include <utility>
 #include <vector>
 
+#include "model/model_files.h"
 #include "wire/codec.h"
 
 namespace lamina {
@@ -19,15 +18,7 @@ constexpr auto kKeepModel = std::chrono::seconds(60);
 
 // Two requests for weights that are the same, from files that did not change, have the same.
 std::string SourceOf(const ConfigureCompute& request) {
-  std::vector<std::string> files;
-  std::error_code error;
-  for (std::filesystem::directory_iterator file(request.model, error), end; !error && file != end;
-       file.increment(error)) {
-    files.push_back(fmt::format("{} {} {}", file->path().filename().string(),
-                                file->is_regular_file(error) ? file->file_size(error) : 0,
-                                file->last_write_time(error).time_since_epoch().count()));
-  }
-  std::ranges::sort(files);
+  const std::vector<std::string> files = DescribeModelFiles(request.model);
   const ModelPart& part = request.part;
   return fmt::format("{}\n{}\n{}\n{} {} {} {}\n{}", request.model,
                      static_cast<int>(request.load_format), request.dummy_seed, part.num_stages,

@@ -12,6 +12,7 @@
 #include "compute_node/slice_turn.h"
 #include "cost/cost_model.h"
 #include "kernels/modelled_kv_cache.h"
+#include "node/elastic_ring.h"
 #include "splitter/weight_blocks.h"
 #include "tiers/modelled_ring.h"
 
@@ -203,16 +204,51 @@ class ModelledSlices final : public SliceRunner {
 };
 
 // Takes the time of attention on the device.
+// Those of a KV cache, where not all of them are in the device's memory at a time.
+struct KvLayers {
+  std::unique_ptr<Ring> ring;            // null: all are
+  std::unique_ptr<ElasticRing> elastic;  // if the number of places changes; borrows the ring
+};
+
+Result<KvLayers> MakeKvLayers(const DeviceSpec& device, const KvShape& kv,
+                              const OffloadOptions& offload, int64_t capacity_tokens) {
+  KvLayers layers;
+  if (!offload.any()) return layers;
+  LAMINA_ASSIGN_OR_RETURN(const double rate, device.HostLinkBytesPerS(offload.gb_per_s));
+  const double back = device.HostLinkBackBytesPerS(offload.gb_per_s);
+  const int64_t of_token = kv.bytes_per_token() / kv.num_layers, bytes = of_token * capacity_tokens;
+  if (offload.is_elastic()) {
+    LAMINA_ASSIGN_OR_RETURN(const ElasticKv elastic,
+                            ElasticKvOf(offload, kv.num_layers, capacity_tokens));
+    LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<FifoRing> ring,
+                            MakeModelledFifoRing(kv.num_layers, 0, kv.num_layers, rate, back,
+                                                 nullptr, LayerBytes(elastic, of_token)));
+    layers.elastic = std::make_unique<ElasticRing>(elastic, *ring);
+    layers.ring = std::move(ring);
+  } else if (offload.expansion > 0) {
+    LAMINA_ASSIGN_OR_RETURN(const int slots, SlotsForExpansion(kv.num_layers, offload.expansion));
+    LAMINA_ASSIGN_OR_RETURN(layers.ring,
+                            MakeModelledFifoRing(kv.num_layers, bytes, slots, rate, back));
+  } else {
+    std::vector<int64_t> all(static_cast<size_t>(kv.num_layers), bytes);
+    LAMINA_ASSIGN_OR_RETURN(std::vector<bool> outside, FirstOutside(offload, all));
+    LAMINA_ASSIGN_OR_RETURN(
+        layers.ring, MakeModelledRing(std::move(all), std::move(outside), offload.buffers, rate,
+                                      std::make_shared<OwnLink>(), nullptr, back));
+  }
+  return layers;
+}
+
 class ModelledKv final : public LocalKv {
  public:
   ModelledKv(const DeviceSpec& device, const AttentionHeads& heads,
-             const std::vector<int64_t>& windows, int64_t capacity_tokens,
-             std::unique_ptr<Ring> layers, DeviceTimeline& timeline)
+             const std::vector<int64_t>& windows, int64_t capacity_tokens, KvLayers layers,
+             DeviceTimeline& timeline)
       : device_(device),
         heads_(heads),
         windows_(windows),
-        cache_(capacity_tokens),
         layers_(std::move(layers)),
+        cache_(capacity_tokens, layers_.elastic.get()),
         timeline_(timeline) {}
 
   KvCache& cache() override { return cache_; }
@@ -228,20 +264,22 @@ class ModelledKv final : public LocalKv {
         load.AddPrefill(rows[i].position, static_cast<int64_t>(end - i), window);
       i = end;
     }
-    if (layers_ != nullptr) {
-      const Status entered = layers_->Enter(values.layer).status();
+    if (layers_.ring != nullptr) {
+      const Status entered = (layers_.elastic != nullptr ? layers_.elastic->Enter(values.layer)
+                                                         : layers_.ring->Enter(values.layer))
+                                 .status();
       LAMINA_CHECK(entered.ok(), "layer {}: {}", values.layer, entered.message());
     }
     timeline_.Run(FromSeconds(AttentionSeconds(device_, heads_, load)));
-    if (layers_ != nullptr) layers_->Leave(values.layer, /*changed=*/true);
+    if (layers_.ring != nullptr) layers_.ring->Leave(values.layer, /*changed=*/true);
   }
 
  private:
   const DeviceSpec& device_;
   const AttentionHeads heads_;
   const std::vector<int64_t> windows_;
+  const KvLayers layers_;
   ModelledKvCache cache_;
-  const std::unique_ptr<Ring> layers_;  // null: all are in the device's memory
   DeviceTimeline& timeline_;
 };
 
@@ -301,24 +339,7 @@ Result<std::unique_ptr<LocalKv>> ModelledDevice::MakeKv(const AttentionShape& sh
                                                         const std::vector<int64_t>& windows,
                                                         int64_t capacity_tokens) {
   const AttentionHeads heads{shape.num_heads, shape.num_kv_heads, shape.head_dim, kv.dtype};
-  std::unique_ptr<Ring> layers;
-  if (kv_offload_.any()) {
-    LAMINA_ASSIGN_OR_RETURN(const double rate, spec_.HostLinkBytesPerS(kv_offload_.gb_per_s));
-    const double back = spec_.HostLinkBackBytesPerS(kv_offload_.gb_per_s);
-    const int64_t bytes = kv.bytes_per_token() / kv.num_layers * capacity_tokens;
-    if (kv_offload_.expansion > 0) {
-      LAMINA_ASSIGN_OR_RETURN(const int slots,
-                              SlotsForExpansion(kv.num_layers, kv_offload_.expansion));
-      LAMINA_ASSIGN_OR_RETURN(layers,
-                              MakeModelledFifoRing(kv.num_layers, bytes, slots, rate, back));
-    } else {
-      std::vector<int64_t> all(static_cast<size_t>(kv.num_layers), bytes);
-      LAMINA_ASSIGN_OR_RETURN(std::vector<bool> outside, FirstOutside(kv_offload_, all));
-      LAMINA_ASSIGN_OR_RETURN(
-          layers, MakeModelledRing(std::move(all), std::move(outside), kv_offload_.buffers, rate,
-                                   std::make_shared<OwnLink>(), nullptr, back));
-    }
-  }
+  LAMINA_ASSIGN_OR_RETURN(KvLayers layers, MakeKvLayers(spec_, kv, kv_offload_, capacity_tokens));
   return std::unique_ptr<LocalKv>(std::make_unique<ModelledKv>(
       spec_, heads, windows, capacity_tokens, std::move(layers), timeline_));
 }

@@ -6,6 +6,8 @@
 #include <numeric>
 #include <utility>
 
+#include "compute_node/weight_part.h"
+
 namespace lamina {
 namespace {
 
@@ -160,20 +162,15 @@ Status PlacePart(const WeightRef& weight, QuantizedSource& s) {
     return Unimplemented("tensor " + weight.name +
                          ": a quantized matrix that a model holds transposed");
   }
-  const std::vector<int64_t>& whole = weight.whole.empty() ? weight.shape : weight.whole;
-  s.out = whole[0];
-  s.in = whole[1];
-  const int64_t first_row = weight.first.empty() ? 0 : weight.first[0];
-  for (int64_t row = 0; row < weight.shape[0]; ++row) {
-    const int64_t size = weight.blocks.size, block = size > 0 ? row / size : 0;
-    s.rows.push_back(first_row + (block > 0 ? block * weight.blocks.step + row % size : row));
-  }
-  s.first_input = weight.first.empty() ? 0 : weight.first[1];
+  s.out = WholeShape(weight)[0];
+  s.in = WholeShape(weight)[1];
+  for (int64_t row = 0; row < weight.shape[0]; ++row) s.rows.push_back(RowOf(weight, row));
+  s.first_input = FirstOf(weight, 1);
   s.num_inputs = weight.shape[1];
   return OkStatus();
 }
 
-// The format of the part. Scales are repeated where the part begins amid a group.
+// The format of the part.
 void ChooseFormat(QuantizedSource& s) {
   const DType scales = s.scales.dtype == "F16"    ? DType::kF16
                        : s.scales.dtype == "BF16" ? DType::kBF16
@@ -184,14 +181,12 @@ void ChooseFormat(QuantizedSource& s) {
   const WeightOffset offset = s.zeros                     ? WeightOffset::kZero
                               : code == WeightCode::kInt4 ? WeightOffset::kMinus8
                                                           : WeightOffset::kNone;
-  const int64_t group =
-      s.config.scale_inputs == 0 ? 0 : std::gcd(s.config.scale_inputs, s.first_input);
-  s.format = WeightFormat(code, scales, group, offset);
-  if (!s.group_of.empty() || group % 8 != 0) {
-    s.format.indexed = true;
-    s.format.group = 0;
-    s.format.num_groups = NumGroups(s);
-  }
+  s.format = WeightFormat(code, scales, s.config.scale_inputs, offset);
+  SetGroups(s.config.scale_inputs, s.first_input, s.in, s.format);
+  if (s.group_of.empty()) return;
+  s.format.indexed = true;
+  s.format.group = 0;
+  s.format.num_groups = NumGroups(s);
 }
 
 // Fills `codes` with code(output, input) of the part.

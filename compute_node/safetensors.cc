@@ -176,6 +176,14 @@ Result<const SafetensorsFile*> Checkpoint::AddFile(const std::string& path) {
   return static_cast<const SafetensorsFile*>(files_.back().get());
 }
 
+std::vector<std::string> Checkpoint::names() const {
+  std::vector<std::string> names;
+  names.reserve(file_of_.size());
+  for (const auto& [name, file] : file_of_) names.push_back(name);
+  std::ranges::sort(names);
+  return names;
+}
+
 std::unordered_map<std::string, const SafetensorsFile*>::const_iterator Checkpoint::Locate(
     const std::string& name) const {
   const auto found = file_of_.find(name);

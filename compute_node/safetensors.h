@@ -78,6 +78,8 @@ class Checkpoint {
 
   // A tensor whatever its type and shape. Nothing if there is none with that name.
   std::optional<RawTensor> FindRaw(const std::string& name) const;
+  // The names of all tensors, in alphabetical order.
+  std::vector<std::string> names() const;
   // The file or index that lists the tensors.
   const std::string& where() const { return where_; }
 

@@ -107,6 +107,10 @@ void SliceExecutor::Execute(const Op& op) {
     case OpKind::kHeadNorm:
       RmsNorm(in(0), vector(0), op.eps, rows * op.num_heads, op.head_dim, value(op.output));
       return;
+    case OpKind::kHeadLayerNorm:
+      LayerNorm(in(0), {vector(0), nullptr, op.num_heads}, op.eps, rows * op.num_heads, op.head_dim,
+                value(op.output));
+      return;
     case OpKind::kLayerNorm:
       LayerNorm(in(0), {vector(0), vector(1)}, op.eps, rows, width(op.output), value(op.output));
       return;
@@ -116,7 +120,7 @@ void SliceExecutor::Execute(const Op& op) {
     case OpKind::kRope: {
       const std::vector<float>& frequencies = op.inverse_frequencies;
       const RopeShape shape{op.num_heads, op.head_dim, static_cast<int>(frequencies.size()) * 2,
-                            op.interleaved};
+                            op.interleaved, op.scale};
       Rope(in(0), positions_, frequencies, shape, value(op.output));
       return;
     }
@@ -132,6 +136,9 @@ void SliceExecutor::Execute(const Op& op) {
       return;
     case OpKind::kExperts:
       experts_.Run(op, weights_, {in(0), in(1), rows, value(op.output)}, team_);
+      return;
+    case OpKind::kSigmoidGate:
+      SigmoidGate(in(0), in(1), rows, width(op.output), value(op.output));
       return;
     case OpKind::kAdd: Add(in(0), in(1), rows * width(op.output), value(op.output)); return;
     case OpKind::kMul: Mul(in(0), in(1), rows * width(op.output), value(op.output)); return;

@@ -77,6 +77,12 @@ Status StepRunner::Begin(ComputeOrder&& order) {
   }
   session_.sequences.Update(order);
   for (const SequenceId released : order.released) session_.attention->Release(released);
+  if (order.layers_inside != 0) {
+    KvCache* const kv = session_.attention->capabilities().own_kv;
+    if (kv == nullptr)
+      return InvalidArgument("an order for the layers of a KV cache that is not here");
+    LAMINA_RETURN_IF_ERROR(kv->SetLayersInside(order.layers_inside));
+  }
   Step& step = steps_[order.batch];
   const StepPlace place = PlaceOf(order);
   // Without a slice here others carry it out.

@@ -89,6 +89,12 @@ class StepRunner {
 
   StepTrace& trace() { return session_.trace; }
 
+  // Of this node's own KV cache; null: there is none, or as many have a place as at first.
+  const ElasticLayers* layers() const {
+    const KvCache* const kv = session_.attention->capabilities().own_kv;
+    return kv == nullptr ? nullptr : kv->elastic_layers();
+  }
+
  private:
   StepRunner(const LoadedModel& model, const SessionLimits& limits,
              std::unique_ptr<AttentionStrategy> attention, ComputeDevice& device);

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "compute_node/weight_part.h"
 #include "kernels/elementwise.h"
 #include "kernels/linear.h"
 
@@ -42,14 +43,6 @@ uint64_t HashOf(std::string_view text) {
   return hash;
 }
 
-const std::vector<int64_t>& WholeShape(const WeightRef& weight) {
-  return weight.whole.empty() ? weight.shape : weight.whole;
-}
-
-int64_t First(const WeightRef& weight, size_t dim) {
-  return weight.first.empty() ? 0 : weight.first[dim];
-}
-
 // Calls visit(first, count) for each run of consecutive elements of the whole tensor that make up
 // the part. A vector has rows of 1.
 template <typename Visit>
@@ -57,11 +50,10 @@ void ForEachRun(const WeightRef& weight, Visit visit) {
   const bool is_matrix = weight.shape.size() == 2;
   const int64_t rows = weight.shape[0], width = is_matrix ? weight.shape[1] : 1;
   const int64_t whole_width = is_matrix ? WholeShape(weight)[1] : 1,
-                first_column = is_matrix ? First(weight, 1) : 0;
+                first_column = is_matrix ? FirstOf(weight, 1) : 0;
   const int64_t block = weight.blocks.size > 0 ? weight.blocks.size : rows;
   for (int64_t done = 0; done < rows; done += block) {
-    const int64_t first = First(weight, 0) + (done == 0 ? 0 : done / block * weight.blocks.step),
-                  count = std::min(block, rows - done);
+    const int64_t first = RowOf(weight, done), count = std::min(block, rows - done);
     if (width == whole_width) {
       visit(first * whole_width, count * width);
       continue;
@@ -140,7 +132,7 @@ std::span<const std::byte> PartOf(const WeightRef& weight, const TensorView& who
 // Adds to an error which architecture wants the tensor, and what may be wrong.
 Status MissingWeight(const Status& status, const std::string& name, const ModelConfig& config) {
   std::string message =
-      status.message() + "; " + config.architecture + ", the architecture in config.json, has it";
+      status.message() + "; " + config.architecture + ", the model's architecture, has it";
   if (status.code() == StatusCode::kNotFound && name == "lm_head.weight") {
     message +=
         ". If the model's head is its embedding, config.json needs \"tie_word_embeddings\": true";
@@ -151,13 +143,25 @@ Status MissingWeight(const Status& status, const std::string& name, const ModelC
 }  // namespace
 
 Result<WeightReader> WeightReader::Open(const Graph& graph, const ModelConfig& config,
-                                        const WeightOptions& options) {
+                                        const WeightOptions& options, QuantizedGguf quantized) {
   WeightReader reader(config, options);
-  if (options.load_format != LoadFormat::kDummy) {
-    LAMINA_ASSIGN_OR_RETURN(reader.checkpoint_, Checkpoint::Open(options.model_dir));
-  }
+  reader.keeps_codes_ = quantized == QuantizedGguf::kKeep;
   reader.named_ = NamedWeights(graph);
+  if (options.load_format == LoadFormat::kDummy) return reader;
+  if (!IsGgufPath(options.model_dir)) {
+    LAMINA_ASSIGN_OR_RETURN(reader.checkpoint_, Checkpoint::Open(options.model_dir));
+    return reader;
+  }
+  LAMINA_ASSIGN_OR_RETURN(reader.gguf_, GgufCheckpoint::Open(options.model_dir, config));
+  // Converters have added it to what is in the file.
+  for (auto& [key, weight] : reader.named_) weight.plus = 0;
   return reader;
+}
+
+Result<GgufWeight> WeightReader::FindGguf(const WeightRef& weight) const {
+  Result<GgufWeight> found = gguf_->Find(weight.name, WholeShape(weight));
+  if (!found.ok()) return MissingWeight(found.status(), weight.name, config_);
+  return found;
 }
 
 Result<TensorView> WeightReader::FindWhole(const WeightRef& weight) const {
@@ -168,11 +172,37 @@ Result<TensorView> WeightReader::FindWhole(const WeightRef& weight) const {
   return found;
 }
 
+Result<TensorView> WeightReader::JoinPieces(const WeightRef& weight,
+                                            std::vector<std::byte>& joined) const {
+  WeightRef piece;
+  piece.shape = {WholeShape(weight)[0] / std::ssize(weight.pieces)};
+  TensorView whole;
+  for (const std::string& name : weight.pieces) {
+    piece.name = name;
+    LAMINA_ASSIGN_OR_RETURN(const TensorView found, FindWhole(piece));
+    if (!joined.empty() && found.dtype != whole.dtype) {
+      return InvalidArgument("the tensors " + weight.pieces.front() + " and " + name +
+                             " must be of the same dtype");
+    }
+    whole.dtype = found.dtype;
+    joined.insert(joined.end(), found.data.begin(), found.data.end());
+  }
+  whole.shape = WholeShape(weight);
+  whole.data = joined;
+  return whole;
+}
+
 Result<std::optional<QuantizedSource>> WeightReader::FindCodes(WeightRole role,
                                                                const WeightRef& weight) const {
   if (role != WeightRole::kMatrix || checkpoint_ == nullptr || !config_.quantization)
     return std::optional<QuantizedSource>();
   return FindQuantized(*checkpoint_, *config_.quantization, weight);
+}
+
+std::optional<WeightFormat> WeightReader::GgufCodes(WeightRole role, const WeightRef& weight,
+                                                    const GgufWeight& found) const {
+  if (role != WeightRole::kMatrix || !keeps_codes_) return std::nullopt;
+  return CodeFormat(found, weight);
 }
 
 Result<std::vector<WeightReader::Named>> WeightReader::List() const {
@@ -189,18 +219,65 @@ Result<std::vector<WeightReader::Named>> WeightReader::List() const {
     if (codes) {
       named.format = codes->format;
     } else if (checkpoint_ != nullptr) {
-      LAMINA_ASSIGN_OR_RETURN(const TensorView whole, FindWhole(weight));
+      std::vector<std::byte> joined;
+      LAMINA_ASSIGN_OR_RETURN(const TensorView whole, weight.pieces.empty()
+                                                          ? FindWhole(weight)
+                                                          : JoinPieces(weight, joined));
       named.format = named.dtype = whole.dtype;
+    } else if (gguf_ != nullptr) {
+      LAMINA_ASSIGN_OR_RETURN(const GgufWeight whole, FindGguf(weight));
+      named.dtype = whole.dtype;
+      named.format = GgufCodes(key.second, weight, whole).value_or(whole.dtype);
     }
     all.push_back(std::move(named));
   }
   return all;
 }
 
+Status WeightReader::ReadGguf(FoundWeight& found) const {
+  const WeightRef& weight = found.weight;
+  LAMINA_ASSIGN_OR_RETURN(const GgufWeight whole, FindGguf(weight));
+  if (GgufCodes(found.role, weight, whole)) {
+    Result<QuantizedMatrix> codes = ReadCodes(whole, weight);
+    if (!codes.ok())
+      return {codes.status().code(), options_.model_dir + ": " + codes.status().message()};
+    found.quantized = std::move(*codes);
+    return OkStatus();
+  }
+  found.made.resize(static_cast<size_t>(NumElements(weight.shape)) * ElementSize(whole.dtype));
+  std::byte* out = found.made.data();
+  ForEachRun(weight, [&](int64_t first, int64_t n) {
+    ReadElements(whole, first, n, out);
+    out += static_cast<size_t>(n) * ElementSize(whole.dtype);
+  });
+  found.tensor = {whole.dtype, weight.shape, found.made};
+  return OkStatus();
+}
+
+Status WeightReader::Read(FoundWeight& found) const {
+  if (gguf_ != nullptr) return ReadGguf(found);
+  LAMINA_ASSIGN_OR_RETURN(const std::optional<QuantizedSource> codes,
+                          FindCodes(found.role, found.weight));
+  if (codes) {
+    LAMINA_ASSIGN_OR_RETURN(found.quantized, ReadQuantized(*codes));
+    return OkStatus();
+  }
+  LAMINA_ASSIGN_OR_RETURN(found.tensor, Find(found.weight, found.made));
+  return OkStatus();
+}
+
 Result<TensorView> WeightReader::Find(const WeightRef& weight, std::vector<std::byte>& made) const {
   if (checkpoint_ == nullptr) {
     made = DummyTensor(weight, options_.dummy_seed, config_.dtype);
     return TensorView{config_.dtype, weight.shape, made};
+  }
+  if (!weight.pieces.empty()) {
+    std::vector<std::byte> joined, copy;
+    LAMINA_ASSIGN_OR_RETURN(TensorView whole, JoinPieces(weight, joined));
+    const std::span<const std::byte> part = PartOf(weight, whole, copy);
+    made.assign(part.begin(), part.end());
+    whole.data = made;
+    return whole;
   }
   LAMINA_ASSIGN_OR_RETURN(TensorView tensor, FindWhole(weight));
   tensor.data = PartOf(weight, tensor, made);
@@ -212,15 +289,10 @@ Result<int64_t> WeightReader::ReadAll(const std::function<Status(FoundWeight)>& 
   for (const auto& [key, weight] : named_) total += NumElements(weight.shape);
   for (const auto& [key, weight] : named_) {
     FoundWeight found{key.second, key.first, weight, {}, {}};
-    LAMINA_ASSIGN_OR_RETURN(const std::optional<QuantizedSource> codes,
-                            FindCodes(key.second, weight));
-    if (codes) {
-      LAMINA_ASSIGN_OR_RETURN(found.quantized, ReadQuantized(*codes));
-      bytes += PackedWeights::SizeBytes(codes->format, weight.shape[0], weight.shape[1]);
-    } else {
-      LAMINA_ASSIGN_OR_RETURN(found.tensor, Find(weight, found.made));
-      bytes += static_cast<int64_t>(found.tensor.data.size());
-    }
+    LAMINA_RETURN_IF_ERROR(Read(found));
+    bytes += found.quantized ? PackedWeights::SizeBytes(found.quantized->format, weight.shape[0],
+                                                        weight.shape[1])
+                             : static_cast<int64_t>(found.tensor.data.size());
     LAMINA_RETURN_IF_ERROR(take(std::move(found)));
     loaded += NumElements(weight.shape);
     const auto element = static_cast<int64_t>(ElementSize(config_.dtype));

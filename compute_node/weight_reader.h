@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "compute_node/gguf_checkpoint.h"
 #include "compute_node/quantized_checkpoint.h"
 #include "compute_node/safetensors.h"
 #include "kernels/weight_format.h"
@@ -24,7 +25,7 @@
 namespace lamina {
 
 struct WeightOptions {
-  std::string model_dir;
+  std::string model_dir;  // or a GGUF file
   // With kDummy the weights are random, of the right shapes, and no checkpoint is read.
   LoadFormat load_format = LoadFormat::kAuto;
   uint64_t dummy_seed = 0;
@@ -46,14 +47,18 @@ struct FoundWeight {
   std::optional<QuantizedMatrix> quantized = std::nullopt;
 };
 
+// What becomes of quantized matrices of GGUF files: kept as codes, or dequantized to the model's
+// dtype for devices that have no kernels for codes.
+enum class QuantizedGguf { kKeep, kDequantize };
+
 // Use: Open, ReadAll, and TakeCheckpoint if tensors are still used after that. Thread: one owner.
 class WeightReader {
  public:
-  // Opens the checkpoint, unless weights are made up. Borrows config and options. kNotFound if the
-  // folder has no checkpoint, kUnimplemented if it has only pytorch_model.bin, kCorrupt if a file
-  // is broken.
+  // Opens the checkpoint, unless weights are made up. Borrows config and options. kNotFound if
+  // there is none, kUnimplemented if it has only pytorch_model.bin, kCorrupt if a file is broken.
   static Result<WeightReader> Open(const Graph& graph, const ModelConfig& config,
-                                   const WeightOptions& options);
+                                   const WeightOptions& options,
+                                   QuantizedGguf quantized = QuantizedGguf::kKeep);
 
   // What ReadAll will give, in the same order, so that memory can be allocated before.
   struct Named {
@@ -67,25 +72,35 @@ class WeightReader {
   Result<std::vector<Named>> List() const;
 
   // Gives every weight, or part of a weight, that the graph names to `take`, once per role. Returns
-  // the bytes of them all as stored in the checkpoint. kNotFound if a tensor is missing and
+  // the bytes of them all as they are given. kNotFound if a tensor is missing and
   // kInvalidArgument if its shape is wrong, with its name, its file and both shapes; errors of
-  // FindQuantized and ReadQuantized; an error of `take` is returned at once.
+  // FindQuantized, ReadQuantized and ReadCodes; an error of `take` is returned at once.
   Result<int64_t> ReadAll(const std::function<Status(FoundWeight)>& take);
 
-  // Gives away the checkpoint, which the tensors that are not `made` point into. Null for made-up
-  // weights.
+  // Gives away the checkpoint, which the tensors that are not `made` point into. Null if all are
+  // made.
   std::unique_ptr<Checkpoint> TakeCheckpoint() { return std::move(checkpoint_); }
 
  private:
   WeightReader(const ModelConfig& config, const WeightOptions& options)
       : config_(config), options_(options) {}
+  Result<GgufWeight> FindGguf(const WeightRef& weight) const;
   Result<TensorView> FindWhole(const WeightRef& weight) const;
+  // The whole of a weight that lies in pieces, joined in `joined`.
+  Result<TensorView> JoinPieces(const WeightRef& weight, std::vector<std::byte>& joined) const;
   Result<std::optional<QuantizedSource>> FindCodes(WeightRole role, const WeightRef& weight) const;
+  std::optional<WeightFormat> GgufCodes(WeightRole role, const WeightRef& weight,
+                                        const GgufWeight& found) const;
   Result<TensorView> Find(const WeightRef& weight, std::vector<std::byte>& made) const;
+  Status ReadGguf(FoundWeight& found) const;
+  Status Read(FoundWeight& found) const;
 
   const ModelConfig& config_;
   const WeightOptions& options_;
+  // At most one of the two.
   std::unique_ptr<Checkpoint> checkpoint_;
+  std::unique_ptr<GgufCheckpoint> gguf_;
+  bool keeps_codes_ = true;
   std::map<std::pair<std::string, WeightRole>, WeightRef> named_;
 };
 

@@ -29,18 +29,20 @@ struct RopeShape {
   int head_dim = 0;
   int rotary_dim = 0;        // even, at most head_dim; the other elements of a head are copied
   bool interleaved = false;  // pair j is (2 j, 2 j + 1), else (j, j + rotary_dim / 2)
+  float scale = 1;           // of the rotated elements
 };
 
 // Rotary position embedding (Su et al. 2021, section 3.2): pair j of each head of row r is rotated
-// by the angle positions[r] * inv_freq[j]. The angle is formed in fp32 as PyTorch forms it,
-// float(position) * inv_freq. x, y: [rows, num_heads, head_dim]; positions: [rows]; inv_freq:
-// [rotary_dim / 2]. y may be x.
+// by the angle positions[r] * inv_freq[j] and multiplied by shape.scale. The angle is formed in
+// fp32 as PyTorch forms it, float(position) * inv_freq. x, y: [rows, num_heads, head_dim];
+// positions: [rows]; inv_freq: [rotary_dim / 2]. y may be x.
 void Rope(const float* x, std::span<const int32_t> positions, std::span<const float> inv_freq,
           const RopeShape& shape, float* y);
 
 struct LayerNormWeights {
-  const float* weight = nullptr;  // [dim], null: ones
-  const float* bias = nullptr;    // [dim], null: zeros
+  const float* weight = nullptr;  // [sets, dim], null: ones
+  const float* bias = nullptr;    // [sets, dim], null: zeros
+  int sets = 1;                   // row r has those of set r % sets
 };
 
 // y = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * weight + bias for each row (Ba et al.
@@ -81,6 +83,10 @@ void Add(const float* a, const float* b, int64_t n, float* y);
 
 // y = a * b.
 void Mul(const float* a, const float* b, int64_t n, float* y);
+
+// y = sigmoid(gate[r]) * x for each row r, with sigmoid(g) = 1 / (1 + e^-g). gate: [rows]; x, y:
+// [rows, dim]. y may be x.
+void SigmoidGate(const float* gate, const float* x, int64_t rows, int64_t dim, float* y);
 
 // Converts fp32 to `dtype`, rounding to nearest even. To kF8 it saturates: what is beyond +-448,
 // infinities too, becomes +-448. x: [n]; y: [n] of `dtype`, no overlap with x.

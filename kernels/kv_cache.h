@@ -16,6 +16,7 @@
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "kernels/elastic_layers.h"
 
 namespace lamina {
 
@@ -24,7 +25,13 @@ class KvCache {
  public:
   virtual ~KvCache() = default;
 
+  // At present, if that changes.
   virtual int64_t capacity_tokens() const = 0;
+  // The layers of which as many have a place as SetLayersInside says; null: always as many have.
+  virtual const ElasticLayers* elastic_layers() const { return nullptr; }
+  // See ElasticLayers::SetInside, whose errors it has; kUnimplemented if there are none, kCorrupt
+  // if a sequence has a slot that there will be no room for. Nothing is changed then.
+  virtual Status SetLayersInside(int num_layers) = 0;
   // The number of entries of all tables. A slot that several sequences share counts once for each.
   virtual int64_t used_tokens() const = 0;
   virtual int64_t num_sequences() const = 0;

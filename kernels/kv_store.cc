@@ -6,14 +6,15 @@ Result<std::unique_ptr<KvStore>> KvStore::Create(const KvShape& shape, int64_t c
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<TokenSlab> slab,
                           TokenSlab::Create(shape, capacity_tokens));
   slab->StartPrefault();
-  return std::unique_ptr<KvStore>(new KvStore(std::move(slab)));
+  return std::unique_ptr<KvStore>(new KvStore(std::move(slab), capacity_tokens, nullptr));
 }
 
 Result<std::unique_ptr<KvStore>> KvStore::CreateIn(std::unique_ptr<LayerMemory> layers,
                                                    const KvShape& shape, int64_t capacity_tokens) {
+  ElasticLayers* const elastic = layers->elastic();
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<TokenSlab> slab,
-                          TokenSlab::CreateIn(std::move(layers), shape, capacity_tokens));
-  return std::unique_ptr<KvStore>(new KvStore(std::move(slab)));
+                          TokenSlab::CreateIn(std::move(layers), shape));
+  return std::unique_ptr<KvStore>(new KvStore(std::move(slab), capacity_tokens, elastic));
 }
 
 Status KvStore::AppendDummy(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots,

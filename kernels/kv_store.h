@@ -20,13 +20,16 @@ class KvStore final : public KvCache {
   // Errors are those of TokenSlab::Create. A thread gives the memory its pages meanwhile.
   static Result<std::unique_ptr<KvStore>> Create(const KvShape& shape, int64_t capacity_tokens);
 
-  // The same with layers that are not all in memory at a time, see TokenSlab::CreateIn.
+  // The same with layers that are not all in memory at a time, see TokenSlab::CreateIn. REQUIRES:
+  // their pitch is no less than the capacity.
   static Result<std::unique_ptr<KvStore>> CreateIn(std::unique_ptr<LayerMemory> layers,
                                                    const KvShape& shape, int64_t capacity_tokens);
 
   const KvShape& shape() const { return slab_->shape(); }
 
-  int64_t capacity_tokens() const override { return slab_->capacity_tokens(); }
+  int64_t capacity_tokens() const override { return tables_.capacity_tokens(); }
+  const ElasticLayers* elastic_layers() const override { return tables_.elastic_layers(); }
+  Status SetLayersInside(int num_layers) override { return tables_.SetLayersInside(num_layers); }
   int64_t used_tokens() const override { return tables_.used_tokens(); }
   int64_t num_sequences() const override { return tables_.num_sequences(); }
   std::vector<SequenceId> sequences() const override { return tables_.sequences(); }
@@ -60,8 +63,8 @@ class KvStore final : public KvCache {
   KvView View(int layer) const { return slab_->View(layer); }
 
  private:
-  explicit KvStore(std::unique_ptr<TokenSlab> slab)
-      : slab_(std::move(slab)), tables_(slab_->shape().num_layers, slab_->capacity_tokens()) {}
+  KvStore(std::unique_ptr<TokenSlab> slab, int64_t capacity_tokens, ElasticLayers* layers)
+      : slab_(std::move(slab)), tables_(slab_->shape().num_layers, capacity_tokens, layers) {}
 
   std::unique_ptr<TokenSlab> slab_;
   KvTables tables_;

@@ -16,10 +16,11 @@ Status KvTables::Append(SequenceId sequence, int64_t position, std::span<const T
                    " tokens here, but the order continues at position " + std::to_string(position));
   }
   // All slots are checked before the table is touched, so that an error changes nothing.
+  const int64_t capacity = capacity_tokens();
   for (const TokenSlot slot : slots) {
-    if (slot >= capacity_tokens_)
+    if (slot >= capacity)
       return Corrupt(NameOf(sequence) + ": token slot " + std::to_string(slot) + " of " +
-                     std::to_string(capacity_tokens_));
+                     std::to_string(capacity));
   }
   Table& table = tables_[sequence];
   if (length == 0) {
@@ -36,6 +37,28 @@ Status KvTables::Share(SequenceId sequence, std::span<const TokenSlot> slots, St
   std::vector<int64_t>& written = tables_[sequence].written;
   written.assign(written.size(), static_cast<int64_t>(slots.size()));
   return OkStatus();
+}
+
+Status KvTables::SetLayersInside(int num_layers) {
+  if (layers_ == nullptr)
+    return Unimplemented(
+        "as many layers of this node's KV cache have a place in memory as when it "
+        "was started");
+  const ElasticKv& kv = layers_->kv();
+  if (num_layers < kv.least_inside || num_layers > kv.num_layers) {
+    return InvalidArgument(std::to_string(num_layers) + " of the " + std::to_string(kv.num_layers) +
+                           " layers of the KV cache inside: there have to be at least " +
+                           std::to_string(kv.least_inside));
+  }
+  if (const int64_t tokens = kv.Tokens(num_layers); tokens < capacity_tokens()) {
+    for (const auto& [sequence, table] : tables_) {
+      if (!table.slots.empty() && std::ranges::max(table.slots) >= tokens)
+        return Corrupt(NameOf(sequence) + " has a token slot behind the " + std::to_string(tokens) +
+                       " that there is room for with " + std::to_string(num_layers) +
+                       " layers inside");
+    }
+  }
+  return layers_->SetInside(num_layers);
 }
 
 std::vector<SequenceId> KvTables::sequences() const {

@@ -14,6 +14,7 @@
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "kernels/elastic_layers.h"
 
 namespace lamina {
 
@@ -26,11 +27,18 @@ class KvTables {
     StepId since;                  // the step that started the table
   };
 
-  // Slots are the numbers [0, capacity_tokens).
-  KvTables(int num_layers, int64_t capacity_tokens)
-      : num_layers_(num_layers), capacity_tokens_(capacity_tokens) {}
+  // Slots are the numbers [0, capacity_tokens), or, if layers are given, so many as these have room
+  // for at present. Borrows them.
+  KvTables(int num_layers, int64_t capacity_tokens, ElasticLayers* layers = nullptr)
+      : num_layers_(num_layers), capacity_tokens_(capacity_tokens), layers_(layers) {}
 
-  int64_t capacity_tokens() const { return capacity_tokens_; }
+  int64_t capacity_tokens() const {
+    return layers_ == nullptr ? capacity_tokens_
+                              : layers_->kv().Tokens(layers_->inside().num_layers);
+  }
+  // See KvCache. kCorrupt if a table has a slot that there will be no room for.
+  Status SetLayersInside(int num_layers);
+  const ElasticLayers* elastic_layers() const { return layers_; }
   // The number of entries of all tables. A slot that several sequences share counts once for each.
   int64_t used_tokens() const { return used_tokens_; }
   int64_t num_sequences() const { return static_cast<int64_t>(tables_.size()); }
@@ -82,6 +90,7 @@ class KvTables {
  private:
   const int num_layers_;
   const int64_t capacity_tokens_;
+  ElasticLayers* const layers_;
   int64_t used_tokens_ = 0;
   std::unordered_map<SequenceId, Table> tables_;
 };

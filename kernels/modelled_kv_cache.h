@@ -11,9 +11,13 @@ namespace lamina {
 // Thread: one owner.
 class ModelledKvCache final : public KvCache {
  public:
-  explicit ModelledKvCache(int64_t capacity_tokens) : tables_(/*num_layers=*/0, capacity_tokens) {}
+  // `layers`: as KvTables'.
+  explicit ModelledKvCache(int64_t capacity_tokens, ElasticLayers* layers = nullptr)
+      : tables_(/*num_layers=*/0, capacity_tokens, layers) {}
 
   int64_t capacity_tokens() const override { return tables_.capacity_tokens(); }
+  const ElasticLayers* elastic_layers() const override { return tables_.elastic_layers(); }
+  Status SetLayersInside(int num_layers) override { return tables_.SetLayersInside(num_layers); }
   int64_t used_tokens() const override { return tables_.used_tokens(); }
   int64_t num_sequences() const override { return tables_.num_sequences(); }
   std::vector<SequenceId> sequences() const override { return tables_.sequences(); }

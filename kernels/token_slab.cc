@@ -52,10 +52,9 @@ Result<std::unique_ptr<TokenSlab>> TokenSlab::Create(const KvShape& shape,
 }
 
 Result<std::unique_ptr<TokenSlab>> TokenSlab::CreateIn(std::unique_ptr<LayerMemory> layers,
-                                                       const KvShape& shape,
-                                                       int64_t capacity_tokens) {
-  LAMINA_RETURN_IF_ERROR(CheckShape(shape, capacity_tokens));
-  std::unique_ptr<TokenSlab> slab(new TokenSlab(shape, capacity_tokens, nullptr, 0));
+                                                       const KvShape& shape) {
+  LAMINA_RETURN_IF_ERROR(CheckShape(shape, layers->pitch_tokens()));
+  std::unique_ptr<TokenSlab> slab(new TokenSlab(shape, layers->pitch_tokens(), nullptr, 0));
   slab->layers_ = std::move(layers);
   return slab;
 }

@@ -43,11 +43,11 @@ class TokenSlab {
   // 256], or if capacity_tokens is not in [1, 2^32 - 1]; kOutOfSpace if the host has less memory
   // available (the message has both figures) or the system refuses it.
   static Result<std::unique_ptr<TokenSlab>> Create(const KvShape& shape, int64_t capacity_tokens);
-  // The same with layers that are not all in this machine's memory at a time. kOutOfSpace does not
-  // happen. One thread at a time may use the slab then, and a view is valid until another layer is
-  // used.
+  // The same with layers that are not all in this machine's memory at a time, and as many slots as
+  // their pitch. kOutOfSpace does not happen. One thread at a time may use the slab then, and a
+  // view is valid until another layer is used.
   static Result<std::unique_ptr<TokenSlab>> CreateIn(std::unique_ptr<LayerMemory> layers,
-                                                     const KvShape& shape, int64_t capacity_tokens);
+                                                     const KvShape& shape);
   ~TokenSlab();
   TokenSlab(const TokenSlab&) = delete;
   TokenSlab& operator=(const TokenSlab&) = delete;

@@ -27,6 +27,13 @@ constexpr char kAliveFunction[] =
     "alive() { p=$1; t=$2; set -- $(sed 's/.*) //' /proc/$p/stat 2>/dev/null); [ \"${20}\" = $t ] "
     "&& [ \"$1\" != Z ]; }\n";
 
+void AddExpansion(const std::string& prefix, const OffloadOptions& offload,
+                  std::vector<std::string>& argv) {
+  const std::string expansion = fmt::format("{}", offload.expansion);
+  argv.insert(argv.end(), {prefix + "expansion", offload.is_auto ? "auto" : expansion});
+  if (offload.is_auto) argv.insert(argv.end(), {prefix + "max-expansion", expansion});
+}
+
 std::vector<std::string> NodeArgv(const ClusterConfig& config, const NodeConfig& node) {
   const bool is_memory = node.role == NodeRole::kMemory;
   std::vector<std::string> argv = {is_memory ? "lamina-memory-node" : "lamina-compute-node",
@@ -36,7 +43,7 @@ std::vector<std::string> NodeArgv(const ClusterConfig& config, const NodeConfig&
     argv.insert(argv.end(), {"--host-memory", FormatSize(node.host_memory_bytes)});
   if (const OffloadOptions& offload = node.offload; offload.any()) {
     if (offload.expansion > 0) {
-      argv.insert(argv.end(), {"--offload-expansion", fmt::format("{}", offload.expansion)});
+      AddExpansion("--offload-", offload, argv);
     } else {
       argv.insert(argv.end(), {"--offload-interval",
                                offload.is_auto ? "auto" : std::to_string(offload.interval)});
@@ -55,7 +62,7 @@ std::vector<std::string> NodeArgv(const ClusterConfig& config, const NodeConfig&
   }
   if (const OffloadOptions& offload = node.kv_offload; offload.any()) {
     if (offload.expansion > 0) {
-      argv.insert(argv.end(), {"--kv-offload-expansion", fmt::format("{}", offload.expansion)});
+      AddExpansion("--kv-offload-", offload, argv);
     } else {
       argv.insert(argv.end(), {"--kv-offload-interval", std::to_string(offload.interval)});
     }

@@ -14,6 +14,7 @@
 #include "base/yaml.h"
 #include "cost/node_device.h"
 #include "manager/read_setting.h"
+#include "model/model_files.h"
 
 namespace lamina {
 namespace {
@@ -23,7 +24,6 @@ namespace fs = std::filesystem;
 constexpr int kMaxPort = 65535;
 constexpr int kMaxOffloadInterval = 1 << 16, kMaxOffloadBuffers = 1 << 10;
 // Of a KV cache whose layers come and go, in times the tokens.
-constexpr double kMaxExpansionUnlessTold = 2;
 // Less holds no useful number of tokens of any model.
 constexpr int64_t kMinNodeMemory = int64_t{1} << 20;
 
@@ -138,10 +138,8 @@ void ReadKvOffload(YamlMap& map, const NodeConfig& node, OffloadOptions* offload
     std::string expansion;
     map.ReadString("expansion", &expansion);
     offload->is_auto = expansion == "auto";
-    if (offload->is_auto && node.role == NodeRole::kMemory)
-      map.Fail("expansion", "'auto' is not there yet for memory nodes: name a number");
     const char* const key = offload->is_auto ? "max_expansion" : "expansion";
-    if (offload->is_auto) offload->expansion = kMaxExpansionUnlessTold;
+    if (offload->is_auto) offload->expansion = kMaxExpansion;
     map.ReadDouble(key, &offload->expansion);
     if (offload->expansion <= 1) map.Fail(key, "'" + std::string(key) + "' has to be more than 1");
   } else if (map.Has("group_size")) {
@@ -289,7 +287,7 @@ void ReadNodes(std::vector<YamlMap> maps, int nodes_line, const std::string& yam
 }
 
 void ReadModel(YamlMap map, const std::string& yaml_path, ClusterConfig* config) {
-  map.Require("path", "the model's folder");
+  map.Require("path", "the model's folder or GGUF file");
   map.ReadString("path", &config->model_path);
   map.ReadString("served_name", &config->served_name);
   ReadSetting(map, "load_format", kLoadFormats, &config->load_format);
@@ -301,8 +299,7 @@ void ReadModel(YamlMap map, const std::string& yaml_path, ClusterConfig* config)
   // A '/' at the end would leave served_name empty.
   if (config->model_path.size() > 1 && config->model_path.back() == '/')
     config->model_path.pop_back();
-  if (config->served_name.empty())
-    config->served_name = fs::path(config->model_path).filename().string();
+  if (config->served_name.empty()) config->served_name = ModelName(config->model_path);
 }
 
 bool OnOneHost(const ClusterConfig& config) {

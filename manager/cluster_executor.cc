@@ -78,6 +78,12 @@ void ClusterExecutor::OnFrame(Node& node, ControlFrame frame) {
       OnStats(node, *stats);
     return;
   }
+  if (frame.type == FrameType(MessageType::kLayersTold)) {
+    if (const auto told = Decode<LayersTold>(frame.payload);
+        told.ok() && told->epoch == connections_->epoch())
+      TellInside(node, told->inside);
+    return;
+  }
   if (frame.type == FrameType(MessageType::kTraceAnswer)) return OnTrace(node, frame);
   if (frame.type == FrameType(MessageType::kPeerState)) return OnPeerState(node, frame);
   std::function<void(ExecutorEvent)> on_event;
@@ -131,7 +137,21 @@ void ClusterExecutor::OnFrame(Node& node, ControlFrame frame) {
                                       status};
     }
   }
+  if (event.result.layers_inside) TellInside(node, *event.result.layers_inside);
   on_event(without_compute ? std::move(*without_compute) : std::move(event));
+}
+
+void ClusterExecutor::TellInside(const Node& node, const LayersInside& inside) {
+  ExecutorEvent event;
+  event.kind = ExecutorEvent::Kind::kLayersInside;
+  event.node = node.id;
+  event.layers_inside = inside;
+  std::function<void(ExecutorEvent)> on_event;
+  {
+    MutexLock lock(mutex_);
+    on_event = on_event_;
+  }
+  if (on_event) on_event(std::move(event));
 }
 
 // A node that lives, and without which nothing can be served: the way between it and another is
@@ -307,7 +327,9 @@ void ClusterExecutor::SendOrders(const StepPlan& plan, std::vector<NewSequence> 
   for (const std::unique_ptr<Node>& node : connections_->nodes()) {
     if (node->role != NodeRole::kMemory || node->left_out()) continue;
     const MemoryOrder order = MakeMemoryOrder(connections_->epoch(), plan, node->group);
-    if (order.released.empty() && order.decode.empty() && order.prefill.empty()) continue;
+    if (order.released.empty() && order.decode.empty() && order.prefill.empty() &&
+        order.layers_inside == 0)
+      continue;
     SendOrder(*node, MessageType::kMemoryOrder, Encode(order));
   }
   if (speed_rounds_.Next(speeds_known_)) AskForStats();

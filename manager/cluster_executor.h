@@ -60,6 +60,7 @@ class ClusterExecutor : public StepExecutor {
 
   std::vector<KvNode> kv_nodes() const override { return connections_->kv_nodes(); }
   int largest_interval() const override { return connections_->largest_interval(); }
+  std::map<NodeId, ElasticCache> elastic_kv() const override { return connections_->elastic_kv(); }
   NodeId KvNodeOf(NodeId node) const override { return connections_->Find(node)->group; }
   std::map<NodeId, NodeKv> kv() const override { return connections_->kv(); }
   std::map<NodeId, LeftKv> TakeLeftKv() override { return connections_->TakeLeftKv(); }
@@ -94,6 +95,7 @@ class ClusterExecutor : public StepExecutor {
   void OnFrame(Node& node, ControlFrame frame);
   bool IsIrreplaceable(const Node& node);  // REQUIRES: another node says that it is lost
   void OnStats(Node& node, const MemoryStats& stats);
+  void TellInside(const Node& node, const LayersInside& inside);
   void OnTrace(const Node& node, const ControlFrame& frame);
   void OnPeerState(const Node& node, const ControlFrame& frame);
   void AddTimes(Node& sender, const StepResult& result) REQUIRES(mutex_);

@@ -88,12 +88,6 @@ Result<ConfigureCompute> ClusterRequests::Compute(const Node& node) const {
   request.model = config.model_path;
   request.load_format = config.load_format;
   if (nodes_.local()) {
-    if (node.config.kv_offload.is_elastic()) {
-      return Unimplemented(
-          "node '" + node.config.name +
-          "': an expansion of 'auto' is only there in `lamina simulate` yet; name one, such as "
-          "'expansion: 1.8'");
-    }
     LAMINA_ASSIGN_OR_RETURN(
         request.local_kv_tokens,
         TokensInMemory(model_.num_layers,

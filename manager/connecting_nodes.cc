@@ -124,12 +124,42 @@ Procedure<Status> ConnectingNodes::Open(Turns& turns, Clock::duration reach_pati
   }
   const Status configured = co_await ConfigureComputeNodes(turns);
   LAMINA_CO_RETURN_IF_ERROR(configured);
+  for (const std::unique_ptr<Node>& node : nodes_->nodes()) {
+    if (node->left_out()) continue;
+    failed_ = node.get();
+    LAMINA_CO_RETURN_IF_ERROR(CheckElastic(*node));
+  }
   // It was for weights.
   if (turns.now() >= until_) until_ = turns.now() + nodes_->config().start_timeout;
   const Status joined = co_await JoinComputeNodes(turns);
   LAMINA_CO_RETURN_IF_ERROR(joined);
   failed_ = nullptr;
   co_return OkStatus();
+}
+
+// What is reckoned with later must be possible, whoever the node is.
+Status ConnectingNodes::CheckElastic(const Node& node) const {
+  const bool is_memory = node.role == NodeRole::kMemory;
+  const OffloadOptions& ordered = is_memory ? node.config.offload : node.config.kv_offload;
+  const std::optional<ElasticKv>& kv = node.configured.elastic_kv;
+  if (!kv) {
+    if (!ordered.is_elastic()) return OkStatus();
+    return InvalidArgument(fmt::format(
+        "{} at {} has layers with fixed places, but its 'expansion' is 'auto': start it with {} "
+        "auto",
+        node.name(), node.address(), is_memory ? "--offload-expansion" : "--kv-offload-expansion"));
+  }
+  const int inside = node.configured.layers_inside;
+  if (kv->num_layers < kv->least_inside || kv->least_inside < 1 || inside < kv->least_inside ||
+      inside > kv->num_layers || kv->Tokens(kv->num_layers) != node.configured.capacity_tokens ||
+      kv->Tokens(kv->least_inside) > int64_t{1} << 32) {
+    return Corrupt(
+        fmt::format("{} at {}: {} to {} of {} layers inside with room for {} tokens "
+                    "cannot be",
+                    node.name(), node.address(), kv->least_inside, inside, kv->num_layers,
+                    node.configured.capacity_tokens));
+  }
+  return OkStatus();
 }
 
 Result<ControlOptions> ConnectingNodes::control_options() const {

@@ -95,6 +95,7 @@ class ConnectingNodes {
   }
   // When the next turn of a wait that ends at `latest` is due.
   TimePoint NextLook(TimePoint now, TimePoint latest) const;
+  Status CheckElastic(const Node& node) const;
   Result<ControlOptions> control_options() const;
 
   const ConnectMeans means_;

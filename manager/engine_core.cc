@@ -60,6 +60,8 @@ EngineCore::EngineCore(const EngineOptions& options, std::unique_ptr<StepExecuto
       outage_tries_(options.retry),
       turns_(std::min<Clock::duration>(kLongestTurn, options.step_timeout / 4)) {
   for (const KvNode& node : executor->kv_nodes()) scheduler().AddNode(node);
+  for (const auto& [node, cache] : executor->elastic_kv())
+    expansion_.Begin(node, cache.kv, cache.inside, scheduler());
   TakeLeft(*executor);
   if (options.step_profile != nullptr) offload_.emplace(options.step_profile, options.offload_bus);
   StartExecutor(std::move(executor));
@@ -213,6 +215,7 @@ void EngineCore::CheckHopeless(TimePoint now) {
 
 void EngineCore::SubmitStep(StepPlan& plan, TimePoint now) {
   if (offload_) plan.offload_interval = offload_->Choose(plan, scheduler(), now);
+  plan.layers_inside = expansion_.ordered();
   std::vector<NewSequence> added;
   for (const Work& work : plan.work) {
     if (!work.first) continue;
@@ -238,6 +241,8 @@ void EngineCore::Handle(const Event& event, TimePoint now) {
       for (const NodeSpeed& measured : told.speeds)
         scheduler().SetSpeed(measured.node, measured.speed);
       return;
+    case ExecutorEvent::Kind::kLayersInside:
+      return expansion_.TakeState(told.node, told.layers_inside);
   }
 }
 
@@ -274,6 +279,7 @@ void EngineCore::CompleteStep(const StepResult& result, TimePoint now) {
     if (scheduler().IsInStep(failed.sequence, static_cast<int>(batch))) failures.push_back(&failed);
   }
   const Pipeline before = steps_.pipeline();
+  const TimePoint submitted = (*step)->submitted;
   const BatchSteps::Completed completed = steps_.Complete(batch, now, sampled, std::move(cost));
   if (const std::optional<Pipeline>& next = completed.pipeline) {
     LAMINA_LOG_DEBUG("{} batches in flight{} instead of {}{}, for {} sequences", next->num_batches,
@@ -286,6 +292,7 @@ void EngineCore::CompleteStep(const StepResult& result, TimePoint now) {
     if (requests_.TakeToken(token, now, decisions_.deliveries)) scheduler().Finish(token.sequence);
   }
   for (const FailedSequence* failed : failures) TakeFailure(*failed, now);
+  expansion_.TakeStep(now - submitted, scheduler());
 }
 
 // Wrong K and V show as a fault of the sequence's own, which starting again mends; a fault of its

@@ -34,6 +34,7 @@
 #include "base/pause_watch.h"
 #include "manager/engine.h"
 #include "manager/engine_options.h"
+#include "manager/expansion_choice.h"
 #include "manager/node_outages.h"
 #include "manager/offload_choice.h"
 #include "manager/open_requests.h"
@@ -151,6 +152,7 @@ class EngineCore {
   const PostEvent post_;
   BatchSteps steps_;
   std::optional<OffloadChoice> offload_;  // nullopt: that is not chosen here
+  ExpansionChoice expansion_;
   OpenRequests requests_;
   EngineDecisions decisions_;  // since the last turn
   NodeOutages outages_;

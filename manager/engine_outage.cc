@@ -61,6 +61,7 @@ void EngineCore::ResumeNode(const ExecutorEvent& told) {
 }
 
 void EngineCore::LoseKv(NodeId kv_node, const Status& status, TimePoint now) {
+  expansion_.End(kv_node);
   const LostSequences lost = scheduler().LoseNode(kv_node);
   for (const SequenceId sequence : lost.again) {
     if (IsLostTooOften(sequence)) Fail(sequence, status, now);
@@ -247,19 +248,18 @@ void EngineCore::TakePools(const std::vector<NodeStatus>& nodes, const std::set<
   for (const NodeStatus& node : nodes) {
     if (node.state == NodeState::kLost) why.emplace(executor_->KvNodeOf(node.id), node.detail);
   }
-  std::map<NodeId, int64_t> pools;
+  std::map<NodeId, KvNode> pools;
   for (const KvNode& pool : executor_->kv_nodes()) {
-    if (!why.contains(pool.id)) pools.emplace(pool.id, pool.capacity_tokens);
+    if (!why.contains(pool.id)) pools.emplace(pool.id, pool);
   }
   const std::vector<NodeUse> before = scheduler().stats().nodes;
   // The new ones first: what the others cannot hold any more may fit there.
-  for (const auto& [id, capacity] : pools) {
-    if (std::ranges::find(before, id, &NodeUse::id) == before.end())
-      scheduler().AddNode({id, capacity});
+  for (const auto& [id, node] : pools) {
+    if (std::ranges::find(before, id, &NodeUse::id) == before.end()) scheduler().AddNode(node);
   }
   for (const NodeUse& pool : before) {
     const auto same = pools.find(pool.id);
-    if (same != pools.end() && same->second == pool.capacity_tokens) {
+    if (same != pools.end() && scheduler().Has(same->second)) {
       if (!kept.contains(pool.id)) scheduler().DropKv(pool.id);
       continue;
     }
@@ -267,7 +267,10 @@ void EngineCore::TakePools(const std::vector<NodeStatus>& nodes, const std::set<
            PeerLost(why.contains(pool.id) ? why[pool.id]
                                           : "a memory node came back with another capacity"),
            now);
-    if (same != pools.end()) scheduler().AddNode({pool.id, same->second});
+    if (same != pools.end()) scheduler().AddNode(same->second);
+  }
+  for (const auto& [id, cache] : executor_->elastic_kv()) {
+    if (pools.contains(id)) expansion_.Begin(id, cache.kv, cache.inside, scheduler());
   }
   for (const auto& [node, kv] : executor_->kv()) {
     for (const SequenceId sequence : kv.missing) scheduler().Again(sequence);

@@ -27,6 +27,7 @@ bool IsShort(const SchedulerStats& stats, NodeId node) {
 }  // namespace
 
 int FewestThatFit(const ElasticKv& kv, int inside, Clock::duration copy, Clock::duration step) {
+  if (step <= Clock::duration::zero()) return kv.num_layers;
   for (int fewer = kv.least_inside; fewer < kv.num_layers; ++fewer) {
     // A layer is as large as the memory is shared by few. A copy begins when a layer is entered, so
     // that it takes as long as a whole number of them.
@@ -37,12 +38,11 @@ int FewestThatFit(const ElasticKv& kv, int inside, Clock::duration copy, Clock::
   return kv.num_layers;
 }
 
-ExpansionChoice::ExpansionChoice(const std::map<NodeId, ElasticKv>& caches) {
-  for (const auto& [node, kv] : caches) {
-    Cache& cache = caches_[node];
-    cache.kv = kv;
-    cache.state.num_layers = cache.ordered = cache.wanted = kv.num_layers;
-  }
+void ExpansionChoice::Begin(NodeId node, const ElasticKv& kv, int inside, Scheduler& scheduler) {
+  Cache& cache = caches_[node] = {};
+  cache.kv = kv;
+  cache.state.num_layers = cache.ordered = cache.wanted = inside;
+  scheduler.SetCapacity(node, kv.Tokens(inside));
 }
 
 void ExpansionChoice::TakeState(NodeId node, const LayersInside& state) {

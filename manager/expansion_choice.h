@@ -28,9 +28,12 @@ int FewestThatFit(const ElasticKv& kv, int inside, Clock::duration copy, Clock::
 // Thread: one owner.
 class ExpansionChoice {
  public:
-  // The KV caches whose layers may come and go, by the scheduler's node. All of their layers are
-  // inside.
-  explicit ExpansionChoice(const std::map<NodeId, ElasticKv>& caches);
+  // There is a KV cache whose layers may come and go, of this node of the scheduler, which gets the
+  // capacity that it has while so many are inside. REQUIRES: kv.least_inside <= inside <=
+  // kv.num_layers; the scheduler has the node, with what the cache may hold.
+  void Begin(NodeId node, const ElasticKv& kv, int inside, Scheduler& scheduler);
+  // The node is gone. Ignored if it has none.
+  void End(NodeId node) { caches_.erase(node); }
 
   // What a node says, after each step or now and then.
   void TakeState(NodeId node, const LayersInside& state);

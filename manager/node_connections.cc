@@ -64,7 +64,8 @@ std::vector<KvNode> NodeConnections::kv_nodes() const {
     if ((node->role == NodeRole::kMemory) == local() || node->left_out()) continue;
     const int64_t capacity = node->configured.capacity_tokens;
     if (node->group == node->id) {
-      kv.push_back({node->id, capacity});
+      const std::optional<ElasticKv>& elastic = node->configured.elastic_kv;
+      kv.push_back({node->id, capacity, elastic ? elastic->Tokens(elastic->least_inside) : 0});
     } else {  // all hold the same tokens
       kv.back().capacity_tokens = std::min(kv.back().capacity_tokens, capacity);
     }
@@ -79,6 +80,16 @@ int NodeConnections::largest_interval() const {
     if (of_node > 0) largest = largest == 0 ? of_node : std::min(largest, of_node);
   }
   return largest;
+}
+
+std::map<NodeId, ElasticCache> NodeConnections::elastic_kv() const {
+  std::map<NodeId, ElasticCache> caches;
+  for (const std::unique_ptr<Node>& node : nodes_) {
+    if (node->configured.elastic_kv && !node->left_out())
+      caches.emplace(node->id,
+                     ElasticCache{*node->configured.elastic_kv, node->configured.layers_inside});
+  }
+  return caches;
 }
 
 std::map<NodeId, NodeKv> NodeConnections::kv() const {

@@ -78,6 +78,7 @@ class NodeConnections {
   // See StepExecutor.
   std::vector<KvNode> kv_nodes() const;
   int largest_interval() const;
+  std::map<NodeId, ElasticCache> elastic_kv() const;
   std::map<NodeId, NodeKv> kv() const;
   std::map<NodeId, LeftKv> TakeLeftKv();
 

@@ -37,6 +37,7 @@ class PrefilledExecutor : public StepExecutor {
   std::vector<KvNode> kv_nodes() const override { return nodes_->kv_nodes(); }
   std::map<NodeId, NodeKv> kv() const override { return nodes_->kv(); }
   int largest_interval() const override { return nodes_->largest_interval(); }
+  std::map<NodeId, ElasticCache> elastic_kv() const override { return nodes_->elastic_kv(); }
   NodeId KvNodeOf(NodeId node) const override { return nodes_->KvNodeOf(node); }
   void Start(std::function<void(ExecutorEvent)> on_event) override;
   void Submit(const StepPlan& plan, std::vector<NewSequence> added) override;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cost/network_cost.h"
+#include "model/model_files.h"
 #include "splitter/slices.h"
 #include "splitter/weight_blocks.h"
 #include "wire/wire_format.h"
@@ -167,6 +168,17 @@ Status ResolveConfig(ClusterConfig& config, const ModelConfig& model) {
     return InvalidArgument(fmt::format("max_num_batched_tokens {} must be at least max_num_seqs {}",
                                        config.max_num_batched_tokens, config.max_num_seqs));
   }
+  if (config.kv_head_parallel > 1) {
+    for (const NodeConfig& node : config.nodes) {
+      if (node.role == NodeRole::kMemory && node.offload.is_elastic()) {
+        return Unimplemented(
+            fmt::format("memory node '{}': an expansion of 'auto' is not there yet for nodes that "
+                        "share kv_heads "
+                        "(kv_head_parallel {}); name a number",
+                        node.name, config.kv_head_parallel));
+      }
+    }
+  }
   if (config.kv_head_parallel > model.num_kv_heads) {
     return InvalidArgument(fmt::format("kv_head_parallel {} is more than the model's {} kv_heads",
                                        config.kv_head_parallel, model.num_kv_heads));
@@ -178,11 +190,7 @@ Status ResolveConfig(ClusterConfig& config, const ModelConfig& model) {
   if (!config.wire_dtype) config.wire_dtype = config.has_modelled() ? model.dtype : DType::kF32;
   if (config.overlap == Switch::kAuto)
     config.overlap = config.models_network() ? Switch::kOn : Switch::kOff;
-  if (config.served_name.empty()) {
-    std::string path = config.model_path;
-    while (path.size() > 1 && path.back() == '/') path.pop_back();
-    config.served_name = path.substr(path.rfind('/') + 1);
-  }
+  if (config.served_name.empty()) config.served_name = ModelName(config.model_path);
   return OkStatus();
 }
 

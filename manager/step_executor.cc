@@ -17,6 +17,9 @@ ComputeOrder MakeComputeOrder(uint64_t epoch, const StepPlan& plan, std::vector<
   order.rotates = plan.rotates;
   order.dummy_prefill = plan.dummy_prefill;
   order.offload_interval = plan.offload_interval;
+  // Of the only one.
+  if (local && !plan.layers_inside.empty())
+    order.layers_inside = plan.layers_inside.begin()->second;
   order.released = plan.released;
   order.new_sequences = std::move(added);
   order.work.reserve(plan.work.size());
@@ -69,6 +72,8 @@ MemoryOrder MakeMemoryOrder(uint64_t epoch, const StepPlan& plan, NodeId node) {
   order.batch = static_cast<uint32_t>(plan.batch);
   order.dummy_prefill = plan.dummy_prefill;
   order.released = plan.released;
+  if (const auto inside = plan.layers_inside.find(node); inside != plan.layers_inside.end())
+    order.layers_inside = inside->second;
   for (const Work& work : plan.work) {
     const auto part = std::find_if(work.route.begin(), work.route.end(),
                                    [&](const KvPart& p) { return p.node == node; });

@@ -29,6 +29,12 @@ struct NodeKv {
   std::vector<SequenceId> missing = {};
 };
 
+// A KV cache of which not all layers need to have a place in memory, and how many have one.
+struct ElasticCache {
+  ElasticKv kv;
+  int inside = 0;
+};
+
 struct NodeSpeed {
   NodeId node;
   double speed = 1;  // as Scheduler::SetSpeed
@@ -48,6 +54,9 @@ struct ExecutorEvent {
     kNodeSuspended,
     kNodeResumed,  // that one answers `by` again: `node`
     kSpeeds,       // of attention on kv_nodes(), measured anew: `speeds`
+    // Of the KV cache of one of elastic_kv(): `node`, `layers_inside`. Comes before the result of
+    // the step that has told it.
+    kLayersInside,
   };
   Kind kind = Kind::kStepDone;
   StepResult result;
@@ -56,6 +65,7 @@ struct ExecutorEvent {
   std::vector<NodeSpeed> speeds = {};
   NodeId by = {};
   uint64_t suspension = 0;  // by that compute node: PeerState::suspension
+  LayersInside layers_inside = {};
 };
 
 class StepExecutor {
@@ -77,6 +87,9 @@ class StepExecutor {
   // The largest interval (ComputeOrder::offload_interval) that all nodes have memory for, where it
   // is not fixed; 0: all weights find room. Fixed before Start.
   virtual int largest_interval() const { return 0; }
+
+  // Those of kv_nodes() of whose layers as many have a place as plans say. Fixed before Start.
+  virtual std::map<NodeId, ElasticCache> elastic_kv() const { return {}; }
 
   // Events go to `on_event` from here on, from any thread; a loss may be told twice. REQUIRES:
   // called once.

@@ -57,6 +57,11 @@ void AttentionService::Apply(const MemoryOrder& order) {
     return;
   }
   slots_.Apply(order);
+  if (order.layers_inside != 0) {
+    // Where these are not the layers that the manager takes them for, its next orders are refused.
+    if (const Status set = cache_.SetLayersInside(order.layers_inside); !set.ok())
+      LAMINA_LOG_ERROR("step {}: {}", step.value, set.message());
+  }
   steps_.Add(order);
   if (ahead_ == nullptr || order.decode.empty()) return;
   to_ask_.push_back(step);

@@ -130,6 +130,9 @@ class AttentionService {
   // one of its rows contradicts the order or the tables. Rows that are in order are stored anyway.
   Status Push(const ReceivedMessage& message);
 
+  // Null: always as many have a place in memory.
+  const ElasticLayers* layers() const { return cache_.elastic_layers(); }
+
   MemoryStats stats() const;
   // Counts a message that was dropped.
   void CountStale() { ++stale_messages_; }

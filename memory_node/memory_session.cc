@@ -133,6 +133,10 @@ Configured MemorySession::opened() const {
   answer.kv_id = kv_id_;
   answer.missing = missing_;
   answer.left = left_;
+  if (const ElasticLayers* const layers = service_->layers()) {
+    answer.elastic_kv = layers->kv();
+    answer.layers_inside = layers->inside().num_layers;
+  }
   return answer;
 }
 
@@ -149,6 +153,9 @@ bool MemorySession::HandleFrame(const ControlFrame& frame) {
       if (!order.ok() || order->epoch != epoch_) return false;
       ForgetLeft();
       service_->Apply(*order);
+      if (const ElasticLayers* const layers = service_->layers();
+          layers != nullptr && order->layers_inside != 0)
+        manager_.Send(MessageType::kLayersTold, Encode(LayersTold{epoch_, layers->inside()}));
       return true;
     }
     case MessageType::kStatsRequest:

@@ -10,6 +10,7 @@ std::string_view OpName(OpKind kind) {
     case OpKind::kPositionEmbedding: return "position_embedding";
     case OpKind::kRmsNorm: return "rms_norm";
     case OpKind::kHeadNorm: return "head_norm";
+    case OpKind::kHeadLayerNorm: return "head_layer_norm";
     case OpKind::kLayerNorm: return "layer_norm";
     case OpKind::kLinear: return "linear";
     case OpKind::kRope: return "rope";
@@ -22,6 +23,7 @@ std::string_view OpName(OpKind kind) {
     case OpKind::kScale: return "scale";
     case OpKind::kSoftCap: return "soft_cap";
     case OpKind::kExperts: return "experts";
+    case OpKind::kSigmoidGate: return "sigmoid_gate";
     case OpKind::kAdd: return "add";
     case OpKind::kMul: return "mul";
     case OpKind::kAttention: return "attention";

@@ -28,6 +28,9 @@ struct WeightRef {
   // The part begins at first[d] in each dimension d and has shape[d] elements there. Empty: it
   // begins at 0 everywhere.
   std::vector<int64_t> first = {};
+  // Of vectors: the checkpoint holds it in several tensors of equal size, which follow each other.
+  // `name` then is what the whole is called here. Empty: it holds one tensor, `name`.
+  std::vector<std::string> pieces = {};
   // For vectors: the operator adds this to each element that the checkpoint holds. Gemma 2 stores
   // the weights of its norms less 1.
   float plus = 0;
@@ -66,11 +69,15 @@ enum class OpKind {
   kRmsNorm,
   // x -> RMSNorm of each head by itself; weights: [head_dim] or none; eps, num_heads, head_dim.
   kHeadNorm,
+  // x -> LayerNorm of each head by itself; weights: [num_heads * head_dim]; eps, num_heads,
+  // head_dim.
+  kHeadLayerNorm,
   // x -> LayerNorm of the row; weights: none, [dim], or [dim] and bias [dim]; eps.
   kLayerNorm,
   // x -> [out]; weights: [out, in], and bias [out] if there are two.
   kLinear,
-  // x, positions -> x with rotated heads; num_heads, head_dim, inverse_frequencies, interleaved.
+  // x, positions -> x with rotated heads; num_heads, head_dim, inverse_frequencies, interleaved,
+  // scale.
   kRope,
   // gate, up -> silu(gate) * up.
   kSiluMul,
@@ -83,12 +90,13 @@ enum class OpKind {
   kScale,     // x * scale; attribute scale
   kSoftCap,   // soft_cap * tanh(x / soft_cap); attribute soft_cap
   // x, router's logits [num_experts] -> a mixture of experts: the SwiGLU outputs of the
-  // experts_per_token experts with the largest logits, weighted by the softmax over those logits;
-  // weights: w1 (gate), w3 (up), w2 (down) of expert 0, then of expert 1, ...; num_experts,
-  // experts_per_token.
+  // experts_per_token experts with the largest logits, weighted by the softmax over those logits
+  // or, with softmax_over_all, over all of them; weights: w1 (gate), w3 (up), w2 (down) of expert
+  // 0, then of expert 1, ...; num_experts, experts_per_token, softmax_over_all.
   kExperts,
-  kAdd,  // a + b
-  kMul,  // a * b, element by element
+  kSigmoidGate,  // gate [1], x -> sigmoid(gate) * x
+  kAdd,          // a + b
+  kMul,          // a * b, element by element
   // q [num_heads * head_dim], k and v [num_kv_heads * head_dim] -> [num_heads * head_dim]; layer,
   // num_heads, num_kv_heads, head_dim, scale, window, soft_cap. Runs on memory nodes; slices end
   // before it.
@@ -115,6 +123,7 @@ struct Op {
   int num_heads = 0;
   int num_kv_heads = 0;
   int head_dim = 0;
+  // For an attention what scores are multiplied by, for a rotation the rotated elements.
   float scale = 0;
   // For an attention: scaled scores s become soft_cap * tanh(s / soft_cap). 0: no cap.
   float soft_cap = 0;
@@ -129,6 +138,7 @@ struct Op {
   bool interleaved = false;
   int num_experts = 0;
   int experts_per_token = 0;
+  bool softmax_over_all = false;
   int num_ranks = 0;
 };
 

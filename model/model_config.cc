@@ -4,12 +4,13 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
-#include <numbers>
 
 #include "base/json_keys.h"
 #include "base/text_file.h"
+#include "gguf/gguf_model.h"
 #include "model/exported/imported_model.h"
 #include "model/families/registry.h"
+#include "model/gguf_config.h"
 
 namespace lamina {
 namespace {
@@ -78,36 +79,45 @@ void ParseGeneration(JsonKeys& keys, ModelConfig::Generation& generation) {
     generation.top_k = static_cast<int32_t>(*top_k);
 }
 
+Result<ModelConfig> LoadFolder(const std::string& dir) {
+  ModelConfig::Files files;
+  LAMINA_ASSIGN_OR_RETURN(files.config, ReadTextFile(dir + "/config.json"));
+  // A file that cannot be looked at is as good as absent.
+  std::error_code ignored;
+  for (const auto& [name, text] : {std::pair("generation_config.json", &files.generation),
+                                   {kImportedGraphFile, &files.graph}}) {
+    const std::string path = dir + "/" + name;
+    if (!std::filesystem::exists(path, ignored)) continue;
+    LAMINA_ASSIGN_OR_RETURN(*text, ReadTextFile(path));
+  }
+  return ModelConfig::Parse(files, dir);
+}
+
+Result<ModelConfig> LoadGgufConfig(const std::string& path) {
+  LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<GgufModel> file, GgufModel::Open(path));
+  LAMINA_ASSIGN_OR_RETURN(const json described, ConfigOfGguf(*file));
+  ModelConfig::Files files;
+  files.config = described.dump();
+  files.config_name = ", as a config.json";
+  LAMINA_ASSIGN_OR_RETURN(ModelConfig config, ModelConfig::Parse(files, path));
+  LAMINA_ASSIGN_OR_RETURN(std::vector<float> divisors, RopeDivisorsOf(*file, config.head_dim));
+  if (divisors.empty()) return config;
+  const double linear = config.rope_scaling.factor;  // 1 without one
+  config.rope_scaling = {.kind = RopeScaling::Kind::kLongRope};
+  for (const float divisor : divisors)
+    config.rope_scaling.divisors.push_back(linear * static_cast<double>(divisor));
+  return config;
+}
+
 }  // namespace
 
 double ModelConfig::AttentionScale() const {
+  if (attention_multiplier > 0) return attention_multiplier;
   return 1 / std::sqrt(query_pre_attn_scalar > 0 ? query_pre_attn_scalar : head_dim);
 }
 
-std::vector<float> ModelConfig::InverseFrequencies() const {
-  const auto rescaled = [this](double frequency) {
-    const RopeScaling& s = rope_scaling;
-    if (s.kind == RopeScaling::Kind::kNone) return frequency;
-    if (s.kind == RopeScaling::Kind::kLinear) return frequency / s.factor;
-    // The rule of Llama 3.1 (transformers' "llama3" rope type): frequencies of long wavelengths are
-    // divided by the factor, those of short ones are kept, those between are blended.
-    const double wavelength = 2 * std::numbers::pi / frequency;
-    if (wavelength > s.original_max_positions / s.low_freq_factor) return frequency / s.factor;
-    if (wavelength < s.original_max_positions / s.high_freq_factor) return frequency;
-    const double kept = (s.original_max_positions / wavelength - s.low_freq_factor) /
-                        (s.high_freq_factor - s.low_freq_factor);
-    return (1 - kept) * frequency / s.factor + kept * frequency;
-  };
-  std::vector<float> frequencies(static_cast<size_t>(head_dim / 2));
-  for (size_t j = 0; j < frequencies.size(); ++j) {
-    const double exponent = 2 * static_cast<double>(j) / head_dim;
-    frequencies[j] = static_cast<float>(rescaled(std::pow(rope_theta, -exponent)));
-  }
-  return frequencies;
-}
-
 Result<ModelConfig> ModelConfig::Parse(const Files& files, const std::string& where) {
-  const std::string config_file = where + "/config.json";
+  const std::string config_file = where + files.config_name;
   LAMINA_ASSIGN_OR_RETURN(const json config_object, ParseJsonObject(files.config, config_file));
   JsonKeys keys(config_object, config_file);
   ModelConfig config;
@@ -143,18 +153,8 @@ Result<ModelConfig> ModelConfig::Parse(const Files& files, const std::string& wh
   return config;
 }
 
-Result<ModelConfig> ModelConfig::Load(const std::string& dir) {
-  Files files;
-  LAMINA_ASSIGN_OR_RETURN(files.config, ReadTextFile(dir + "/config.json"));
-  // A file that cannot be looked at is as good as absent.
-  std::error_code ignored;
-  for (const auto& [name, text] : {std::pair("generation_config.json", &files.generation),
-                                   {kImportedGraphFile, &files.graph}}) {
-    const std::string path = dir + "/" + name;
-    if (!std::filesystem::exists(path, ignored)) continue;
-    LAMINA_ASSIGN_OR_RETURN(*text, ReadTextFile(path));
-  }
-  return Parse(files, dir);
+Result<ModelConfig> ModelConfig::Load(const std::string& path) {
+  return IsGgufPath(path) ? LoadGgufConfig(path) : LoadFolder(path);
 }
 
 }  // namespace lamina

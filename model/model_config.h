@@ -1,6 +1,6 @@
 // What lamina needs to know of a model before it reads any weights: the contents of config.json and
 // generation_config.json of a Hugging Face checkpoint, checked, and the graph of lamina_graph.json
-// if the folder has one (docs/export.md).
+// if the folder has one (docs/export.md); or what the keys of a GGUF file say.
 #pragma once
 
 #include <cstdint>
@@ -13,22 +13,11 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "model/quantization_config.h"
+#include "model/rotary.h"
 
 namespace lamina {
 
 struct Graph;
-
-// How the frequencies of the rotary embedding are rescaled for longer contexts ("rope_scaling" or
-// "rope_parameters" of config.json). kLinear uses `factor` alone; kLlama3 uses all fields, as Llama
-// 3.1 does.
-struct RopeScaling {
-  enum class Kind { kNone, kLinear, kLlama3 };
-  Kind kind = Kind::kNone;
-  double factor = 1;
-  double low_freq_factor = 1;
-  double high_freq_factor = 4;
-  double original_max_positions = 8192;  // positions that the model was first trained with
-};
 
 // A value: what every part of lamina that deals with a model is handed. The members have the
 // meaning of the keys of config.json whose names they resemble; the readers in model/families/ fill
@@ -49,6 +38,10 @@ struct ModelConfig {
   double norm_eps = 1e-5;
   double rope_theta = 10000;
   RopeScaling rope_scaling;
+  double rotary_part = 1;         // the part of each head that is rotated: its first elements
+  bool rope_interleaved = false;  // pairs are neighbours, see Op::interleaved
+  // Theta of the layers with a window, whose frequencies are not rescaled. 0: as in all layers.
+  double local_rope_theta = 0;
   bool qkv_bias = false;  // the projections to q, k and v have a bias
   bool o_bias = false;    // the projection of the attention's output has a bias
   bool mlp_bias = false;
@@ -58,19 +51,33 @@ struct ModelConfig {
   std::vector<int64_t> windows;
   // Scores are divided by the square root of it. 0: by that of head_dim.
   double query_pre_attn_scalar = 0;
+  // Scores are multiplied by it instead. 0: they are not.
+  double attention_multiplier = 0;
+  // What embeddings, the outputs of attention and MLP, and logits are multiplied by.
+  double embedding_multiplier = 1;
+  double residual_multiplier = 1;
+  double logit_multiplier = 1;
   // Scaled scores s become cap * tanh(s / cap). 0: no cap.
   double attention_soft_cap = 0;
   // The same for logits.
   double logit_soft_cap = 0;
   // Each head of q and of k goes through an RMSNorm of its own.
   bool head_norm = false;
+  double norm_plus = 0;  // added to the weights of norms
   // Width of the embedding table where it is not hidden_size; tokens are projected to hidden_size
   // and back. 0: it is hidden_size.
   int64_t embedding_size = 0;
   int num_experts = 0;  // 0: one MLP, no experts
   int experts_per_token = 0;
+  int64_t expert_size = 0;         // an expert's intermediate_size
+  int64_t shared_expert_size = 0;  // that of an expert for all tokens; 0: there is none
+  bool softmax_over_all = false;   // see Op::softmax_over_all
+  // [num_layers] Layers that have one MLP although there are experts. Empty: none.
+  std::vector<bool> dense_layers;
   // Norms stand before attention and MLP. false: behind the residual sums.
   bool norm_first = true;
+  // Attention and MLP read the same norm of x, and x gets the sum of both.
+  bool parallel_blocks = false;
   bool final_norm = true;  // a norm stands before the head
   // Null: all weights are plain numbers. `dtype` is then that of what is not quantized.
   std::optional<QuantizationConfig> quantization;
@@ -95,26 +102,29 @@ struct ModelConfig {
   int64_t WindowOf(int layer) const {
     return windows.empty() ? 0 : windows[static_cast<size_t>(layer)];
   }
+  // Whether the layer has experts. REQUIRES: as for WindowOf.
+  bool HasExperts(int layer) const {
+    return num_experts > 0 && (dense_layers.empty() || !dense_layers[static_cast<size_t>(layer)]);
+  }
+  int rotary_dim() const { return static_cast<int>(head_dim * rotary_part); }
   // What the scores q * k are multiplied by before the softmax.
   double AttentionScale() const;
 
-  // Frequencies of the rotary embedding, [head_dim / 2], in radians per position: rope_theta^(-2j /
-  // head_dim) ("RoFormer", section 3.2.2), rescaled as rope_scaling says.
-  std::vector<float> InverseFrequencies() const;
-
-  // Reads DIR/config.json and, if there, DIR/generation_config.json and DIR/lamina_graph.json.
-  // kNotFound names a file that cannot be read. kInvalidArgument names file, key, what stood there
-  // and what was expected: a missing key, a wrong type, a size that is zero, negative or absurd,
-  // heads that do not divide. kUnimplemented says the same of what lamina does not do: an
-  // architecture that has neither a file in model/families/ nor a lamina_graph.json, quantized
-  // weights of another format than those of quantization_config.h, a key whose value would change
-  // the result and is not known.
-  static Result<ModelConfig> Load(const std::string& dir);
+  // `path` is a folder or a GGUF file. Of a folder, reads config.json and, if there,
+  // generation_config.json and lamina_graph.json. kNotFound names a file that cannot be read.
+  // kInvalidArgument names file, key, what stood there and what was expected: a missing key, a
+  // wrong type, a size that is zero, negative or absurd, heads that do not divide. kUnimplemented
+  // says the same of what lamina does not do: an architecture that has neither a file in
+  // model/families/ nor a lamina_graph.json, quantized weights of another format than those of
+  // quantization_config.h, a key whose value would change the result and is not known. Of a GGUF
+  // file also kCorrupt (gguf/gguf_model.h).
+  static Result<ModelConfig> Load(const std::string& path);
   // The texts of the files. An empty text means that there is no such file.
   struct Files {
     std::string config;
     std::string generation = {};
     std::string graph = {};
+    std::string config_name = "/config.json";  // behind the folder's name in messages
   };
   // Load without the file system: `where` stands for the folder in messages.
   static Result<ModelConfig> Parse(const Files& files, const std::string& where);

@@ -84,21 +84,41 @@ Tensor RmsNorm(Tensor x, const ModulePath& at, const RmsNormOptions& options) {
   return x.tracer().Record(std::move(op), at, {x}, x.width());
 }
 
-Tensor HeadNorm(Tensor x, const ModulePath& at, int num_heads, int head_dim, double eps) {
+Tensor HeadNorm(Tensor x, const ModulePath& at, int num_heads, int head_dim,
+                const RmsNormOptions& options) {
   x.tracer().Require(x.width() == int64_t{num_heads} * head_dim, at,
                      "num_heads * head_dim elements");
   Op op = MakeOp(OpKind::kHeadNorm);
-  op.weights = {{at.text() + ".weight", {head_dim}}};
-  op.eps = static_cast<float>(eps);
+  op.weights = {{.name = at.text() + ".weight",
+                 .shape = {head_dim},
+                 .plus = static_cast<float>(options.plus)}};
+  op.eps = static_cast<float>(options.eps);
   op.num_heads = num_heads;
   op.head_dim = head_dim;
   return x.tracer().Record(std::move(op), at, {x}, x.width());
 }
 
-Tensor LayerNorm(Tensor x, const ModulePath& at, double eps) {
+Tensor LayerNorm(Tensor x, const ModulePath& at, const LayerNormOptions& options) {
   Op op = MakeOp(OpKind::kLayerNorm);
-  op.weights = {{at.text() + ".weight", {x.width()}}, {at.text() + ".bias", {x.width()}}};
+  op.weights = {{.name = at.text() + ".weight",
+                 .shape = {x.width()},
+                 .plus = static_cast<float>(options.plus)}};
+  if (options.bias) op.weights.push_back({at.text() + ".bias", {x.width()}});
+  op.eps = static_cast<float>(options.eps);
+  return x.tracer().Record(std::move(op), at, {x}, x.width());
+}
+
+Tensor HeadLayerNorm(Tensor x, const ModulePath& at, int num_heads, int head_dim, double eps) {
+  x.tracer().Require(x.width() == int64_t{num_heads} * head_dim, at,
+                     "num_heads * head_dim elements");
+  Op op = MakeOp(OpKind::kHeadLayerNorm);
+  WeightRef weight{.name = at.text() + ".weight", .shape = {x.width()}};
+  for (int head = 0; head < num_heads; ++head)
+    weight.pieces.push_back((at / head).text() + ".weight");
+  op.weights = {std::move(weight)};
   op.eps = static_cast<float>(eps);
+  op.num_heads = num_heads;
+  op.head_dim = head_dim;
   return x.tracer().Record(std::move(op), at, {x}, x.width());
 }
 
@@ -107,7 +127,19 @@ Tensor Linear(Tensor x, const ModulePath& at, int64_t out_features, const Linear
   op.weights = {
       {options.weight.empty() ? at.text() + ".weight" : options.weight, {out_features, x.width()}}};
   if (options.bias) op.weights.push_back({at.text() + ".bias", {out_features}});
-  return x.tracer().Record(std::move(op), at, {x}, out_features);
+  const auto& [first, of] = options.rows;
+  if (of == 0) return x.tracer().Record(std::move(op), at, {x}, out_features);
+  x.tracer().Require(first >= 0 && first + out_features <= of, at, "rows of the fused layer");
+  const std::string part =
+      "[" + std::to_string(first) + ":" + std::to_string(first + out_features) + "]";
+  for (WeightRef& weight : op.weights) {
+    weight.whole = weight.shape;
+    weight.whole[0] = of;
+    weight.first.assign(weight.shape.size(), 0);
+    weight.first[0] = first;
+    weight.part = part;
+  }
+  return x.tracer().Record(std::move(op), ModulePath(at.text() + part), {x}, out_features);
 }
 
 Tensor Rope(Tensor x, Tensor positions, const ModulePath& at, const RopeHeads& heads) {
@@ -122,6 +154,7 @@ Tensor Rope(Tensor x, Tensor positions, const ModulePath& at, const RopeHeads& h
   op.head_dim = heads.head_dim;
   op.inverse_frequencies = heads.inverse_frequencies;
   op.interleaved = heads.interleaved;
+  op.scale = static_cast<float>(heads.scale);
   return tracer.Record(std::move(op), at, {x, positions}, x.width());
 }
 
@@ -162,6 +195,11 @@ Tensor Mul(Tensor a, Tensor b, const ModulePath& at) {
   return a.tracer().Record(MakeOp(OpKind::kMul), at, {a, b}, a.width());
 }
 
+Tensor SigmoidGate(Tensor gate, Tensor x, const ModulePath& at) {
+  x.tracer().Require(gate.width() == 1, at, "one gate for a row");
+  return x.tracer().Record(MakeOp(OpKind::kSigmoidGate), at, {gate, x}, x.width());
+}
+
 Tensor Experts(Tensor x, Tensor router, const ModulePath& at, const ExpertShape& shape) {
   Tracer& tracer = x.tracer();
   tracer.Require(router.width() == shape.num_experts, at, "a logit for each expert");
@@ -170,11 +208,14 @@ Tensor Experts(Tensor x, Tensor router, const ModulePath& at, const ExpertShape&
   Op op = MakeOp(OpKind::kExperts);
   op.num_experts = shape.num_experts;
   op.experts_per_token = shape.per_token;
+  op.softmax_over_all = shape.softmax_over_all;
+  const auto add = [&](const ModulePath& matrix, int64_t outputs, int64_t inputs) {
+    op.weights.push_back({matrix.text() + ".weight", {outputs, inputs}});
+  };
   for (int expert = 0; expert < shape.num_experts; ++expert) {
-    const ModulePath of_expert = at / expert;
-    op.weights.push_back({of_expert.text() + ".w1.weight", {shape.intermediate_size, x.width()}});
-    op.weights.push_back({of_expert.text() + ".w3.weight", {shape.intermediate_size, x.width()}});
-    op.weights.push_back({of_expert.text() + ".w2.weight", {x.width(), shape.intermediate_size}});
+    add(at / expert / shape.gate, shape.intermediate_size, x.width());
+    add(at / expert / shape.up, shape.intermediate_size, x.width());
+    add(at / expert / shape.down, x.width(), shape.intermediate_size);
   }
   return tracer.Record(std::move(op), at, {x, router}, x.width());
 }

@@ -106,10 +106,20 @@ Tensor RmsNorm(Tensor x, const ModulePath& at, const RmsNormOptions& options);
 
 // RMSNorm of each of num_heads heads of head_dim by itself. All heads share the weight
 // "<at>.weight" [head_dim]. REQUIRES: x's width is num_heads * head_dim.
-Tensor HeadNorm(Tensor x, const ModulePath& at, int num_heads, int head_dim, double eps);
+Tensor HeadNorm(Tensor x, const ModulePath& at, int num_heads, int head_dim,
+                const RmsNormOptions& options);
 
 // Weight and bias: "<at>.weight" and "<at>.bias", both [x's width].
-Tensor LayerNorm(Tensor x, const ModulePath& at, double eps);
+struct LayerNormOptions {
+  double eps = 0;
+  double plus = 0;  // added to each element of the weight
+  bool bias = true;
+};
+Tensor LayerNorm(Tensor x, const ModulePath& at, const LayerNormOptions& options);
+
+// LayerNorm of each of num_heads heads of head_dim by itself. Head h has the weight
+// "<at>.<h>.weight" [head_dim] and no bias. REQUIRES: x's width is num_heads * head_dim.
+Tensor HeadLayerNorm(Tensor x, const ModulePath& at, int num_heads, int head_dim, double eps);
 
 // x * W^T + b, with W "<at>.weight" [out_features, x's width] and b "<at>.bias" [out_features].
 struct LinearOptions {
@@ -117,6 +127,12 @@ struct LinearOptions {
   // The weight's full name where it is not "<at>.weight": a head that shares the table of the
   // embedding.
   std::string weight = {};  // instead of "<at>.weight", for tied weights
+  // Some outputs of a fused layer: weight and bias have `of` rows in the checkpoint, of which the
+  // out_features from `first` on are meant. of == 0: they have out_features rows.
+  struct Rows {
+    int64_t first = 0;
+    int64_t of = 0;
+  } rows = {};
 };
 Tensor Linear(Tensor x, const ModulePath& at, int64_t out_features,
               const LinearOptions& options = {});
@@ -130,6 +146,8 @@ struct RopeHeads {
   std::vector<float> inverse_frequencies = {};
   // Which elements are a pair: see Op::interleaved.
   bool interleaved = false;
+  // What rotated elements are multiplied by.
+  double scale = 1;
 };
 Tensor Rope(Tensor x, Tensor positions, const ModulePath& at, const RopeHeads& heads);
 
@@ -145,15 +163,20 @@ Tensor SoftCap(Tensor x, const ModulePath& at, double cap);
 Tensor Add(Tensor a, Tensor b, const ModulePath& at);
 Tensor Mul(Tensor a, Tensor b, const ModulePath& at);
 
+// sigmoid(gate) * x, with one gate for a row. REQUIRES: gate's width is 1.
+Tensor SigmoidGate(Tensor gate, Tensor x, const ModulePath& at);
+
 // A mixture of SwiGLU experts ("Mixtral of Experts", section 2.1). `router` [num_experts] has a
 // row's logits: the per_token experts with the largest ones count, weighted by the softmax over
-// these logits. Expert e is w2(silu(w1 x) * w3 x), with the weights "<at>.<e>.w1.weight" and
-// "<at>.<e>.w3.weight" [intermediate_size, x's width] and "<at>.<e>.w2.weight" [x's width,
-// intermediate_size].
+// these logits, or over all. Expert e is down(silu(gate x) * up x), with the weights
+// "<at>.<e>.<gate>.weight" and "<at>.<e>.<up>.weight" [intermediate_size, x's width] and
+// "<at>.<e>.<down>.weight" [x's width, intermediate_size].
 struct ExpertShape {
   int num_experts = 0;
   int per_token = 0;
   int64_t intermediate_size = 0;
+  bool softmax_over_all = false;
+  std::string_view gate = "gate_proj", up = "up_proj", down = "down_proj";
 };
 Tensor Experts(Tensor x, Tensor router, const ModulePath& at, const ExpertShape& shape);
 

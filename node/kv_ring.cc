@@ -1,6 +1,7 @@
 #include "node/kv_ring.h"
 
 #include <cstdlib>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -13,8 +14,13 @@
 namespace lamina {
 namespace {
 
-int64_t LayerBytes(const KvShape& shape, int64_t tokens) {
+int64_t BytesOf(const KvShape& shape, int64_t tokens) {
   return shape.bytes_per_token() / shape.num_layers * tokens;
+}
+
+// As the disk wants them.
+int64_t WholePages(int64_t bytes) {
+  return (bytes + BlockFile::kAlignment - 1) / BlockFile::kAlignment * BlockFile::kAlignment;
 }
 
 // A file for blocks of these sizes.
@@ -49,6 +55,17 @@ Result<std::unique_ptr<Ring>> MakeFifoRing(int num_layers, int64_t layer_bytes,
   return std::unique_ptr<Ring>(std::move(ring));
 }
 
+// In as many places as is said later.
+Result<std::unique_ptr<FifoRing>> MakeElasticRing(FifoRingOptions options,
+                                                  const OffloadOptions& offload) {
+  options.poison = offload.poison;
+  const std::vector<int64_t> bytes(static_cast<size_t>(options.num_blocks), options.block.span());
+  LAMINA_ASSIGN_OR_RETURN(const std::shared_ptr<const BlockFile> file,
+                          MakeFile(offload.folder, bytes));
+  return FifoRing::Create(options, std::make_unique<DiskCopier>(file, 1e9 * offload.gb_per_s),
+                          std::make_unique<DiskCopier>(file, 1e9 * offload.gb_per_s));
+}
+
 // Always the same ones do.
 Result<std::unique_ptr<Ring>> MakeBlockRing(int num_layers, int64_t layer_bytes,
                                             const OffloadOptions& offload) {
@@ -72,19 +89,44 @@ Result<std::unique_ptr<Ring>> MakeBlockRing(int num_layers, int64_t layer_bytes,
 
 Result<std::unique_ptr<KvRing>> KvRing::Create(const KvShape& shape, const OffloadOptions& offload,
                                                int64_t capacity_tokens) {
-  // Whole pages, as the disk wants them.
-  const int64_t bytes = (LayerBytes(shape, capacity_tokens) + BlockFile::kAlignment - 1) /
-                        BlockFile::kAlignment * BlockFile::kAlignment;
+  if (offload.is_elastic()) return CreateElastic(shape, offload, capacity_tokens);
+  const int64_t bytes = WholePages(BytesOf(shape, capacity_tokens));
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<Ring> ring,
                           offload.expansion > 0 ? MakeFifoRing(shape.num_layers, bytes, offload)
                                                 : MakeBlockRing(shape.num_layers, bytes, offload));
-  return std::unique_ptr<KvRing>(new KvRing(std::move(ring)));
+  return std::unique_ptr<KvRing>(new KvRing(std::move(ring), capacity_tokens));
+}
+
+// What belongs to a kv_head, of K or of V, is a run of its own: of each the memory behind the
+// tokens that there is room for can be given back.
+Result<std::unique_ptr<KvRing>> KvRing::CreateElastic(const KvShape& shape,
+                                                      const OffloadOptions& offload,
+                                                      int64_t capacity_tokens) {
+  LAMINA_ASSIGN_OR_RETURN(const ElasticKv kv,
+                          ElasticKvOf(offload, shape.num_layers, capacity_tokens));
+  const int64_t num_runs = 2 * shape.num_kv_heads;
+  const int64_t row_bytes = BytesOf(shape, 1) / num_runs;
+  // Runs begin with a page and with a token slot.
+  const int64_t unit = std::lcm(row_bytes, BlockFile::kAlignment);
+  const int64_t pitch =
+      (kv.Tokens(kv.least_inside) * row_bytes + unit - 1) / unit * (unit / row_bytes);
+  FifoRingOptions options;
+  options.num_blocks = options.num_slots = shape.num_layers;
+  options.block = {pitch * row_bytes, num_runs, pitch * row_bytes};
+  for (const int64_t run_bytes : LayerBytes(kv, row_bytes))
+    options.run_bytes.push_back(WholePages(run_bytes));
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<FifoRing> ring,
+                          MakeElasticRing(std::move(options), offload));
+  FifoRing& layers = *ring;
+  std::unique_ptr<KvRing> made(new KvRing(std::move(ring), pitch));
+  made->elastic_.emplace(kv, layers);
+  return made;
 }
 
 std::byte* KvRing::Use(int layer, bool writes) {
   if (layer != layer_) {
     if (layer_ >= 0) ring_->Leave(layer_, written_);
-    const Result<std::byte*> entered = ring_->Enter(layer);
+    const Result<std::byte*> entered = elastic_ ? elastic_->Enter(layer) : ring_->Enter(layer);
     if (!entered.ok()) {
       LAMINA_LOG_ERROR("K and V of layer {} cannot be had: {}", layer, entered.status().message());
       std::abort();

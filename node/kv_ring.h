@@ -5,11 +5,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "base/status.h"
 #include "kernels/layer_memory.h"
 #include "kernels/token_slab.h"
+#include "node/elastic_ring.h"
 #include "splitter/offload_options.h"
 #include "tiers/ring.h"
 
@@ -20,18 +22,27 @@ class KvRing final : public LayerMemory {
  public:
   // Makes the file that the layers outside lie in. Errors are those of BlockFile::Create, of
   // SlotsForExpansion or FirstOutside, and of the rings.
+  // `capacity_tokens`: if the number of places changes, that at first, with all layers inside.
   static Result<std::unique_ptr<KvRing>> Create(const KvShape& shape, const OffloadOptions& offload,
                                                 int64_t capacity_tokens);
 
   // Ends the process if the disk fails: what it held is lost, and peers notice that it is gone.
   std::byte* Use(int layer, bool writes) override;
+  int64_t pitch_tokens() const override { return pitch_tokens_; }
+  ElasticLayers* elastic() override { return elastic_ ? &*elastic_ : nullptr; }
 
   const RingStats& stats() const { return ring_->stats(); }
 
  private:
-  explicit KvRing(std::unique_ptr<Ring> ring) : ring_(std::move(ring)) {}
+  KvRing(std::unique_ptr<Ring> ring, int64_t pitch_tokens)
+      : ring_(std::move(ring)), pitch_tokens_(pitch_tokens) {}
+  static Result<std::unique_ptr<KvRing>> CreateElastic(const KvShape& shape,
+                                                       const OffloadOptions& offload,
+                                                       int64_t capacity_tokens);
 
   const std::unique_ptr<Ring> ring_;
+  const int64_t pitch_tokens_;
+  std::optional<ElasticRing> elastic_;
   int layer_ = -1;  // that is used; -1: none yet
   bool written_ = false;
   std::byte* memory_ = nullptr;  // of that layer

@@ -33,11 +33,15 @@ OffloadFlags::OffloadFlags(CLI::App& app, OffloadedPart part)
         "name it share")
         ->needs(interval);
   } else {
-    add("expansion", options_.expansion,
-        "in place of an interval: as many layers as give the memory room for so many times the "
-        "tokens")
+    CLI::Option* const expansion =
+        add("expansion", expansion_,
+            "in place of an interval: as many layers as give the memory room for so many times the "
+            "tokens; auto: the manager says with each step how many")
+            ->check(CLI::IsMember({"auto"}) | CLI::Range(1.0, 1e3))
+            ->excludes(interval);
+    add("max-expansion", max_expansion_, "with auto: for no more than so many times the tokens")
         ->check(CLI::Range(1.0, 1e3))
-        ->excludes(interval);
+        ->needs(expansion);
   }
   add("num-in-group", options_.num_in_group, "not the last alone, but so many")
       ->check(count)
@@ -52,7 +56,12 @@ OffloadFlags::OffloadFlags(CLI::App& app, OffloadedPart part)
 
 Result<OffloadOptions> OffloadFlags::Parse(bool needs_folder) const {
   OffloadOptions options = options_;
-  options.is_auto = interval_ == "auto";
+  options.is_auto = interval_ == "auto" || expansion_ == "auto";
+  if (expansion_ == "auto") {
+    options.expansion = max_expansion_;
+  } else {
+    std::from_chars(expansion_.data(), expansion_.data() + expansion_.size(), options.expansion);
+  }
   if (!options.is_auto)
     std::from_chars(interval_.data(), interval_.data() + interval_.size(), options.interval);
   const Result<int64_t> memory = ParseSize(memory_);

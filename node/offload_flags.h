@@ -26,7 +26,8 @@ class OffloadFlags {
  private:
   const std::string prefix_;
   OffloadOptions options_;
-  std::string interval_, memory_ = "0";
+  double max_expansion_ = kMaxExpansion;
+  std::string interval_, expansion_, memory_ = "0";
 };
 
 }  // namespace lamina

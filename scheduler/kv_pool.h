@@ -28,6 +28,7 @@ class KvPool {
   NodeId id() const { return id_; }
   int64_t capacity() const { return capacity_; }
   int64_t least() const { return least_; }  // the capacity at first
+  int64_t most() const { return allocator_.capacity(); }
   int64_t num_free() const { return allocator_.num_free() + num_idle_; }
   int64_t num_idle() const { return num_idle_; }
 

@@ -64,6 +64,12 @@ void Scheduler::SetCapacity(NodeId node, int64_t tokens) {
   pool.SetCapacity(tokens);
 }
 
+bool Scheduler::Has(const KvNode& node) const {
+  const auto found = state_->pools.find(node.id);
+  return found != state_->pools.end() && found->second.least() == node.capacity_tokens &&
+         found->second.most() == std::max(node.capacity_tokens, node.most_tokens);
+}
+
 bool Scheduler::IsOverCapacity(NodeId node) const {
   const auto found = state_->pools.find(node);
   return found != state_->pools.end() && found->second.is_over_capacity();

@@ -229,6 +229,8 @@ class Scheduler {
   // accepted depends on the capacity at first alone. Ignored if the node is unknown.
   // REQUIRES: no less than its capacity at first, and no more than most_tokens.
   void SetCapacity(NodeId node, int64_t tokens);
+  // Whether the node was added with these capacities.
+  bool Has(const KvNode& node) const;
   // Whether a step in flight still uses slots that SetCapacity has taken away.
   bool IsOverCapacity(NodeId node) const;
 

@@ -16,21 +16,23 @@ ALLOWED = {
     "kernels": ["base"],
     "tiers": ["base"],
     "transport": ["base"],
-    "text": ["base"],
+    "gguf": ["base"],
+    "text": ["gguf", "base"],
     "grammar": ["text", "base"],
-    "model": ["base"],
+    "model": ["gguf", "base"],
     "splitter": ["model", "base"],
     "cost": ["splitter", "model", "base"],
     "wire": ["transport", "base"],
     "scheduler": ["base"],
     "node": ["tiers", "kernels", "wire", "transport", "cost", "splitter", "model", "base"],
     "memory_node": ["node", "tiers", "kernels", "wire", "transport", "cost", "splitter", "model", "base"],
-    "compute_node": ["node", "tiers", "grammar", "kernels", "wire", "transport", "cost", "splitter", "model", "base"],
+    "compute_node": ["node", "tiers", "gguf", "grammar", "kernels", "wire", "transport", "cost", "splitter", "model", "base"],
     "manager": ["scheduler", "wire", "transport", "cost", "splitter", "model", "base"],
     "api": ["manager", "grammar", "text", "wire", "transport", "model", "base"],
     # The simulator runs the manager's engine in virtual time.
     "plan": ["manager", "text", "scheduler", "tiers", "wire", "cost", "splitter", "model", "base"],
     "cli": ["plan", "api", "manager", "text", "wire", "transport", "cost", "splitter", "model", "base"],
+    "quantize": ["cli", "text", "compute_node", "kernels", "splitter", "model", "base"],
     "bench": ["cli", "plan", "api", "manager", "grammar", "text", "scheduler", "memory_node", "compute_node", "node", "kernels", "wire", "transport", "cost",
               "splitter", "model", "base"],
 }
@@ -42,7 +44,7 @@ BESIDE = {
     "bench/dollar": ["bench/kernels", "bench/serve"],
 }
 # A main, and so the program that is made of it, may do with more than its folder: {main: folders}
-ROOTS = {"cli/lamina_main.cc": ["bench"]}
+ROOTS = {"cli/lamina_main.cc": ["bench", "quantize"]}
 # Headers that only their own folder may include.
 CONFINED = {"wire/control.pb.h", "wire/codec_fields.h", "wire/engine_fields.h"}
 UNCHECKED = ["tests"]  # may include anything; nothing but tests may include it

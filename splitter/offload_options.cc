@@ -97,8 +97,8 @@ bool MayChangeTo(int interval, const OffloadOptions& options,
                                                     options.buffers) <= options.memory_bytes;
 }
 
-Result<ElasticKv> ElasticKv::Of(const OffloadOptions& options, int num_layers,
-                                int64_t tokens_of_all) {
+Result<ElasticKv> ElasticKvOf(const OffloadOptions& options, int num_layers,
+                              int64_t tokens_of_all) {
   LAMINA_ASSIGN_OR_RETURN(const int least, SlotsForExpansion(num_layers, options.expansion));
   return ElasticKv{num_layers, least, tokens_of_all * num_layers};
 }
@@ -116,7 +116,7 @@ Result<int64_t> TokensInMemory(int num_layers, int64_t layer_token_bytes,
   if (!offload.any()) return memory_bytes / (num_layers * layer_token_bytes);
   if (offload.is_elastic()) {
     const int64_t tokens = memory_bytes / (num_layers * layer_token_bytes);
-    LAMINA_RETURN_IF_ERROR(ElasticKv::Of(offload, num_layers, tokens).status());
+    LAMINA_RETURN_IF_ERROR(ElasticKvOf(offload, num_layers, tokens).status());
     return tokens;
   }
   if (offload.expansion > 0) {

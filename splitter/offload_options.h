@@ -5,9 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "base/layers_inside.h"
 #include "base/status.h"
 
 namespace lamina {
+
+// Of an expansion that changes, unless another limit is told.
+inline constexpr double kMaxExpansion = 2;
 
 // Value type.
 struct OffloadOptions {
@@ -87,19 +91,9 @@ Result<int> FirstInterval(const OffloadOptions& options, const std::vector<int64
 bool MayChangeTo(int interval, const OffloadOptions& options,
                  const std::vector<int64_t>& block_bytes);
 
-// A KV cache of which not all layers have a place in memory at a time, as many as the manager says:
-// the fewer, the more tokens find room in each. Value type.
-struct ElasticKv {
-  int num_layers = 0;
-  int least_inside = 0;      // layers that have a place
-  int64_t token_layers = 0;  // so many tokens of one layer find room, or of several together
-
-  int64_t Tokens(int inside) const { return token_layers / inside; }
-
-  // Of a cache that has room for so many tokens while all layers are inside. kInvalidArgument as
-  // SlotsForExpansion. REQUIRES: options.is_elastic().
-  static Result<ElasticKv> Of(const OffloadOptions& options, int num_layers, int64_t tokens_of_all);
-};
+// The cache has room for so many tokens while all layers are inside. kInvalidArgument as
+// SlotsForExpansion. REQUIRES: options.is_elastic().
+Result<ElasticKv> ElasticKvOf(const OffloadOptions& options, int num_layers, int64_t tokens_of_all);
 
 // [number of layers inside] What a layer takes then, if a token takes so much of each.
 std::vector<int64_t> LayerBytes(const ElasticKv& kv, int64_t layer_token_bytes);

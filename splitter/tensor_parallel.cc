@@ -13,6 +13,7 @@ namespace {
 bool WorksInPlace(OpKind kind) {
   switch (kind) {
     case OpKind::kHeadNorm:
+    case OpKind::kHeadLayerNorm:
     case OpKind::kRope:
     case OpKind::kSiluMul:
     case OpKind::kGeluMul:
@@ -29,7 +30,14 @@ bool WorksInPlace(OpKind kind) {
   }
 }
 
-bool WorksByHead(OpKind kind) { return kind == OpKind::kRope || kind == OpKind::kHeadNorm; }
+bool WorksByHead(OpKind kind) {
+  return kind == OpKind::kRope || kind == OpKind::kHeadNorm || kind == OpKind::kHeadLayerNorm;
+}
+
+// Whether the operator's weights have a row, or an element, for each element of its output.
+bool HasWeightsOfOutputs(OpKind kind) {
+  return kind == OpKind::kLinear || kind == OpKind::kHeadLayerNorm;
+}
 
 // Tokens and positions are replicated, and sharded operators may read them.
 bool IsKnownEverywhere(const Graph& graph, ValueId value) {
@@ -155,7 +163,7 @@ class RankGraph {
     const ValueId output = op.output;
     // A row-parallel linear: its weight has the columns of this rank's inputs.
     const bool reduces = op.kind == OpKind::kLinear && sharded(op.inputs[0]);
-    if (op.kind == OpKind::kLinear && sharded(output)) {
+    if (HasWeightsOfOutputs(op.kind) && sharded(output)) {
       for (WeightRef& weight : op.weights) Shard(weight, 0, num_ranks_, rank_);
     }
     if (reduces) {

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "base/text_file.h"
+#include "gguf/gguf_model.h"
+#include "text/gguf_tokenizer.h"
 #include "text/json_file.h"
 #include "text/template_ast.h"
 #include "text/template_evaluator.h"
@@ -55,7 +57,9 @@ Result<std::unique_ptr<ChatTemplate>> ChatTemplate::Parse(const std::string& sou
 bool ChatTemplate::Names(const std::string& name) const { return state_->names.contains(name); }
 const std::string& ChatTemplate::source() const { return state_->source; }
 
-Result<std::unique_ptr<ChatTemplate>> ChatTemplate::Load(const std::string& dir) {
+Result<std::unique_ptr<ChatTemplate>> ChatTemplate::Load(const std::string& model_path) {
+  if (IsGgufPath(model_path)) return LoadGgufChatTemplate(model_path);
+  const std::string& dir = model_path;
   const std::string config_path = dir + "/tokenizer_config.json";
   nlohmann::json config = nlohmann::json::object();
   if (auto file = ReadJsonFile(config_path); file.ok()) {

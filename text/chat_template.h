@@ -43,10 +43,10 @@ class ChatTemplate {
  public:
   ~ChatTemplate();
 
-  // Reads that of a checkpoint folder: chat_template.jinja, else "chat_template" of
-  // tokenizer_config.json (a string, or a list of {"name", "template"} of which "default" is
+  // Reads that of a GGUF file, or of a checkpoint folder: chat_template.jinja, else "chat_template"
+  // of tokenizer_config.json (a string, or a list of {"name", "template"} of which "default" is
   // taken). kNotFound if the model has none. Errors of Parse begin with the file's name.
-  static Result<std::unique_ptr<ChatTemplate>> Load(const std::string& dir);
+  static Result<std::unique_ptr<ChatTemplate>> Load(const std::string& model_path);
 
   // Reads a template. `special_tokens` are texts by name ("bos_token") that templates write into
   // the prompt. kInvalidArgument if it is no template and kUnimplemented if it needs what is not

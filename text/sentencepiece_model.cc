@@ -179,6 +179,8 @@ Status CheckPieces(SentencePieceModel& model) {
 
 }  // namespace
 
+Status SentencePieceModel::Check() { return CheckPieces(*this); }
+
 Result<SentencePieceModel> SentencePieceModel::Parse(std::string_view bytes) {
   SentencePieceModel model;
   Spec spec;

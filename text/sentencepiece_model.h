@@ -45,6 +45,9 @@ struct SentencePieceModel {
   // kInvalidArgument: not such a file, or damaged; kUnimplemented: a kind of model that is not
   // supported (only BPE without normalisation rules is, which LLaMA and its relatives use).
   static Result<SentencePieceModel> Parse(std::string_view bytes);
+  // Finds unk_id and byte_ids in the pieces of a model that comes from elsewhere, and checks it as
+  // Parse does.
+  Status Check();
 };
 
 inline constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581

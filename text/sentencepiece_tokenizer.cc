@@ -40,6 +40,8 @@ std::string WithSpaces(std::string_view piece) {
 class SentencePieceTokenizer final : public Tokenizer {
  public:
   Status Load(const std::string& dir);
+  // `where` is how messages name `config`, the content of a tokenizer_config.json.
+  Status Make(SentencePieceModel model, const nlohmann::json& config, const std::string& where);
 
   Result<std::vector<TokenId>> Encode(std::string_view text,
                                       bool add_special_tokens) const override;
@@ -57,8 +59,11 @@ class SentencePieceTokenizer final : public Tokenizer {
   bool InVocabulary(TokenId id) const {
     return id >= 0 && static_cast<size_t>(id) < pieces_.size();
   }
+  void UseModel(SentencePieceModel model);
   void ReadPieces();
-  Status ReadConfig(const std::string& dir);
+  Status ReadAddedTokens(const std::string& path);
+  Status ReadDecoder(const nlohmann::json& config, const std::string& where);
+  Status ReadConfig(const nlohmann::json& config);
   Status AddDecoder(const nlohmann::json& added);
   Status AddSpecial(const std::string& text, std::optional<TokenId> id);
   std::optional<TokenId> SpecialId(const nlohmann::json& config, const char* key,
@@ -93,10 +98,30 @@ Status SentencePieceTokenizer::Load(const std::string& dir) {
   LAMINA_ASSIGN_OR_RETURN(const std::string bytes, ReadTextFile(path));
   auto model = SentencePieceModel::Parse(bytes);
   if (!model.ok()) return model.status().WithContext(path);
-  model_ = *std::move(model);
+  UseModel(*std::move(model));
+  nlohmann::json config = nlohmann::json::object();
+  const std::string config_path = dir + "/tokenizer_config.json";
+  if (auto file = ReadJsonFile(config_path); file.ok()) {
+    config = *std::move(file);
+  } else if (file.status().code() != StatusCode::kNotFound) {
+    return file.status();
+  }
+  LAMINA_RETURN_IF_ERROR(ReadDecoder(config, config_path));
+  LAMINA_RETURN_IF_ERROR(ReadAddedTokens(dir + "/added_tokens.json"));
+  return ReadConfig(config);
+}
+
+Status SentencePieceTokenizer::Make(SentencePieceModel model, const nlohmann::json& config,
+                                    const std::string& where) {
+  UseModel(std::move(model));
+  LAMINA_RETURN_IF_ERROR(ReadDecoder(config, where));
+  return ReadConfig(config);
+}
+
+void SentencePieceTokenizer::UseModel(SentencePieceModel model) {
+  model_ = std::move(model);
   encoder_ = std::make_unique<BpeEncoder>(model_);
   ReadPieces();
-  return ReadConfig(dir);
 }
 
 void SentencePieceTokenizer::ReadPieces() {
@@ -178,28 +203,26 @@ std::optional<TokenId> SentencePieceTokenizer::SpecialId(const nlohmann::json& c
   return fallback;
 }
 
-Status SentencePieceTokenizer::ReadConfig(const std::string& dir) {
-  nlohmann::json config = nlohmann::json::object();
-  if (auto file = ReadJsonFile(dir + "/tokenizer_config.json"); file.ok()) {
-    config = *std::move(file);
-  } else if (file.status().code() != StatusCode::kNotFound) {
-    return file.status();
+Status SentencePieceTokenizer::ReadDecoder(const nlohmann::json& config, const std::string& where) {
+  const auto added = config.find("added_tokens_decoder");
+  if (added == config.end() || added->is_null()) return OkStatus();
+  return AddDecoder(*added).WithContext(where + ": added_tokens_decoder");
+}
+
+Status SentencePieceTokenizer::ReadAddedTokens(const std::string& path) {
+  const auto added = ReadJsonFile(path);
+  if (added.status().code() == StatusCode::kNotFound) return OkStatus();
+  LAMINA_RETURN_IF_ERROR(added.status());
+  for (const auto& [text, id] : added->items()) {
+    const int64_t number = id.is_number_integer() ? id.get<int64_t>() : -1;
+    const int64_t clamped = std::clamp<int64_t>(number, -1, kMaxAddedId);
+    if (const Status status = AddSpecial(text, static_cast<TokenId>(clamped)); !status.ok())
+      return status.WithContext(path);
   }
-  if (const auto added = config.find("added_tokens_decoder");
-      added != config.end() && !added->is_null()) {
-    if (const Status status = AddDecoder(*added); !status.ok())
-      return status.WithContext(dir + "/tokenizer_config.json: added_tokens_decoder");
-  }
-  if (auto added = ReadJsonFile(dir + "/added_tokens.json"); added.ok()) {
-    for (const auto& [text, id] : added->items()) {
-      const int64_t number = id.is_number_integer() ? id.get<int64_t>() : -1;
-      const int64_t clamped = std::clamp<int64_t>(number, -1, kMaxAddedId);
-      if (const Status status = AddSpecial(text, static_cast<TokenId>(clamped)); !status.ok())
-        return status.WithContext(dir + "/added_tokens.json");
-    }
-  } else if (added.status().code() != StatusCode::kNotFound) {
-    return added.status();
-  }
+  return OkStatus();
+}
+
+Status SentencePieceTokenizer::ReadConfig(const nlohmann::json& config) {
   for (const char* key : {"bos_token", "eos_token", "unk_token", "pad_token"}) {
     if (const auto value = config.find(key); value != config.end())
       LAMINA_RETURN_IF_ERROR(AddSpecial(SpecialTokenText(*value), std::nullopt));
@@ -294,6 +317,14 @@ std::string SentencePieceTokenizer::IdToPiece(TokenId id) const {
 Result<std::unique_ptr<Tokenizer>> LoadSentencePieceTokenizer(const std::string& dir) {
   auto tokenizer = std::make_unique<SentencePieceTokenizer>();
   LAMINA_RETURN_IF_ERROR(tokenizer->Load(dir));
+  return std::unique_ptr<Tokenizer>(std::move(tokenizer));
+}
+
+Result<std::unique_ptr<Tokenizer>> MakeSentencePieceTokenizer(SentencePieceModel model,
+                                                              const nlohmann::json& config,
+                                                              const std::string& where) {
+  auto tokenizer = std::make_unique<SentencePieceTokenizer>();
+  LAMINA_RETURN_IF_ERROR(tokenizer->Make(std::move(model), config, where));
   return std::unique_ptr<Tokenizer>(std::move(tokenizer));
 }
 

@@ -3,6 +3,8 @@
 #include <filesystem>
 
 #include "base/log.h"
+#include "gguf/gguf_model.h"
+#include "text/gguf_tokenizer.h"
 #include "text/json_tokenizer.h"
 #include "text/sentencepiece_tokenizer.h"
 #include "text/utf8.h"
@@ -21,7 +23,9 @@ void Tokenizer::Finish(DecodeState& state, std::string& text) const {
   TakeAllUtf8(state.incomplete, text);
 }
 
-Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& dir) {
+Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& path) {
+  if (IsGgufPath(path)) return LoadGgufTokenizer(path);
+  const std::string& dir = path;
   const auto has = [&](const char* name) {
     std::error_code ignored;  // a file that cannot be looked at counts as absent
     return std::filesystem::exists(std::filesystem::path(dir) / name, ignored);

@@ -66,13 +66,14 @@ class Tokenizer {
   std::string Decode(std::span<const TokenId> ids, bool skip_special) const;
 };
 
-// Reads the tokenizer of a Hugging Face checkpoint folder, and tokenizer_config.json if it is
-// there. tokenizer.json comes first. If there is none, tokenizer.model (SentencePiece) is read; so
-// it is if tokenizer.json cannot be used, and a warning in the log says why.
+// Reads the tokenizer of a GGUF file (text/gguf_tokenizer.h), or of a Hugging Face checkpoint
+// folder, and tokenizer_config.json if it is there. tokenizer.json comes first. If there is none,
+// tokenizer.model (SentencePiece) is read; so it is if tokenizer.json cannot be used, and a warning
+// in the log says why.
 //
-// kNotFound: the folder has no tokenizer; kUnimplemented: the tokenizer is of a kind that is not
-// supported; kInvalidArgument: a file is broken; kOutOfSpace: the tokenizer needs too much time or
-// memory to be prepared. Messages name the file.
-Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& dir);
+// kNotFound: there is no tokenizer; kUnimplemented: the tokenizer is of a kind that is not
+// supported; kInvalidArgument, or kCorrupt for a GGUF file: a file is broken; kOutOfSpace: the
+// tokenizer needs too much time or memory to be prepared. Messages name the file.
+Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& path);
 
 }  // namespace lamina

@@ -6,9 +6,9 @@
 // Messages are the structs of step_messages.h, session_messages.h and engine_messages.h that a
 // MessageType or another message of theirs sends as a whole: MemoryOrder, ComputeOrder, StepResult,
 // StepState, ConfigureMemory, ConfigureCompute, ConnectCompute, LosePeer, PeerState, Configured,
-// WeightsProgress, StatsRequest, MemoryStats, TraceQuery, TraceAnswer, OpenFront, FrontOpened,
-// SubmitRequest, RequestSubmitted, AbortRequest, StopContinuation, RequestEvents, EngineStatus.
-// Thread: any.
+// WeightsProgress, StatsRequest, MemoryStats, LayersTold, TraceQuery, TraceAnswer, OpenFront,
+// FrontOpened, SubmitRequest, RequestSubmitted, AbortRequest, StopContinuation, RequestEvents,
+// EngineStatus. Thread: any.
 #pragma once
 
 #include <cstddef>

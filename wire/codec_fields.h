@@ -250,6 +250,21 @@ constexpr auto FieldsOf(const LeftKv*) {
   return List<P>(Field(&M::manager, &P::manager, &P::set_manager),
                  Field(&M::sequences, &P::sequences, &P::mutable_sequences));
 }
+constexpr auto FieldsOf(const ElasticKv*) {
+  using M = ElasticKv;
+  using P = control::ElasticKv;
+  return List<P>(Field(&M::num_layers, &P::num_layers, &P::set_num_layers),
+                 Field(&M::least_inside, &P::least_inside, &P::set_least_inside),
+                 Field(&M::token_layers, &P::token_layers, &P::set_token_layers));
+}
+static_assert(std::is_same_v<decltype(LayersInside::waited), std::chrono::nanoseconds>);
+constexpr auto FieldsOf(const LayersInside*) {
+  using M = LayersInside;
+  using P = control::LayersInside;
+  return List<P>(Field(&M::num_layers, &P::num_layers, &P::set_num_layers),
+                 Field(&M::waited, &P::waited_ns, &P::set_waited_ns),
+                 Field(&M::copy, &P::copy_ns, &P::set_copy_ns));
+}
 constexpr auto FieldsOf(const Configured*) {
   using M = Configured;
   using P = control::Configured;
@@ -259,6 +274,8 @@ constexpr auto FieldsOf(const Configured*) {
       Field(&M::weight_bytes, &P::weight_bytes, &P::set_weight_bytes),
       Field(&M::paths, &P::paths, &P::mutable_paths),
       Field(&M::largest_interval, &P::largest_interval, &P::set_largest_interval),
+      Optional(&P::has_elastic_kv, Field(&M::elastic_kv, &P::elastic_kv, &P::mutable_elastic_kv)),
+      Field(&M::layers_inside, &P::layers_inside, &P::set_layers_inside),
       Field(&M::holds, &P::holds, &P::mutable_holds), Field(&M::kv_id, &P::kv_id, &P::set_kv_id),
       Field(&M::missing, &P::missing, &P::mutable_missing),
       Field(&M::left, &P::left, &P::mutable_left));
@@ -268,6 +285,12 @@ constexpr auto FieldsOf(const WeightsProgress*) {
   using P = control::LoadProgress;
   return List<P>(Field(&M::loaded_bytes, &P::loaded_bytes, &P::set_loaded_bytes),
                  Field(&M::total_bytes, &P::total_bytes, &P::set_total_bytes));
+}
+constexpr auto FieldsOf(const LayersTold*) {
+  using M = LayersTold;
+  using P = control::LayersTold;
+  return List<P>(Field(&M::epoch, &P::epoch, &P::set_epoch),
+                 Field(&M::inside, &P::inside, &P::mutable_inside));
 }
 constexpr auto FieldsOf(const StatsRequest*) {
   using M = StatsRequest;
@@ -344,7 +367,8 @@ constexpr auto FieldsOf(const MemoryOrder*) {
                  Field(&M::shared, &P::shared, &P::mutable_shared),
                  Field(&M::decode, &P::decode, &P::mutable_decode),
                  Field(&M::prefill, &P::prefill, &P::mutable_prefill),
-                 Field(&M::dummy_prefill, &P::dummy_prefill, &P::set_dummy_prefill));
+                 Field(&M::dummy_prefill, &P::dummy_prefill, &P::set_dummy_prefill),
+                 Field(&M::layers_inside, &P::layers_inside, &P::set_layers_inside));
 }
 constexpr auto FieldsOf(const std::pair<TokenId, float>*) {
   using M = std::pair<TokenId, float>;
@@ -415,6 +439,7 @@ constexpr auto FieldsOf(const ComputeOrder*) {
       Field(&M::dummy_prefill, &P::dummy_prefill, &P::set_dummy_prefill),
       Optional(&P::has_offload_interval,
                Field(&M::offload_interval, &P::offload_interval, &P::set_offload_interval)),
+      Field(&M::layers_inside, &P::layers_inside, &P::set_layers_inside),
       Field(&M::no_times, &P::no_times, &P::set_no_times));
 }
 constexpr auto FieldsOf(const TokenLogprob*) {
@@ -470,6 +495,8 @@ constexpr auto FieldsOf(const StepResult*) {
                  Field(&M::lost_nodes, &P::lost_peers, &P::mutable_lost_peers),
                  Field(&M::suspended, &P::suspended_peers, &P::mutable_suspended_peers),
                  Field(&M::late, &P::late, &P::mutable_late),
+                 Optional(&P::has_layers_inside,
+                          Field(&M::layers_inside, &P::layers_inside, &P::mutable_layers_inside)),
                  Field(&M::total_us, &P::total_us, &P::set_total_us),
                  Field(&M::attention_wait_us, &P::attention_wait_us, &P::set_attention_wait_us),
                  Field(&M::bytes_to_memory, &P::bytes_to_memory, &P::set_bytes_to_memory),

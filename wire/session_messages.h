@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/dtype.h"
 #include "base/ids.h"
+#include "base/layers_inside.h"
 #include "base/status.h"
 #include "transport/modelled/modelled_fabric.h"
 #include "wire/settings.h"
@@ -35,8 +36,10 @@ enum class MessageType : uint16_t {
   // manager -> compute node, if there are several, when all are configured: ConnectCompute,
   // answered with Configured
   kConnectCompute = 25,
-  kLosePeer = 26,     // manager -> compute node: LosePeer
-  kPeerState = 27,    // compute node -> manager: PeerState
+  kLosePeer = 26,   // manager -> compute node: LosePeer
+  kPeerState = 27,  // compute node -> manager: PeerState
+  // memory node -> manager, when it has got an order that says how many are inside: LayersTold
+  kLayersTold = 28,
   kTraceQuery = 30,   // manager -> compute node, while it writes a trace: TraceQuery
   kTraceAnswer = 31,  // compute node -> manager: TraceAnswer
   // engine_messages.h
@@ -238,6 +241,10 @@ struct Configured {
   // Compute node whose interval (ComputeOrder::offload_interval) is not fixed: the largest that it
   // has memory for; 0: all weights find room.
   int32_t largest_interval = 0;
+  // A node with a KV cache of which as many layers have a place as orders say: what may be, and how
+  // many have one. All have when it has just been made.
+  std::optional<ElasticKv> elastic_kv = {};
+  int32_t layers_inside = 0;
   std::string holds = {};  // compute node with a part of the model: a description of it, for people
   // Memory node: which KV this is. That of the order, if the node still had it, or one that was
   // never used, and is empty. Never 0.
@@ -268,6 +275,12 @@ struct MemoryStats {
   int64_t stale_messages = 0;      // dropped, because of another epoch or an old step
   int64_t attention_messages = 0;  // messages that the rows came in
   int64_t attended_tokens = 0;     // tokens that the rows attended to
+};
+
+// Of a memory node's KV cache.
+struct LayersTold {
+  uint64_t epoch = 0;
+  LayersInside inside = {};
 };
 
 struct TraceQuery {

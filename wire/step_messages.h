@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/layers_inside.h"
 #include "base/sampling_params.h"
 #include "base/status.h"
 #include "wire/step_times.h"
@@ -58,6 +59,9 @@ struct MemoryOrder {
   // K and V of the chunks are not pushed but made up where they are stored, for benchmarks of
   // decoding.
   bool dummy_prefill = false;
+  // Of the KV cache so many layers have a place from now on, see Configured::elastic_kv; 0: as it
+  // is. Answered with LayersTold.
+  int32_t layers_inside = 0;
 };
 
 // Sent with a sequence's first work, also with the first one after a preemption.
@@ -109,6 +113,9 @@ struct ComputeOrder {
   // Of every so many slices in a row the weights of the last lie outside from now on, on nodes
   // where that is not fixed; 0: none do. nullopt: as it is.
   std::optional<int32_t> offload_interval = {};
+  // Of this node's own KV cache so many layers have a place from now on, see
+  // Configured::elastic_kv; 0: as it is.
+  int32_t layers_inside = 0;
   bool no_times = false;  // do not time this step; only to measure what timing costs
 };
 
@@ -168,6 +175,8 @@ struct StepResult {
   std::vector<SuspendedNode> suspended = {};
   // Between compute nodes: sequences that get no token and do not fail, because of these.
   std::vector<SequenceId> late = {};
+  // Of this node's own KV cache, where orders say how many are.
+  std::optional<LayersInside> layers_inside = {};
   int64_t total_us = 0;
   int64_t attention_wait_us = 0;  // waiting for memory nodes
   int64_t bytes_to_memory = 0;

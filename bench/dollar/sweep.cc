@@ -12,6 +12,7 @@
 #include "cost/node_device.h"
 #include "manager/read_setting.h"
 #include "model/model_config.h"
+#include "model/model_files.h"
 
 namespace lamina {
 namespace {
@@ -93,7 +94,7 @@ class SweepReader {
     model_.model_path = BesideSweep(sweep_.path, model_.model_path);
     while (model_.model_path.size() > 1 && model_.model_path.back() == '/')
       model_.model_path.pop_back();
-    model_.served_name = fs::path(model_.model_path).filename().string();
+    model_.served_name = ModelName(model_.model_path);
     if (const auto config = ModelConfig::Load(model_.model_path); !config.ok())
       map.Fail("path", "'path': " + config.status().message());
   }

@@ -28,7 +28,7 @@ void CudaExperts::Route(const Op& op, const float* router, int64_t rows, CudaEng
   std::vector<RoutedExpert> routed(static_cast<size_t>(rows * op.experts_per_token));
   for (size_t row = 0; row < static_cast<size_t>(rows); ++row) {
     const auto per_token = static_cast<size_t>(op.experts_per_token);
-    RouteRow({logits + row * num_experts, num_experts},
+    RouteRow({logits + row * num_experts, num_experts}, op.softmax_over_all,
              std::span(routed).subspan(row * per_token, per_token));
   }
   ranges_.assign(num_experts, {});

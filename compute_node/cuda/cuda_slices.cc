@@ -218,13 +218,15 @@ void CudaSlices::Launch(const Op& op, int64_t rows) {
     }
     case OpKind::kRmsNorm:
     case OpKind::kHeadNorm:
+    case OpKind::kHeadLayerNorm:
     case OpKind::kLayerNorm: LaunchNorm(op, rows, y); return;
     case OpKind::kLinear:
       engine_.linear().Run(weights_.Matrix(op.weights[0]), in(op, 0), rows, vector(op, 1), y);
       return;
     case OpKind::kRope: {
       const RopeShape shape{op.num_heads, op.head_dim,
-                            static_cast<int>(op.inverse_frequencies.size()) * 2, op.interleaved};
+                            static_cast<int>(op.inverse_frequencies.size()) * 2, op.interleaved,
+                            op.scale};
       cuda::Rope(in(op, 0), device_positions_, frequencies_at_.at(op.inverse_frequencies), shape,
                  rows, y, engine_.stream());
       return;
@@ -245,6 +247,9 @@ void CudaSlices::LaunchNorm(const Op& op, int64_t rows, float* y) {
                          stream);
   if (op.kind == OpKind::kRmsNorm)
     return cuda::RmsNorm(in(op, 0), vector(op, 0), op.eps, rows, width(op.output), y, stream);
+  if (op.kind == OpKind::kHeadLayerNorm)
+    return cuda::LayerNorm(in(op, 0), {vector(op, 0), nullptr, op.num_heads}, op.eps,
+                           rows * op.num_heads, op.head_dim, y, stream);
   cuda::LayerNorm(in(op, 0), {vector(op, 0), vector(op, 1)}, op.eps, rows, width(op.output), y,
                   stream);
 }
@@ -261,6 +266,9 @@ void CudaSlices::LaunchEachElement(const Op& op, int64_t rows, float* y) {
     case OpKind::kRelu: cuda::Relu(in(op, 0), n, y, stream); return;
     case OpKind::kScale: cuda::Scale(in(op, 0), op.scale, n, y, stream); return;
     case OpKind::kSoftCap: cuda::SoftCap(in(op, 0), op.soft_cap, n, y, stream); return;
+    case OpKind::kSigmoidGate:
+      cuda::SigmoidGate(in(op, 0), in(op, 1), rows, width(op.output), y, stream);
+      return;
     case OpKind::kAdd: cuda::Add(in(op, 0), in(op, 1), n, y, stream); return;
     case OpKind::kMul: cuda::Mul(in(op, 0), in(op, 1), n, y, stream); return;
     default: return;  // Launch has the others

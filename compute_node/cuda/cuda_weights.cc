@@ -31,7 +31,8 @@ Result<std::unique_ptr<CudaWeights>> CudaWeights::Load(const Graph& graph,
                                                        const ModelConfig& config,
                                                        const WeightOptions& options,
                                                        cuda::StagedStream& stream) {
-  LAMINA_ASSIGN_OR_RETURN(WeightReader reader, WeightReader::Open(graph, config, options));
+  LAMINA_ASSIGN_OR_RETURN(WeightReader reader,
+                          WeightReader::Open(graph, config, options, QuantizedGguf::kDequantize));
   LAMINA_ASSIGN_OR_RETURN(const std::vector<WeightReader::Named> named, reader.List());
   size_t needed = 0;
   for (size_t i = 0; i < named.size(); ++i) {

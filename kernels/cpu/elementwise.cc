@@ -48,8 +48,8 @@ void Rope(const float* x, std::span<const int32_t> positions, std::span<const fl
     // Angles are the same for all heads of a row.
     for (size_t j = 0; j < inv_freq.size(); ++j) {
       const float angle = static_cast<float>(position) * inv_freq[j];
-      cos[j] = std::cos(angle);
-      sin[j] = std::sin(angle);
+      cos[j] = std::cos(angle) * shape.scale;
+      sin[j] = std::sin(angle) * shape.scale;
     }
     for (int h = 0; h < shape.num_heads; ++h, x += shape.head_dim, y += shape.head_dim) {
       rotate(x, cos.data(), sin.data(), half, y);
@@ -62,8 +62,13 @@ void Rope(const float* x, std::span<const int32_t> positions, std::span<const fl
 void LayerNorm(const float* x, const LayerNormWeights& weights, float eps, int64_t rows,
                int64_t dim, float* y) {
   const KernelTable& kernels = ActiveKernels();
-  for (int64_t r = 0; r < rows; ++r)
-    kernels.layer_norm(x + r * dim, weights, eps, dim, y + r * dim);
+  const auto of = [&](const float* values, int64_t row) {
+    return values == nullptr ? nullptr : values + row % weights.sets * dim;
+  };
+  for (int64_t r = 0; r < rows; ++r) {
+    const LayerNormWeights of_row{of(weights.weight, r), of(weights.bias, r)};
+    kernels.layer_norm(x + r * dim, of_row, eps, dim, y + r * dim);
+  }
 }
 
 void SiluMul(const float* gate, const float* up, int64_t n, float* y) {
@@ -99,6 +104,11 @@ void Add(const float* a, const float* b, int64_t n, float* y) {
 
 void Mul(const float* a, const float* b, int64_t n, float* y) {
   for (int64_t i = 0; i < n; ++i) y[i] = a[i] * b[i];
+}
+
+void SigmoidGate(const float* gate, const float* x, int64_t rows, int64_t dim, float* y) {
+  for (int64_t r = 0; r < rows; ++r)
+    Scale(x + r * dim, 1 / (1 + std::exp(-gate[r])), dim, y + r * dim);
 }
 
 void ConvertFromFloat(const float* x, int64_t n, DType dtype, void* y) {

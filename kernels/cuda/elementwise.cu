@@ -135,9 +135,10 @@ __global__ void LayerNormRows(const float* x, LayerNormWeights weights, float ep
   for (int64_t d = threadIdx.x; d < dim; d += kThreads)
     squares = fmaf(x[d] - mean, x[d] - mean, squares);
   const float scale = 1.0f / sqrtf(BlockSum<kThreads>(squares) / static_cast<float>(dim) + eps);
+  const int64_t set = static_cast<int64_t>(blockIdx.x) % weights.sets * dim;
   for (int64_t d = threadIdx.x; d < dim; d += kThreads) {
-    const float weight = weights.weight == nullptr ? 1.0f : weights.weight[d],
-                bias = weights.bias == nullptr ? 0.0f : weights.bias[d];
+    const float weight = weights.weight == nullptr ? 1.0f : weights.weight[set + d],
+                bias = weights.bias == nullptr ? 0.0f : weights.bias[set + d];
     y[d] = fmaf((x[d] - mean) * scale, weight, bias);
   }
 }
@@ -159,12 +160,20 @@ __global__ void RotateRows(const float* x, const int32_t* positions, const float
     }
     float sine, cosine;
     sincosf(position * inv_freq[j], &sine, &cosine);
+    sine *= shape.scale;
+    cosine *= shape.scale;
     const int64_t first = head + (shape.interleaved ? 2 * j : j),
                   second = shape.interleaved ? first + 1 : first + half;
     const float a = x[first], b = x[second];
     y[first] = a * cosine - b * sine;
     y[second] = b * cosine + a * sine;
   }
+}
+
+__global__ void GateRows(const float* gate, const float* x, int64_t dim, float* y) {
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * dim;
+  const float factor = 1.0f / (1.0f + expf(-gate[blockIdx.x]));
+  for (int64_t d = threadIdx.x; d < dim; d += kThreads) y[row + d] = x[row + d] * factor;
 }
 
 LaunchShape OverRows(int64_t rows) {
@@ -230,6 +239,11 @@ void Add(const float* a, const float* b, int64_t n, float* y, Stream& stream) {
 }
 void Mul(const float* a, const float* b, int64_t n, float* y, Stream& stream) {
   ForEachPair(a, b, n, y, MulFunction{}, stream);
+}
+
+void SigmoidGate(const float* gate, const float* x, int64_t rows, int64_t dim, float* y,
+                 Stream& stream) {
+  if (rows > 0) Launch(GateRows, OverRows(rows), stream, gate, x, dim, y);
 }
 
 void ConvertFromFloat(const float* x, int64_t n, DType dtype, void* y, Stream& stream) {

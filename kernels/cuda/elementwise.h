@@ -35,7 +35,8 @@ void RmsNorm(const float* x, const float* weight, float eps, int64_t rows, int64
 void AddRmsNorm(const float* a, const float* b, const float* weight, float eps, int64_t rows,
                 int64_t dim, float* sum, float* y, Stream& stream);
 
-// x, y: [rows, dim]; weights.weight: [dim], null: ones; weights.bias: [dim], null: zeros.
+// x, y: [rows, dim]; weights.weight: [sets, dim], null: ones; weights.bias: [sets, dim], null:
+// zeros.
 void LayerNorm(const float* x, const LayerNormWeights& weights, float eps, int64_t rows,
                int64_t dim, float* y, Stream& stream);
 
@@ -55,6 +56,10 @@ void Scale(const float* x, float factor, int64_t n, float* y, Stream& stream);
 void SoftCap(const float* x, float cap, int64_t n, float* y, Stream& stream);
 void Add(const float* a, const float* b, int64_t n, float* y, Stream& stream);
 void Mul(const float* a, const float* b, int64_t n, float* y, Stream& stream);
+
+// gate: [rows]; x, y: [rows, dim].
+void SigmoidGate(const float* gate, const float* x, int64_t rows, int64_t dim, float* y,
+                 Stream& stream);
 
 // Convert between fp32 and `dtype`, rounding to nearest even; kF8 gets the bits of base/dtype.h. x,
 // y: [n], of which the untyped one is of `dtype`; no overlap.

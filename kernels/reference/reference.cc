@@ -121,8 +121,11 @@ void LayerNorm(const float* x, const LayerNormWeights& weights, float eps, int64
     for (int64_t d = 0; d < dim; ++d) mean += x[d] / static_cast<double>(dim);
     for (int64_t d = 0; d < dim; ++d) squares += (x[d] - mean) * (x[d] - mean);
     const double scale = 1 / std::sqrt(squares / static_cast<double>(dim) + eps);
-    for (int64_t d = 0; d < dim; ++d)
-      y[d] = static_cast<float>((x[d] - mean) * scale * weights.weight[d] + weights.bias[d]);
+    const int64_t set = r % weights.sets * dim;
+    for (int64_t d = 0; d < dim; ++d) {
+      y[d] = static_cast<float>((x[d] - mean) * scale * weights.weight[set + d] +
+                                weights.bias[set + d]);
+    }
   }
 }
 
@@ -137,8 +140,8 @@ void Rope(const float* x, std::span<const int32_t> positions, std::span<const fl
         const int first = shape.interleaved ? 2 * j : j,
                   second = shape.interleaved ? 2 * j + 1 : j + half;
         const double a = x[first], b = x[second];
-        y[first] = static_cast<float>(a * std::cos(angle) - b * std::sin(angle));
-        y[second] = static_cast<float>(b * std::cos(angle) + a * std::sin(angle));
+        y[first] = static_cast<float>(shape.scale * (a * std::cos(angle) - b * std::sin(angle)));
+        y[second] = static_cast<float>(shape.scale * (b * std::cos(angle) + a * std::sin(angle)));
       }
       for (int j = shape.rotary_dim; j < shape.head_dim; ++j) y[j] = x[j];
     }
@@ -175,6 +178,11 @@ void Scale(const float* x, float factor, int64_t n, float* y) {
 
 void SoftCap(const float* x, float cap, int64_t n, float* y) {
   for (int64_t i = 0; i < n; ++i) y[i] = static_cast<float>(cap * std::tanh(double{x[i]} / cap));
+}
+
+void SigmoidGate(const float* gate, const float* x, int64_t rows, int64_t dim, float* y) {
+  for (int64_t i = 0; i < rows * dim; ++i)
+    y[i] = static_cast<float>(x[i] / (1 + std::exp(-double{gate[i / dim]})));
 }
 
 void Add(const float* a, const float* b, int64_t n, float* y) {

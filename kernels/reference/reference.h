@@ -55,6 +55,7 @@ void Gelu(const float* x, int64_t n, float* y);
 void Relu(const float* x, int64_t n, float* y);
 void Scale(const float* x, float factor, int64_t n, float* y);
 void SoftCap(const float* x, float cap, int64_t n, float* y);
+void SigmoidGate(const float* gate, const float* x, int64_t rows, int64_t dim, float* y);
 void Add(const float* a, const float* b, int64_t n, float* y);
 
 }  // namespace lamina::reference

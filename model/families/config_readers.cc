@@ -1,6 +1,7 @@
 #include "model/families/config_readers.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
@@ -17,24 +18,118 @@ constexpr IntRange kHeads = {1, 4096};
 constexpr IntRange kHeadDim = {2, 4096};
 constexpr IntRange kPositions = {1, std::numeric_limits<int32_t>::max()};
 
-void ReadScaling(JsonKeys& keys, RopeScaling& scaling) {
+// Experts of all layers together. Each is three weights of the graph.
+constexpr int64_t kMaxExperts = 65'536;
+
+constexpr const char* kOriginalPositions = "original_max_position_embeddings";
+
+// [size] The numbers that LongRoPE divides each frequency by.
+std::vector<double> ReadDivisors(JsonKeys& keys, const char* key, int size) {
+  const json* const list = keys.Find(key);
+  std::vector<double> divisors;
+  for (const json& entry : list != nullptr && list->is_array() ? *list : json::array()) {
+    const double divisor = entry.is_number() ? entry.get<double>() : 0;
+    if (!(divisor >= kPositiveRange.min && divisor <= kPositiveRange.max)) break;
+    divisors.push_back(divisor);
+  }
+  if (std::ssize(divisors) != size)
+    keys.Reject(key, std::to_string(size) + " positive numbers, one for each pair of a head");
+  return divisors;
+}
+
+void ReadLlama3(JsonKeys& keys, RopeScaling& scaling) {
+  scaling.kind = RopeScaling::Kind::kLlama3;
+  scaling.factor = keys.Real("factor", kPositiveRange);
+  scaling.low_freq_factor = keys.Real("low_freq_factor", kPositiveRange);
+  scaling.high_freq_factor = keys.Real("high_freq_factor", kPositiveRange);
+  scaling.original_max_positions = keys.Real(kOriginalPositions, kPositiveRange);
+  if (keys.status().ok() && scaling.high_freq_factor <= scaling.low_freq_factor)
+    keys.Reject("high_freq_factor", "more than low_freq_factor");
+}
+
+// What YaRN multiplies q and k by, as the paper suggests (section 3.4), unless the file has a say.
+double YarnAttentionFactor(JsonKeys& keys, double factor) {
+  const auto of = [factor](double scale) {
+    return factor <= 1 ? 1 : 0.1 * scale * std::log(factor) + 1;
+  };
+  const double scale = keys.OptionalReal("mscale", {0, 1e6}).value_or(0),
+               over = keys.OptionalReal("mscale_all_dim", {0, 1e6}).value_or(0);
+  const double suggested = scale > 0 && over > 0 ? of(scale) / of(over) : of(1);
+  return keys.OptionalReal("attention_factor", kPositiveRange).value_or(suggested);
+}
+
+void ReadYarn(JsonKeys& keys, const ModelConfig& config, RopeScaling& scaling) {
+  scaling.kind = RopeScaling::Kind::kYarn;
+  scaling.factor = keys.Real("factor", kPositiveRange);
+  scaling.original_max_positions = keys.OptionalReal(kOriginalPositions, kPositiveRange)
+                                       .value_or(static_cast<double>(config.max_positions));
+  scaling.beta_fast = keys.OptionalReal("beta_fast", kPositiveRange).value_or(32);
+  scaling.beta_slow = keys.OptionalReal("beta_slow", kPositiveRange).value_or(1);
+  scaling.truncate = keys.OptionalBool("truncate").value_or(true);
+  scaling.attention_factor = YarnAttentionFactor(keys, scaling.factor);
+}
+
+// LongRoPE has one list of divisors for sequences of up to the original length and one for longer
+// ones. Keys in the cache cannot change from the one to the other while a sequence grows, so the
+// list is that of the longest sequence, max_position_embeddings.
+void ReadLongRope(JsonKeys& keys, JsonKeys& top, const ModelConfig& config, RopeScaling& scaling) {
+  scaling.kind = RopeScaling::Kind::kLongRope;
+  for (const char* key : {"short_mscale", "long_mscale"}) {
+    if (keys.Has(key)) keys.Reject(key, "no such key", StatusCode::kUnimplemented);
+  }
+  const auto longest = static_cast<double>(config.max_positions);
+  JsonKeys& has_original = keys.Has(kOriginalPositions) ? keys : top;
+  const std::optional<double> original =
+      has_original.OptionalReal(kOriginalPositions, {2, kPositiveRange.max});
+  scaling.original_max_positions = original.value_or(longest);
+  const bool is_long = longest > scaling.original_max_positions;
+  scaling.divisors =
+      ReadDivisors(keys, is_long ? "long_factor" : "short_factor", config.rotary_dim() / 2);
+  const double factor =
+      original ? longest / *original : keys.OptionalReal("factor", kPositiveRange).value_or(1);
+  const double suggested =
+      factor <= 1 ? 1 : std::sqrt(1 + std::log(factor) / std::log(scaling.original_max_positions));
+  scaling.attention_factor =
+      keys.OptionalReal("attention_factor", kPositiveRange).value_or(suggested);
+}
+
+// `keys` are those of rope_scaling or rope_parameters, `top` those of the file.
+void ReadScaling(JsonKeys& keys, JsonKeys& top, ModelConfig& config) {
+  RopeScaling& scaling = config.rope_scaling;
   // Older files say "type".
   const std::string_view key = keys.Has("rope_type") ? "rope_type" : "type";
   const std::string type = keys.OptionalString(key).value_or("default");
-  if (type == "default") return;
-  if (type != "linear" && type != "llama3") {
-    keys.Reject(key, "\"default\", \"linear\" or \"llama3\"", StatusCode::kUnimplemented);
+  if (type == "linear") {
+    scaling.kind = RopeScaling::Kind::kLinear;
+    scaling.factor = keys.Real("factor", kPositiveRange);
+  } else if (type == "llama3") {
+    ReadLlama3(keys, scaling);
+  } else if (type == "yarn") {
+    ReadYarn(keys, config, scaling);
+  } else if (type == "longrope" || type == "su") {  // Phi-3 called it so at first
+    ReadLongRope(keys, top, config, scaling);
+  } else if (type != "default" && type != "dynamic") {
+    // "dynamic" rescales sequences that are longer than max_position_embeddings, and those are
+    // refused.
+    keys.Reject(key, "\"default\", \"linear\", \"llama3\", \"yarn\", \"longrope\" or \"dynamic\"",
+                StatusCode::kUnimplemented);
+  }
+}
+
+// Reads partial_rotary_factor, which stands in the file or, in newer ones, in rope_parameters.
+void ReadRotaryPart(JsonKeys& keys, std::optional<double> absent, ModelConfig& config) {
+  constexpr const char* kKey = "partial_rotary_factor";
+  const double part = keys.OptionalReal(kKey, kPositiveRange).value_or(config.rotary_part);
+  if (!absent && part != 1) {
+    keys.Reject(kKey, "1: all of a head is rotated", StatusCode::kUnimplemented);
     return;
   }
-  scaling.factor = keys.Real("factor", kPositiveRange);
-  scaling.kind = RopeScaling::Kind::kLinear;
-  if (type == "linear") return;
-  scaling.kind = RopeScaling::Kind::kLlama3;
-  scaling.low_freq_factor = keys.Real("low_freq_factor", kPositiveRange);
-  scaling.high_freq_factor = keys.Real("high_freq_factor", kPositiveRange);
-  scaling.original_max_positions = keys.Real("original_max_position_embeddings", kPositiveRange);
-  if (keys.status().ok() && scaling.high_freq_factor <= scaling.low_freq_factor)
-    keys.Reject("high_freq_factor", "more than low_freq_factor");
+  config.rotary_part = part;
+  const int dim = part <= 1 ? config.rotary_dim() : 1;
+  if (dim < 2 || dim % 2 != 0) {
+    keys.Reject(kKey, "a part of " + std::to_string(config.head_dim) +
+                          " elements that is an even number of them");
+  }
 }
 
 // [num_layers] Whether each layer slides, as newer files list it.
@@ -86,9 +181,10 @@ void ReadSizes(JsonKeys& keys, std::string_view intermediate, ModelConfig& confi
   }
 }
 
-void ReadRotary(JsonKeys& keys, ModelConfig& config) {
-  if (keys.OptionalReal("partial_rotary_factor", kPositiveRange).value_or(1) != 1)
-    keys.Reject("partial_rotary_factor", "1: all of a head is rotated", StatusCode::kUnimplemented);
+void ReadRotary(JsonKeys& keys, ModelConfig& config, std::optional<double> part_if_absent) {
+  if (!keys.status().ok()) return;  // what follows depends on the sizes
+  config.rotary_part = part_if_absent.value_or(1);
+  ReadRotaryPart(keys, part_if_absent, config);
   config.rope_theta = keys.OptionalReal("rope_theta", kPositiveRange).value_or(config.rope_theta);
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     const json* object = keys.Find(key);
@@ -100,8 +196,22 @@ void ReadRotary(JsonKeys& keys, ModelConfig& config) {
     JsonKeys nested(*object, keys.where() + ": " + key);
     config.rope_theta =
         nested.OptionalReal("rope_theta", kPositiveRange).value_or(config.rope_theta);
-    ReadScaling(nested, config.rope_scaling);
+    ReadRotaryPart(nested, part_if_absent, config);
+    if (nested.status().ok()) ReadScaling(nested, keys, config);
     keys.Keep(nested.status());
+  }
+  if (config.rope_scaling.kind == RopeScaling::Kind::kYarn && config.rope_theta <= 1)
+    keys.Reject("rope_theta", "more than 1, for yarn");
+}
+
+void ReadExperts(JsonKeys& keys, std::string_view count, ModelConfig& config) {
+  config.num_experts = static_cast<int>(keys.Int(count, {1, 1024}));
+  config.experts_per_token = static_cast<int>(keys.Int("num_experts_per_tok", {1, 1024}));
+  if (int64_t{config.num_experts} * config.num_layers > kMaxExperts)
+    keys.Reject(count, "at most " + std::to_string(kMaxExperts) + " in all layers");
+  if (config.experts_per_token > config.num_experts) {
+    keys.Reject("num_experts_per_tok",
+                "at most " + std::string(count) + " = " + std::to_string(config.num_experts));
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <initializer_list>
+#include <optional>
 #include <string_view>
 
 #include "base/json_keys.h"
@@ -22,8 +23,15 @@ inline constexpr RealRange kPositiveRange = {1e-12, 1e12};
 void ReadSizes(JsonKeys& keys, std::string_view intermediate, ModelConfig& config);
 
 // Reads rope_theta and rope_scaling of older files, and rope_parameters, which has both, of newer
-// ones. A rotation of only a part of each head is refused.
-void ReadRotary(JsonKeys& keys, ModelConfig& config);
+// ones, and partial_rotary_factor; `part_if_absent` is that of a file without the key. In families
+// without one all of a head is rotated, and another factor is refused. REQUIRES: the sizes are
+// read.
+void ReadRotary(JsonKeys& keys, ModelConfig& config,
+                std::optional<double> part_if_absent = std::nullopt);
+
+// Reads num_experts, whose key is `count`, and num_experts_per_tok. REQUIRES: config.num_layers is
+// read.
+void ReadExperts(JsonKeys& keys, std::string_view count, ModelConfig& config);
 
 // Refuses any other value of `key` than the known ones; the key may be absent.
 void RequireOneOf(JsonKeys& keys, std::string_view key,

@@ -5,31 +5,18 @@
 namespace lamina {
 namespace {
 
-Tensor LlamaMlp(const ModelConfig& c, const ModulePath& layer, Tensor x) {
-  const ModulePath at = layer / "mlp";
-  const LinearOptions options{.bias = c.mlp_bias};
-  const Tensor gate = Linear(x, at / "gate_proj", c.intermediate_size, options);
-  const Tensor up = Linear(x, at / "up_proj", c.intermediate_size, options);
-  return Linear(SiluMul(gate, up, at / "silu_mul"), at / "down_proj", c.hidden_size, options);
-}
-
-Tensor LlamaLayer(const ModelConfig& c, int layer, Tensor x, Tensor positions, MlpFunction mlp) {
-  const ModulePath at = ModulePath("model.layers") / layer;
-  const Tensor attention_in = RmsNorm(x, at / "input_layernorm", {.eps = c.norm_eps});
-  x = Add(x, LlamaAttention(c, at / "self_attn", layer, attention_in, positions),
-          at / "attention_residual");
-  const Tensor mlp_in = RmsNorm(x, at / "post_attention_layernorm", {.eps = c.norm_eps});
-  return Add(x, mlp(c, at, mlp_in), at / "mlp_residual");
+Tensor LlamaLayer(const ModelConfig& c, int layer, Tensor x, Tensor positions) {
+  return LlamaLayerWith(c, layer, x, positions, {LlamaAttention, LlamaMlp});
 }
 
 }  // namespace
 
-void ReadLlamaLayout(JsonKeys& keys, ModelConfig& config) {
+void ReadLlamaLayout(JsonKeys& keys, ModelConfig& config, std::optional<double> rotary_part) {
   ReadSizes(keys, "intermediate_size", config);
   config.norm_eps = keys.Real("rms_norm_eps", {0, 1});
   config.tied_head = keys.OptionalBool("tie_word_embeddings").value_or(false);
   RequireOneOf(keys, "hidden_act", {"silu"});
-  ReadRotary(keys, config);
+  ReadRotary(keys, config, rotary_part);
 }
 
 void ReadLlama(JsonKeys& keys, ModelConfig& config) {
@@ -48,8 +35,38 @@ TracedAttention AttentionOf(const ModelConfig& c, int layer) {
           .soft_cap = c.attention_soft_cap};
 }
 
-Tensor LlamaAttention(const ModelConfig& c, const ModulePath& at, int layer, Tensor x,
+RopeHeads RotaryOf(const ModelConfig& c, int layer, int num_heads) {
+  const bool local = c.local_rope_theta > 0 && c.WindowOf(layer) > 0;
+  const RopeScaling scaling = local ? RopeScaling() : c.rope_scaling;
+  const double theta = local ? c.local_rope_theta : c.rope_theta;
+  return {.num_heads = num_heads,
+          .head_dim = c.head_dim,
+          .inverse_frequencies = InverseFrequencies(theta, c.rotary_dim(), scaling),
+          .interleaved = c.rope_interleaved,
+          .scale = scaling.attention_factor};
+}
+
+Tensor HeadOf(const ModelConfig& c, Tensor x) {
+  x = Linear(x, ModulePath("lm_head"), c.vocab_size,
+             {.weight = c.tied_head ? "model.embed_tokens.weight" : "lm_head.weight"});
+  return ScaledBy(c.logit_multiplier, x, ModulePath("lm_head.scale"));
+}
+
+Tensor ScaledBy(double factor, Tensor x, const ModulePath& at) {
+  return factor == 1 ? x : Scale(x, at, factor);
+}
+
+Tensor AttendRotated(const ModelConfig& c, const ModulePath& at, int layer,
+                     const Projected& projected, Tensor positions) {
+  const Tensor q = Rope(projected.q, positions, at / "q_rope", RotaryOf(c, layer, c.num_heads));
+  const Tensor k = Rope(projected.k, positions, at / "k_rope", RotaryOf(c, layer, c.num_kv_heads));
+  const Tensor out = Attention(q, k, projected.v, at / "attention", AttentionOf(c, layer));
+  return Linear(out, at / "o_proj", c.hidden_size, {.bias = c.o_bias});
+}
+
+Tensor LlamaAttention(const ModelConfig& c, const ModulePath& layer_at, int layer, Tensor x,
                       Tensor positions) {
+  const ModulePath at = layer_at / "self_attn";
   const int64_t q_width = int64_t{c.num_heads} * c.head_dim;
   const int64_t kv_width = int64_t{c.num_kv_heads} * c.head_dim;
   Tensor q = Linear(x, at / "q_proj", q_width, {.bias = c.qkv_bias});
@@ -57,26 +74,43 @@ Tensor LlamaAttention(const ModelConfig& c, const ModulePath& at, int layer, Ten
   const Tensor v = Linear(x, at / "v_proj", kv_width, {.bias = c.qkv_bias});
   if (c.head_norm) {
     // The norm comes before the rotation, as in Qwen 3.
-    q = HeadNorm(q, at / "q_norm", c.num_heads, c.head_dim, c.norm_eps);
-    k = HeadNorm(k, at / "k_norm", c.num_kv_heads, c.head_dim, c.norm_eps);
+    const RmsNormOptions options{.eps = c.norm_eps, .plus = c.norm_plus};
+    q = HeadNorm(q, at / "q_norm", c.num_heads, c.head_dim, options);
+    k = HeadNorm(k, at / "k_norm", c.num_kv_heads, c.head_dim, options);
   }
-  const std::vector<float> frequencies = c.InverseFrequencies();
-  q = Rope(q, positions, at / "q_rope", {c.num_heads, c.head_dim, frequencies});
-  k = Rope(k, positions, at / "k_rope", {c.num_kv_heads, c.head_dim, frequencies});
-  const Tensor out = Attention(q, k, v, at / "attention", AttentionOf(c, layer));
-  return Linear(out, at / "o_proj", c.hidden_size, {.bias = c.o_bias});
+  return AttendRotated(c, at, layer, {q, k, v}, positions);
+}
+
+Tensor LlamaMlp(const ModelConfig& c, const ModulePath& layer_at, int /*layer*/, Tensor x) {
+  const ModulePath at = layer_at / "mlp";
+  const LinearOptions options{.bias = c.mlp_bias};
+  const Tensor gate = Linear(x, at / "gate_proj", c.intermediate_size, options);
+  const Tensor up = Linear(x, at / "up_proj", c.intermediate_size, options);
+  return Linear(SiluMul(gate, up, at / "silu_mul"), at / "down_proj", c.hidden_size, options);
+}
+
+Tensor LlamaLayerWith(const ModelConfig& c, int layer, Tensor x, Tensor positions,
+                      const LlamaBlocks& blocks) {
+  const ModulePath at = ModulePath("model.layers") / layer;
+  const Tensor attention_in = RmsNorm(x, at / "input_layernorm", {.eps = c.norm_eps});
+  const Tensor attention = blocks.attention(c, at, layer, attention_in, positions);
+  x = Add(x, ScaledBy(c.residual_multiplier, attention, at / "attention_scale"),
+          at / "attention_residual");
+  const Tensor mlp_in = RmsNorm(x, at / "post_attention_layernorm", {.eps = c.norm_eps});
+  const Tensor mlp = blocks.mlp(c, at, layer, mlp_in);
+  return Add(x, ScaledBy(c.residual_multiplier, mlp, at / "mlp_scale"), at / "mlp_residual");
 }
 
 Tensor LlamaForward(const ModelConfig& c, Tensor tokens, Tensor positions) {
-  return LlamaForwardWith(c, tokens, positions, LlamaMlp);
+  return LlamaForwardWith(c, tokens, positions, LlamaLayer);
 }
 
-Tensor LlamaForwardWith(const ModelConfig& c, Tensor tokens, Tensor positions, MlpFunction mlp) {
+Tensor LlamaForwardWith(const ModelConfig& c, Tensor tokens, Tensor positions,
+                        LayerFunction layer_function) {
   Tensor x = Embedding(tokens, ModulePath("model.embed_tokens"), c.vocab_size, c.hidden_size);
-  for (int layer = 0; layer < c.num_layers; ++layer) x = LlamaLayer(c, layer, x, positions, mlp);
-  x = RmsNorm(x, ModulePath("model.norm"), {.eps = c.norm_eps});
-  return Linear(x, ModulePath("lm_head"), c.vocab_size,
-                {.weight = c.tied_head ? "model.embed_tokens.weight" : "lm_head.weight"});
+  x = ScaledBy(c.embedding_multiplier, x, ModulePath("model.embed_scale"));
+  for (int layer = 0; layer < c.num_layers; ++layer) x = layer_function(c, layer, x, positions);
+  return HeadOf(c, RmsNorm(x, ModulePath("model.norm"), {.eps = c.norm_eps}));
 }
 
 }  // namespace lamina

@@ -3,6 +3,8 @@
 // Models", section 2.2).
 #pragma once
 
+#include <optional>
+
 #include "base/json_keys.h"
 #include "model/model_config.h"
 #include "model/tracer.h"
@@ -13,24 +15,56 @@ namespace lamina {
 void ReadLlama(JsonKeys& keys, ModelConfig& config);
 
 // Reads the keys that LLaMA and the models of its layout share: all but biases and windows.
-void ReadLlamaLayout(JsonKeys& keys, ModelConfig& config);
+// `rotary_part` is as for ReadRotary.
+void ReadLlamaLayout(JsonKeys& keys, ModelConfig& config,
+                     std::optional<double> rotary_part = std::nullopt);
 
 // tokens, positions -> [vocab_size] logits. `config` says what models of this layout differ in:
-// which projections have a bias, windows, norms of q and k.
+// which projections have a bias, windows, norms of q and k, multipliers.
 Tensor LlamaForward(const ModelConfig& config, Tensor tokens, Tensor positions);
 
-// The MLP of a layer: [hidden_size] -> [hidden_size]. `at` is the layer's path.
-using MlpFunction = Tensor (*)(const ModelConfig& config, const ModulePath& at, Tensor x);
-// LlamaForward with another MLP.
+// A layer of the model: [hidden_size] -> [hidden_size].
+using LayerFunction = Tensor (*)(const ModelConfig& config, int layer, Tensor x, Tensor positions);
+// LlamaForward with other layers.
 Tensor LlamaForwardWith(const ModelConfig& config, Tensor tokens, Tensor positions,
-                        MlpFunction mlp);
+                        LayerFunction layer);
 
-// The attention block of a layer: x [hidden_size] is projected to q, k and v, their heads are
-// rotated and attended with, and the result is projected back to [hidden_size].
+// The blocks of a layer: [hidden_size] -> [hidden_size]. `at` is the layer's path.
+using AttentionFunction = Tensor (*)(const ModelConfig& config, const ModulePath& at, int layer,
+                                     Tensor x, Tensor positions);
+using MlpFunction = Tensor (*)(const ModelConfig& config, const ModulePath& at, int layer,
+                               Tensor x);
+struct LlamaBlocks {
+  AttentionFunction attention;
+  MlpFunction mlp;
+};
+// LLaMA's layer with other blocks: a norm stands before each, and a sum behind it.
+Tensor LlamaLayerWith(const ModelConfig& config, int layer, Tensor x, Tensor positions,
+                      const LlamaBlocks& blocks);
+
+// silu(gate) * up of three projections below "<at>.mlp".
+Tensor LlamaMlp(const ModelConfig& config, const ModulePath& at, int layer, Tensor x);
+
+// The attention below "<at>.self_attn": x is projected to q, k and v, their heads are rotated and
+// attended with, and the result is projected back.
 Tensor LlamaAttention(const ModelConfig& config, const ModulePath& at, int layer, Tensor x,
                       Tensor positions);
 
+// What LlamaAttention does with q, k and v, from the rotation to the projection back. `at` is the
+// path of the attention's module.
+struct Projected {
+  Tensor q, k, v;
+};
+Tensor AttendRotated(const ModelConfig& config, const ModulePath& at, int layer,
+                     const Projected& projected, Tensor positions);
+
 // The shape of a layer's attention, from the config.
 TracedAttention AttentionOf(const ModelConfig& config, int layer);
+// The rotation of `num_heads` heads of a layer, from the config.
+RopeHeads RotaryOf(const ModelConfig& config, int layer, int num_heads);
+// The logits: x behind the last norm times the head, which may be the table of the embedding.
+Tensor HeadOf(const ModelConfig& config, Tensor x);
+// factor * x, or x itself if the factor is 1.
+Tensor ScaledBy(double factor, Tensor x, const ModulePath& at);
 
 }  // namespace lamina

@@ -1,23 +1,25 @@
 #include "model/families/mistral.h"
 
-#include <string>
-
 #include "model/families/config_readers.h"
 #include "model/families/llama.h"
 
 namespace lamina {
 namespace {
 
-// Experts of all layers together. Each is three weights of the graph.
-constexpr int64_t kMaxExperts = 65'536;
-
-Tensor MixtureOfExperts(const ModelConfig& c, const ModulePath& layer, Tensor x) {
-  const ModulePath at = layer / "block_sparse_moe";
+Tensor MixtralMlp(const ModelConfig& c, const ModulePath& layer_at, int /*layer*/, Tensor x) {
+  const ModulePath at = layer_at / "block_sparse_moe";
   const Tensor router = Linear(x, at / "gate", c.num_experts);
   const ExpertShape shape{.num_experts = c.num_experts,
                           .per_token = c.experts_per_token,
-                          .intermediate_size = c.intermediate_size};
+                          .intermediate_size = c.expert_size,
+                          .gate = "w1",
+                          .up = "w3",
+                          .down = "w2"};
   return Experts(x, router, at / "experts", shape);
+}
+
+Tensor MixtralLayer(const ModelConfig& c, int layer, Tensor x, Tensor positions) {
+  return LlamaLayerWith(c, layer, x, positions, {LlamaAttention, MixtralMlp});
 }
 
 }  // namespace
@@ -32,17 +34,12 @@ void ReadMixtral(JsonKeys& keys, ModelConfig& config) {
   ReadLlamaLayout(keys, config);
   ReadWindows(
       keys, 0, [](int) { return true; }, config);
-  config.num_experts = static_cast<int>(keys.Int("num_local_experts", {1, 1024}));
-  config.experts_per_token = static_cast<int>(keys.Int("num_experts_per_tok", {1, 1024}));
-  if (int64_t{config.num_experts} * config.num_layers > kMaxExperts)
-    keys.Reject("num_local_experts", "at most " + std::to_string(kMaxExperts) + " in all layers");
-  if (config.experts_per_token > config.num_experts)
-    keys.Reject("num_experts_per_tok",
-                "at most num_local_experts = " + std::to_string(config.num_experts));
+  ReadExperts(keys, "num_local_experts", config);
+  config.expert_size = config.intermediate_size;
 }
 
 Tensor MixtralForward(const ModelConfig& c, Tensor tokens, Tensor positions) {
-  return LlamaForwardWith(c, tokens, positions, MixtureOfExperts);
+  return LlamaForwardWith(c, tokens, positions, MixtralLayer);
 }
 
 }  // namespace lamina

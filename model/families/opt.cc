@@ -27,7 +27,7 @@ Tensor OptMlp(const ModelConfig& c, const ModulePath& at, Tensor x) {
 Tensor OptLayer(const ModelConfig& c, const ModulePath& at, int layer, Tensor x) {
   // The same two norms stand before the blocks or, in the 350m release, after the sums.
   const auto norm = [&](Tensor y, bool here, const char* name) {
-    return here ? LayerNorm(y, at / name, kOptNormEps) : y;
+    return here ? LayerNorm(y, at / name, {.eps = kOptNormEps}) : y;
   };
   const Tensor attention_in = norm(x, c.norm_first, "self_attn_layer_norm");
   x = Add(x, OptAttention(c, at / "self_attn", layer, attention_in), at / "attention_residual");
@@ -65,7 +65,7 @@ Tensor OptForward(const ModelConfig& c, Tensor tokens, Tensor positions) {
           at / "positioned");
   for (int layer = 0; layer < c.num_layers; ++layer)
     x = OptLayer(c, at / "layers" / layer, layer, x);
-  if (c.final_norm) x = LayerNorm(x, at / "final_layer_norm", kOptNormEps);
+  if (c.final_norm) x = LayerNorm(x, at / "final_layer_norm", {.eps = kOptNormEps});
   if (projects) x = Linear(x, at / "project_out", embedding_size);
   return Linear(x, ModulePath("lm_head"), c.vocab_size,
                 {.weight = c.tied_head ? "model.decoder.embed_tokens.weight" : "lm_head.weight"});

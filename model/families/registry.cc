@@ -1,22 +1,39 @@
 #include "model/families/registry.h"
 
-#include "model/families/gemma2.h"
+#include "model/families/gemma.h"
+#include "model/families/glm4.h"
+#include "model/families/granite.h"
 #include "model/families/llama.h"
 #include "model/families/mistral.h"
+#include "model/families/nemotron.h"
+#include "model/families/olmo2.h"
 #include "model/families/opt.h"
+#include "model/families/phi3.h"
 #include "model/families/qwen.h"
+#include "model/families/qwen_moe.h"
+#include "model/families/stablelm.h"
 
 namespace lamina {
 namespace {
 
 constexpr Architecture kArchitectures[] = {
-    {"LlamaForCausalLM", ReadLlama, LlamaForward},        //
-    {"Qwen2ForCausalLM", ReadQwen2, LlamaForward},        //
-    {"MistralForCausalLM", ReadMistral, LlamaForward},    //
-    {"Qwen3ForCausalLM", ReadQwen3, LlamaForward},        //
-    {"OPTForCausalLM", ReadOpt, OptForward},              //
-    {"Gemma2ForCausalLM", ReadGemma2, Gemma2Forward},     //
-    {"MixtralForCausalLM", ReadMixtral, MixtralForward},  //
+    {"LlamaForCausalLM", ReadLlama, LlamaForward},           //
+    {"Qwen2ForCausalLM", ReadQwen2, LlamaForward},           //
+    {"MistralForCausalLM", ReadMistral, LlamaForward},       //
+    {"Qwen3ForCausalLM", ReadQwen3, LlamaForward},           //
+    {"OPTForCausalLM", ReadOpt, OptForward},                 //
+    {"Gemma2ForCausalLM", ReadGemma2, GemmaForward},         //
+    {"Gemma3ForCausalLM", ReadGemma3, GemmaForward},         //
+    {"MixtralForCausalLM", ReadMixtral, MixtralForward},     //
+    {"Qwen2MoeForCausalLM", ReadQwen2Moe, QwenMoeForward},   //
+    {"Qwen3MoeForCausalLM", ReadQwen3Moe, QwenMoeForward},   //
+    {"Phi3ForCausalLM", ReadPhi3, Phi3Forward},              //
+    {"Olmo2ForCausalLM", ReadOlmo2, Olmo2Forward},           //
+    {"GraniteForCausalLM", ReadGranite, LlamaForward},       //
+    {"GlmForCausalLM", ReadGlm, GlmForward},                 //
+    {"Glm4ForCausalLM", ReadGlm, Glm4Forward},               //
+    {"NemotronForCausalLM", ReadNemotron, NemotronForward},  //
+    {"StableLmForCausalLM", ReadStableLm, StableLmForward},  //
 };
 
 }  // namespace

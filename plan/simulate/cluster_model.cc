@@ -151,7 +151,7 @@ Status KeepKvOnComputeNode(ClusterModel& cluster) {
   cluster.of_group.emplace_back();
   if (node.kv_offload.is_elastic()) {
     LAMINA_ASSIGN_OR_RETURN(const ElasticKv elastic,
-                            ElasticKv::Of(node.kv_offload, cluster.model.num_layers, capacity));
+                            ElasticKvOf(node.kv_offload, cluster.model.num_layers, capacity));
     kv.most_tokens = elastic.Tokens(elastic.least_inside);
   }
   if (!node.kv_offload.any()) return OkStatus();

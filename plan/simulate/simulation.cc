@@ -58,7 +58,8 @@ class Simulation {
       offload_.emplace(engine_.step_profile, engine_.offload_bus);
       offload_->SetLargest(nodes_.largest_interval());
     }
-    if (const auto caches = nodes_.elastic_kv(); !caches.empty()) expansion_.emplace(caches);
+    for (const auto& [node, kv] : nodes_.elastic_kv())
+      expansion_.Begin(node, kv, kv.num_layers, scheduler());
     result_.requests.resize(workload.requests.size());
     result_.num_left_out = workload.num_left_out;
   }
@@ -102,7 +103,7 @@ class Simulation {
   const EngineOptions engine_;
   BatchSteps steps_;
   std::optional<OffloadChoice> offload_;
-  std::optional<ExpansionChoice> expansion_;
+  ExpansionChoice expansion_;
   SimulationResult result_;
   EventQueue events_;
   VirtualNodes nodes_;
@@ -298,7 +299,7 @@ void Simulation::CheckHopeless(TimePoint now) {
 void Simulation::Submit(StepPlan& plan, TimePoint now) {
   plan.dummy_prefill = options_.prompts_appear;
   if (offload_) plan.offload_interval = offload_->Choose(plan, scheduler(), now);
-  if (expansion_) plan.layers_inside = expansion_->ordered();
+  plan.layers_inside = expansion_.ordered();
   std::vector<SequenceId>& sampled = sampled_[static_cast<size_t>(plan.batch)];
   sampled.clear();
   int64_t num_rows = 0;
@@ -334,10 +335,8 @@ void Simulation::TakeResult(int batch, TimePoint now) {
       steps_.Complete(static_cast<size_t>(batch), now, sampled, nodes_.cost(batch)).taken;
   result_.usage.At(now).tokens += static_cast<double>(taken.size());
   for (const size_t i : taken) TakeToken(sampled[i].sequence, now);
-  if (expansion_) {
-    for (const auto& [node, state] : nodes_.layers_inside()) expansion_->TakeState(node, state);
-    expansion_->TakeStep(now - submitted, scheduler());
-  }
+  for (const auto& [node, state] : nodes_.layers_inside()) expansion_.TakeState(node, state);
+  expansion_.TakeStep(now - submitted, scheduler());
   PlanSteps(now);
   // Clients hear of their tokens when the next steps are on their way.
   if (options_.max_concurrency > 0) TakeArrivals(now);

@@ -94,8 +94,8 @@ std::map<NodeId, ElasticKv> VirtualNodes::elastic_kv() const {
   for (const ComputeNodeModel& node : cluster_.compute) {
     if (!node.kv_offload.is_elastic()) continue;
     // Whether there can be one was seen when the cluster was loaded.
-    caches.emplace(node.id, *ElasticKv::Of(node.kv_offload, cluster_.model.num_layers,
-                                           cluster_.kv_nodes.front().capacity_tokens));
+    caches.emplace(node.id, *ElasticKvOf(node.kv_offload, cluster_.model.num_layers,
+                                         cluster_.kv_nodes.front().capacity_tokens));
   }
   return caches;
 }

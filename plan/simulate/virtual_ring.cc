@@ -41,8 +41,7 @@ Result<std::unique_ptr<VirtualRing>> VirtualRing::CreateForKv(const ClusterModel
   const int num_layers = cluster.model.num_layers;
   const int64_t bytes = KvBytesPerToken(cluster.heads, 1) * capacity_tokens;
   if (offload.is_elastic()) {
-    LAMINA_ASSIGN_OR_RETURN(const ElasticKv kv,
-                            ElasticKv::Of(offload, num_layers, capacity_tokens));
+    LAMINA_ASSIGN_OR_RETURN(const ElasticKv kv, ElasticKvOf(offload, num_layers, capacity_tokens));
     LAMINA_ASSIGN_OR_RETURN(
         std::unique_ptr<FifoRing> layers,
         MakeModelledFifoRing(num_layers, 0, num_layers, rate, back, ring->now_,

@@ -7,9 +7,10 @@
 namespace lamina {
 namespace {
 
-std::vector<RoutedExpert> Route(const std::vector<float>& logits, size_t per_token) {
+std::vector<RoutedExpert> Route(const std::vector<float>& logits, size_t per_token,
+                                bool over_all = false) {
   std::vector<RoutedExpert> routed(per_token);
-  RouteRow(logits, routed);
+  RouteRow(logits, over_all, routed);
   return routed;
 }
 
@@ -19,6 +20,15 @@ TEST(RouteRowTest, TheLikeliestExpertsShareTheWeightByTheirLogits) {
   EXPECT_EQ(routed[1].expert, 3);
   EXPECT_FLOAT_EQ(routed[1].weight, 1 / (1 + std::exp(-1.0f)));
   EXPECT_FLOAT_EQ(routed[0].weight + routed[1].weight, 1);
+}
+
+TEST(RouteRowTest, OverAllLogitsTheWeightOfTheOthersIsLost) {
+  const std::vector<RoutedExpert> routed = Route({0.5f, 2, -1, 3}, 2, true);
+  const float sum = std::exp(0.5f) + std::exp(2.0f) + std::exp(-1.0f) + std::exp(3.0f);
+  EXPECT_EQ(routed[0].expert, 1);
+  EXPECT_EQ(routed[1].expert, 3);
+  EXPECT_FLOAT_EQ(routed[0].weight, std::exp(2.0f) / sum);
+  EXPECT_FLOAT_EQ(routed[1].weight, std::exp(3.0f) / sum);
 }
 
 TEST(RouteRowTest, OfEqualExpertsTheFirstCounts) {

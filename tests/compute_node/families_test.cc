@@ -12,6 +12,7 @@
 #include "compute_node/slice_executor.h"
 #include "compute_node/weight_ring.h"
 #include "tests/support/families.h"
+#include "tests/support/gguf_models.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lamina {
@@ -155,7 +156,8 @@ class FamiliesTest : public ::testing::TestWithParam<Family> {
   std::unique_ptr<LoadedModel> model_;
 };
 
-void ExpectTransformersLogits(const std::vector<std::vector<float>>& logits, const Family& family) {
+void ExpectLogits(const std::vector<std::vector<float>>& logits, const Family& family,
+                  float tolerance = 2e-4f) {
   ASSERT_EQ(logits.size(), family.logits.size());
   for (size_t i = 0; i < logits.size(); ++i) {
     const std::vector<float>& expected = family.logits[i];
@@ -163,20 +165,21 @@ void ExpectTransformersLogits(const std::vector<std::vector<float>>& logits, con
     float largest = 0;
     for (const float logit : expected) largest = std::max(largest, std::abs(logit));
     for (size_t j = 0; j < expected.size(); ++j)
-      ASSERT_NEAR(logits[i][j], expected[j], 2e-4f * largest) << "token " << i << " logit " << j;
+      ASSERT_NEAR(logits[i][j], expected[j], tolerance * largest)
+          << "token " << i << " logit " << j;
     const auto chosen = std::ranges::max_element(logits[i]) - logits[i].begin();
     ASSERT_EQ(chosen, family.tokens[i]) << "token " << i;
   }
 }
 
 TEST_P(FamiliesTest, SlicesGiveTheLogitsOfTransformers) {
-  ExpectTransformersLogits(AllLogits(Runner(*model_, model_->sliced, 1), GetParam()), GetParam());
+  ExpectLogits(AllLogits(Runner(*model_, model_->sliced, 1), GetParam()), GetParam());
 }
 
 TEST_P(FamiliesTest, SlicesAreTheUnsplitModelBitForBit) {
   const SlicedModel unsplit = InForwardOrder(model_->sliced);
   const std::vector<std::vector<float>> whole = AllLogits(Runner(*model_, unsplit, 1), GetParam());
-  ExpectTransformersLogits(whole, GetParam());
+  ExpectLogits(whole, GetParam());
   EXPECT_EQ(AllLogits(Runner(*model_, model_->sliced, 1), GetParam()), whole);
   EXPECT_EQ(AllLogits(Runner(*model_, model_->sliced, 2), GetParam()), whole)
       << "on two executors, which share the context only";
@@ -251,6 +254,35 @@ INSTANTIATE_TEST_SUITE_P(All, FamiliesTest, ::testing::ValuesIn(Families()),
                          [](const auto& info) { return TestName(info.param); });
 INSTANTIATE_TEST_SUITE_P(Quantized, FamiliesTest, ::testing::ValuesIn(QuantizedFamilies()),
                          [](const auto& info) { return TestName(info.param); });
+// The same models as GGUF files.
+INSTANTIATE_TEST_SUITE_P(Gguf, FamiliesTest, ::testing::ValuesIn(testing::GgufFamilies()),
+                         [](const auto& info) { return TestName(info.param); });
+
+// Quantized ones against the forward pass in double precision with their dequantized weights. Only
+// what is looked up in a table is rounded to fp16, unless the model's dtype is fp32.
+TEST(GgufLogitsTest, QuantizedWeightsGiveTheLogitsOfTheirDequantizedValues) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(testing::GgufGoldens().size(), 5u);
+  for (const testing::GgufGolden& golden : testing::GgufGoldens()) {
+    SCOPED_TRACE(golden.format);
+    const testing::GoldenPrompt& prompt = golden.prompts.front();
+    const Family family{.name = golden.format,
+                        .dir = folder / (golden.format + ".gguf"),
+                        .prompt = prompt.prompt_ids,
+                        .tokens = {prompt.continuation_ids.front()},
+                        .logits = {golden.first_logits}};
+    testing::WriteTinyStories(golden.format, family.dir);
+    WorkerTeam team(1);
+    WeightOptions options;
+    options.model_dir = family.dir;
+    const auto model = *LoadedModel::Load(options, team);
+    ExpectLogits(AllLogits(Runner(*model, model->sliced, 1), family), family, 2e-3f);
+    if (golden.format == "f16") continue;
+    model->config.dtype = DType::kF32;
+    model->weights = *Weights::Load(model->part(), model->config, options, team);
+    ExpectLogits(AllLogits(Runner(*model, model->sliced, 1), family), family, 1e-5f);
+  }
+}
 
 }  // namespace
 }  // namespace lamina

@@ -65,7 +65,9 @@ std::vector<FamilyCase> AllCases() {
   all.push_back({.family = "mistral", .num_memory_nodes = 3, .spread_tokens = 5});
   all.push_back({.family = "qwen2-window", .spread_tokens = 16, .overlap = Switch::kOn});
   // What ranks share by head or element.
-  for (const char* name : {"qwen3", "opt", "gemma2", "mixtral", "gptneox", "gpt2"})
+  for (const char* name : {"qwen3", "opt", "gemma2", "mixtral", "gptneox", "gpt2", "llama-yarn",
+                           "qwen2-moe", "qwen3-moe", "gemma3", "phi3", "granite", "glm", "glm4",
+                           "nemotron", "stablelm", "stablelm-12b"})
     all.push_back({.family = name, .kv_head_parallel = 2, .tensor_parallel_size = 2});
   // Ranks share 96 inputs, so the second one's begin amid a group of 32 and a block of 40.
   for (const Family& family : QuantizedFamilies()) {

@@ -246,7 +246,14 @@ std::vector<Deployment> AllDeployments() {
   layers.kv_offload = std::exchange(layers.memory_offload, {});
   layers.num_memory_nodes = 0;
   all.push_back(layers);
-  layers.kv_offload = {};
+  layers.kv_offload = {
+      .expansion = 2, .is_auto = true, .folder = "/var/tmp", .poison = true};  // of few tokens
+  all.push_back(layers);
+  layers.memory_offload = std::exchange(layers.kv_offload, {});
+  layers.num_memory_nodes = 2;
+  layers.num_batches = 2;
+  all.push_back(layers);
+  layers.num_batches = 1;
   layers.memory_offload = {.interval = 1, .folder = "/var/tmp", .buffers = 2, .poison = true};
   layers.num_memory_nodes = 1;
   layers.kv_dtype = DType::kF32;

@@ -6,10 +6,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/mutex.h"
@@ -19,6 +21,7 @@
 #include "manager/resolve_config.h"
 #include "manager/serving_engine.h"
 #include "splitter/weight_blocks.h"
+#include "tests/support/expect_golden.h"
 #include "tests/support/paths.h"
 #include "tests/support/server_process.h"
 #include "tests/support/serving.h"
@@ -211,6 +214,64 @@ TEST_F(OffloadTest, TwoNodesOnOneBusKeepTheirObjectiveOnlyWithRegardToEachOther)
   EXPECT_GT(std::ranges::max(ServeTwo(config_)), 1.2 * objective);
   EXPECT_NE(access(fmt::format("/dev/shm/lamina-bus-{}-{}", geteuid(), bus).c_str(), F_OK), 0)
       << "it goes with the nodes";
+}
+
+// The largest capacity in tokens that the engine has had, and whether it came down from there.
+class CapacityWatch {
+ public:
+  explicit CapacityWatch(Engine& engine)
+      : first_(Capacity(engine)), thread_([this, &engine](const std::stop_token& stop) {
+          while (!stop.stop_requested()) {
+            const int64_t now = Capacity(engine);
+            most_ = std::max<int64_t>(most_, now);
+            if (now == first_ && most_ > first_) came_down_ = true;
+            std::this_thread::sleep_for(milliseconds(1));
+          }
+        }) {}
+
+  bool grew() const { return most_ > first_; }
+  bool came_down() const { return came_down_; }
+
+ private:
+  static int64_t Capacity(Engine& engine) {
+    return engine.status().scheduler.nodes.at(0).capacity_tokens;
+  }
+
+  const int64_t first_;
+  std::atomic<int64_t> most_ = 0;
+  std::atomic<bool> came_down_ = false;
+  std::jthread thread_;
+};
+
+// Requests wait for room, so that there is to be more; but layers come and go too slowly for the
+// steps of so small a model, so that there is less again. Sequences lose their slots by that.
+TEST_F(OffloadTest, CapacitiesComeAndGoAndTokensAreTheSame) {
+  const std::vector<GoldenPrompt> golden = GoldenPrompts(DType::kBF16);
+  const ModelConfig model = *ModelConfig::Load(TinyStoriesDir());
+  for (const int num_memory_nodes : {0, 1}) {
+    Deployment deployment;
+    deployment.num_memory_nodes = num_memory_nodes;
+    deployment.num_batches = 1;
+    deployment.max_num_seqs = 8;
+    deployment.memory_bytes = KvBytesPerToken(model, deployment.kv_dtype) * 240;
+    OffloadOptions& layers =
+        num_memory_nodes == 0 ? deployment.kv_offload : deployment.memory_offload;
+    layers = {.expansion = 2,
+              .is_auto = true,
+              .folder = folder_.path(),
+              .gb_per_s = 0.02,
+              .poison = true};
+    Result<std::unique_ptr<Serving>> serving = Serving::Create(deployment);
+    ASSERT_TRUE(serving.ok()) << serving.status();
+    Engine& engine = *(*serving)->engine;
+    const CapacityWatch watch(engine);
+    const Deadline deadline = Deadline::After(seconds(120));
+    while (!watch.came_down() && !deadline.Passed())
+      ExpectGolden(engine, golden, seconds(60), LogprobTolerance(deployment.kv_dtype));
+    EXPECT_TRUE(watch.grew()) << num_memory_nodes;
+    EXPECT_TRUE(watch.came_down()) << num_memory_nodes;
+    EXPECT_EQ(AwaitNoTokens(engine, Deadline::After(seconds(10))), "");
+  }
 }
 
 }  // namespace

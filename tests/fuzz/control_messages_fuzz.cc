@@ -44,7 +44,7 @@ void DecodeState(const std::string& bytes, size_t room_bytes) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using Decoder = void (*)(const std::string&);
-  constexpr std::array<Decoder, 22> kDecoders = {
+  constexpr std::array<Decoder, 23> kDecoders = {
       DecodeForeign<lamina::MemoryOrder>,      DecodeForeign<lamina::ComputeOrder>,
       DecodeForeign<lamina::StepResult>,       DecodeForeign<lamina::ConfigureMemory>,
       DecodeForeign<lamina::ConfigureCompute>, DecodeForeign<lamina::ConnectCompute>,
@@ -55,7 +55,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       DecodeForeign<lamina::OpenFront>,        DecodeForeign<lamina::FrontOpened>,
       DecodeForeign<lamina::SubmitRequest>,    DecodeForeign<lamina::RequestSubmitted>,
       DecodeForeign<lamina::AbortRequest>,     DecodeForeign<lamina::StopContinuation>,
-      DecodeForeign<lamina::RequestEvents>,    DecodeForeign<lamina::EngineStatus>};
+      DecodeForeign<lamina::RequestEvents>,    DecodeForeign<lamina::EngineStatus>,
+      DecodeForeign<lamina::LayersTold>};
   FuzzedDataProvider provider(data, size);
   const auto which = provider.ConsumeIntegralInRange<size_t>(0, kDecoders.size());
   const auto room_bytes = provider.ConsumeIntegralInRange<size_t>(0, 4096);

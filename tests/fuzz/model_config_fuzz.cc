@@ -1,5 +1,6 @@
 // config.json comes with a model from anywhere: reading it never crashes, refusals name the file,
 // and what is accepted can be relied on.
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -20,5 +21,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     std::abort();
   if (config->experts_per_token > config->num_experts || !(config->AttentionScale() > 0))
     std::abort();
+  if (config->rotary_dim() < 2 || config->rotary_dim() > config->head_dim) std::abort();
+  for (const float frequency :
+       lamina::InverseFrequencies(config->rope_theta, config->rotary_dim(), config->rope_scaling)) {
+    if (!std::isfinite(frequency)) std::abort();
+  }
   return 0;
 }

@@ -128,8 +128,9 @@ TEST_F(CudaElementwise, LayerNormMatchesTheReference) {
 }
 
 TEST_F(CudaElementwise, RopeMatchesTheReference) {
-  constexpr RopeShape kShapes[] = {{1, 8, 8},   {3, 48, 48}, {2, 64, 64},       {32, 128, 128},
-                                   {4, 80, 32}, {2, 96, 24}, {3, 48, 48, true}, {2, 80, 32, true}};
+  constexpr RopeShape kShapes[] = {{1, 8, 8},         {3, 48, 48},       {2, 64, 64},
+                                   {32, 128, 128},    {4, 80, 32},       {2, 96, 24},
+                                   {3, 48, 48, true}, {2, 80, 32, true}, {2, 96, 72, false, 1.19f}};
   const std::vector<int32_t> positions = {0, 1, 17, 4095, 100000};
   const DeviceBuffer device_positions = Upload(positions);
   for (const RopeShape& shape : kShapes) {
@@ -152,6 +153,21 @@ TEST_F(CudaElementwise, RopeMatchesTheReference) {
     EXPECT_LT(LargestError(got, expected), 1e-6) << shape.head_dim;
     rotate(device_x.as<float>(), device_x.as<float>());
     EXPECT_TRUE(SameBits(Download<float>(device_x), got)) << shape.head_dim;
+  }
+}
+
+TEST_F(CudaElementwise, SigmoidGateMatchesTheReference) {
+  const std::vector<float> gate = {-30, -0.7f, 0, 3};
+  const DeviceBuffer device_gate = Upload(gate);
+  for (const int64_t dim : {1, 37, 300}) {
+    const std::vector<float> x = RandomFloats(static_cast<size_t>(4 * dim), 9, 2);
+    const DeviceBuffer device_x = Upload(x);
+    std::vector<float> expected(x.size());
+    reference::SigmoidGate(gate.data(), x.data(), 4, dim, expected.data());
+    const std::vector<float> got = OutputOf<float>(x.size(), [&](float* y) {
+      SigmoidGate(device_gate.as<float>(), device_x.as<float>(), 4, dim, y, stream());
+    });
+    EXPECT_LT(LargestError(got, expected), 1e-6) << dim;
   }
 }
 

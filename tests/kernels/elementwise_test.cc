@@ -61,8 +61,9 @@ TEST(RmsNorm, ZerosStayZeros) {
 }
 
 TEST(Rope, MatchesTheReference) {
-  constexpr RopeShape kShapes[] = {{1, 8, 8},   {3, 48, 48}, {2, 64, 64},       {2, 128, 128},
-                                   {4, 80, 32}, {2, 96, 24}, {3, 48, 48, true}, {2, 80, 32, true}};
+  constexpr RopeShape kShapes[] = {{1, 8, 8},         {3, 48, 48},       {2, 64, 64},
+                                   {2, 128, 128},     {4, 80, 32},       {2, 96, 24},
+                                   {3, 48, 48, true}, {2, 80, 32, true}, {2, 96, 72, false, 1.19f}};
   const std::vector<int32_t> positions = {0, 1, 17, 4095, 100000};
   for (const RopeShape& shape : kShapes) {
     std::vector<float> inv_freq;
@@ -222,6 +223,23 @@ TEST(LayerNorm, MatchesTheReference) {
   }
 }
 
+TEST(LayerNorm, RowsTakeTurnsWithSetsOfWeights) {
+  const std::vector<float> x = RandomFloats(6 * 40, 1, 3), weight = RandomFloats(3 * 40, 2),
+                           bias = RandomFloats(3 * 40, 3);
+  std::vector<float> expected(x.size()), one_by_one(x.size());
+  reference::LayerNorm(x.data(), {weight.data(), bias.data(), 3}, 1e-5f, 6, 40, expected.data());
+  for (size_t r = 0; r < 6; ++r) {
+    reference::LayerNorm(x.data() + r * 40, {weight.data() + r % 3 * 40, bias.data() + r % 3 * 40},
+                         1e-5f, 1, 40, one_by_one.data() + r * 40);
+  }
+  EXPECT_TRUE(SameBits(expected, one_by_one));
+  ExpectOnEveryIsa(expected, 1e-5, [&] {
+    std::vector<float> y(x.size());
+    LayerNorm(x.data(), {weight.data(), bias.data(), 3}, 1e-5f, 6, 40, y.data());
+    return y;
+  });
+}
+
 TEST(GeluMul, MatchesTheReference) {
   for (int64_t n : kLengths) {
     const std::vector<float> gate = RandomFloats(static_cast<size_t>(n), 4, 8),
@@ -293,6 +311,17 @@ TEST(ReluAndScale, MatchTheReference) {
   float nan = NAN;
   Relu(&nan, 1, &nan);
   EXPECT_TRUE(std::isnan(nan));
+}
+
+TEST(SigmoidGate, MatchesTheReference) {
+  for (int64_t dim : kLengths) {
+    const std::vector<float> gate = {-30, -0.7f, 0, 3},
+                             x = RandomFloats(static_cast<size_t>(4 * dim), 9, 2);
+    std::vector<float> expected(x.size()), y = x;
+    reference::SigmoidGate(gate.data(), x.data(), 4, dim, expected.data());
+    SigmoidGate(gate.data(), y.data(), 4, dim, y.data());
+    EXPECT_LE(LargestError(y, expected), 1e-6);
+  }
 }
 
 TEST(Add, Adds) {

@@ -70,6 +70,20 @@ TEST(ClusterConfig, SmallFileGetsDefaults) {
   EXPECT_EQ(config->step_timeout, std::chrono::seconds(60));
 }
 
+TEST(ClusterConfig, AGgufFileIsServedUnderItsName) {
+  const Result<ClusterConfig> config = ClusterConfig::Parse(R"(
+version: 1
+nodes:
+- {name: c0, role: compute, port: 7001}
+- {name: m0, role: memory, port: 7101, memory: 256MiB}
+model: {path: models/Llama-Q4_K_M-00001-of-00002.gguf}
+)",
+                                                            "/etc/c.yaml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->model_path, "/etc/models/Llama-Q4_K_M-00001-of-00002.gguf");
+  EXPECT_EQ(config->served_name, "Llama-Q4_K_M");
+}
+
 TEST(ClusterConfig, EveryKeyIsRead) {
   const Result<ClusterConfig> config = ClusterConfig::Parse(R"(
 version: 1
@@ -391,8 +405,8 @@ TEST(ClusterConfig, LayersOfAMemoryNodeMayLieOutside) {
   EXPECT_THAT(error_of("{expansion: 1, folder: /x}"), HasSubstr("has to be more than 1"));
   EXPECT_EQ(with("{expansion: 2, folder: /x}")->nodes[1].offload,
             (OffloadOptions{.expansion = 2, .folder = "/x"}));
-  EXPECT_THAT(error_of("{expansion: auto, folder: /x}"),
-              HasSubstr("not there yet for memory nodes"));
+  EXPECT_EQ(with("{expansion: auto, folder: /x}")->nodes[1].offload,
+            (OffloadOptions{.expansion = 2, .is_auto = true, .folder = "/x"}));
   EXPECT_THAT(error_of("{interval: 3, folder: /x, portion: 0.5}"), HasSubstr("portion"));
   EXPECT_THAT(
       error_of("{interval: 3, folder: /x}", "cuda:0"),
@@ -561,7 +575,7 @@ TEST(ClusterConfig, MissingParts) {
   EXPECT_EQ(ErrorOf(Changed("version: 1", "version: 2")),
             "/etc/c.yaml:1: 'version' is '2': expected 1");
   EXPECT_EQ(ErrorOf(Changed("path: ../models/m", "")),
-            "/etc/c.yaml:5: 'model' needs 'path': the model's folder");
+            "/etc/c.yaml:5: 'model' needs 'path': the model's folder or GGUF file");
   EXPECT_EQ(
       ErrorOf(std::string(kSmall) + "limits: {max_num_seqs: 64, max_num_batched_tokens: 8}\n"),
       "/etc/c.yaml:6: 'max_num_batched_tokens' is 8: expected at least max_num_seqs, 64");

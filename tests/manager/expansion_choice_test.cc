@@ -14,7 +14,7 @@ constexpr int kLayers = 24;
 constexpr NodeId kNode{3};
 
 ElasticKv Kv() {
-  return *ElasticKv::Of({.expansion = 3, .is_auto = true}, kLayers, /*tokens_of_all=*/1200);
+  return *ElasticKvOf({.expansion = 3, .is_auto = true}, kLayers, /*tokens_of_all=*/1200);
 }
 
 // A second's copies of the cache with all layers inside; waits of a step, played on the ring that
@@ -59,6 +59,7 @@ class ExpansionChoiceTest : public ::testing::Test {
       : scheduler_({.max_num_seqs = 64, .max_num_batched_tokens = 4096, .max_model_len = 1200},
                    MakeFifoQueue(), MakeLeastLoadedPlacement()) {
     scheduler_.AddNode({kNode, 1200, Kv().Tokens(Kv().least_inside)});
+    choice_.Begin(kNode, Kv(), kLayers, scheduler_);
   }
 
   // So many requests of 300 tokens wait for room, or run.
@@ -94,7 +95,7 @@ class ExpansionChoiceTest : public ::testing::Test {
   uint64_t next_ = 1;
   Scheduler scheduler_;
   LayersInside state_{kLayers};
-  ExpansionChoice choice_{{{kNode, Kv()}}};
+  ExpansionChoice choice_;
 };
 
 constexpr auto kNoWaits = [](int) { return Clock::duration::zero(); };
@@ -135,6 +136,33 @@ TEST_F(ExpansionChoiceTest, ALinkThatBecomesSlowTakesRoomAway) {
   Serve(300, milliseconds(2), waits);
   EXPECT_EQ(choice_.ordered().at(kNode), fits);
   EXPECT_LT(capacity(), before);
+}
+
+TEST_F(ExpansionChoiceTest, ACacheThatIsFoundWithFewLayersInsideGoesOnSo) {
+  choice_.Begin(kNode, Kv(), 10, scheduler_);
+  EXPECT_EQ(choice_.ordered().at(kNode), 10);
+  EXPECT_EQ(capacity(), Kv().Tokens(10));
+  choice_.Begin(kNode, Kv(), kLayers, scheduler_);
+  EXPECT_EQ(capacity(), 1200) << "another one, which is new";
+  choice_.End(kNode);
+  EXPECT_TRUE(choice_.ordered().empty());
+}
+
+TEST_F(ExpansionChoiceTest, WhatANodeSaysNeedNotBePossible) {
+  Ask(30);
+  for (const LayersInside& told :
+       {LayersInside{-3, std::chrono::hours(-1), std::chrono::hours(-1)},
+        LayersInside{kLayers, std::chrono::hours(1000000), std::chrono::hours(1000000)},
+        LayersInside{kLayers, std::chrono::hours(-1000000), std::chrono::nanoseconds(-1)},
+        LayersInside{1 << 30}}) {
+    for (int i = 0; i < 100; ++i) {
+      scheduler_.CompleteStep(Sampled(scheduler_.NextStep()));
+      choice_.TakeState(kNode, told);
+      choice_.TakeStep(milliseconds(24), scheduler_);
+      EXPECT_GE(choice_.ordered().at(kNode), Kv().least_inside);
+      EXPECT_LE(choice_.ordered().at(kNode), kLayers);
+    }
+  }
 }
 
 }  // namespace

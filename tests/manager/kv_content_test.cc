@@ -56,6 +56,16 @@ TEST_F(KvContentTest, IsAnotherOfAnotherConfiguration) {
   EXPECT_NE(Content(), before);
 }
 
+TEST_F(KvContentTest, IsAnotherOfAGgufFileThatTakesItsPlace) {
+  config_.model_path = folder_ / "m.gguf";
+  WriteFile(config_.model_path, "weights");
+  const uint64_t before = Content();
+  WriteFile(folder_ / "config.json", "[]");
+  EXPECT_EQ(Content(), before) << "what stands beside it does not matter";
+  WriteFile(config_.model_path, "stronger");
+  EXPECT_NE(Content(), before);
+}
+
 TEST_F(KvContentTest, AFolderThatIsNotThereHasOneToo) {
   config_.model_path = folder_ / "nowhere";
   EXPECT_NE(Content(), 0u);

@@ -75,6 +75,7 @@ class PlayedDevice final : public KvDevice, public KvCache {
 
   KvCache& cache() override { return *this; }
   int64_t capacity_tokens() const override { return tables_.capacity_tokens(); }
+  Status SetLayersInside(int num_layers) override { return tables_.SetLayersInside(num_layers); }
   int64_t used_tokens() const override { return tables_.used_tokens(); }
   int64_t num_sequences() const override { return tables_.num_sequences(); }
   std::vector<SequenceId> sequences() const override { return tables_.sequences(); }

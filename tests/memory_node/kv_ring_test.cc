@@ -5,7 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <map>
+#include <optional>
 #include <random>
+#include <set>
 #include <vector>
 
 #include "kernels/kv_store.h"
@@ -100,6 +103,88 @@ TEST_F(KvRingTest, EveryLayerHoldsWhatWasWritten) {
     EXPECT_GT(ring_->stats().num_entered, 30);
     EXPECT_GT(ring_->stats().bytes_copied_back, 0);
   }
+}
+
+// As many layers have a place as is said meanwhile: slots that there is room for hold what was
+// written in them, and no other is accepted.
+TEST_F(KvRingTest, EveryLayerHoldsWhatWasWrittenWhileTheirPlacesChange) {
+  constexpr int64_t kTokens = 64;  // with all layers inside
+  const Result<std::unique_ptr<KvStore>> turns = Store({.expansion = 3, .is_auto = true}, kTokens);
+  ASSERT_TRUE(turns.ok()) << turns.status();
+  KvStore& store = **turns;
+  const ElasticKv kv = store.elastic_layers()->kv();
+  ASSERT_EQ(kv.least_inside, 3);
+  EXPECT_EQ(store.capacity_tokens(), kTokens);
+  std::mt19937 random(5);
+  // By sequence, which has one token: its slot, and K and V of each layer.
+  struct Token {
+    TokenSlot slot = 0;
+    std::vector<std::vector<std::byte>> rows;
+  };
+  std::map<SequenceId, Token> tokens;
+  std::set<TokenSlot> used;
+  uint64_t next = 1;
+  int64_t most = 0;
+  for (int round = 0; round < 400; ++round) {
+    if (round % 20 == 19) {
+      const int inside = kv.least_inside + static_cast<int>(random() % 5);
+      const int64_t room = kv.Tokens(inside);
+      if (!used.empty() && *used.rbegin() >= room) {
+        EXPECT_EQ(store.SetLayersInside(inside).code(), StatusCode::kCorrupt);
+        for (auto token = tokens.begin(); token != tokens.end();) {
+          if (token->second.slot < room) {
+            ++token;
+            continue;
+          }
+          store.Release(token->first);
+          used.erase(token->second.slot);
+          token = tokens.erase(token);
+        }
+      }
+      const Status set = store.SetLayersInside(inside);
+      ASSERT_TRUE(set.ok()) << set;
+      EXPECT_LE(store.capacity_tokens(), room) << "there is more only when layers have gone";
+    }
+    const int64_t capacity = store.capacity_tokens();
+    most = std::max(most, capacity);
+    const auto beyond = static_cast<TokenSlot>(capacity);
+    EXPECT_EQ(store.Append(SequenceId{next}, 0, {&beyond, 1}, StepId{1}).code(),
+              StatusCode::kCorrupt);
+    std::optional<SequenceId> added;
+    const auto slot = static_cast<TokenSlot>(random() % static_cast<uint64_t>(capacity));
+    if (used.insert(slot).second) {
+      added = SequenceId{next++};
+      ASSERT_TRUE(store.Append(*added, 0, {&slot, 1}, StepId{1}).ok());
+      tokens[*added].slot = slot;
+    }
+    for (int layer = 0; layer < kShape.num_layers; ++layer) {
+      if (added) {
+        std::vector<std::byte> k(kRowBytes), v(kRowBytes);
+        for (std::byte& byte : k) byte = std::byte(random() % 256);
+        for (std::byte& byte : v) byte = std::byte(random() % 256);
+        ASSERT_TRUE(store.WriteRaw(layer, *added, 0, k.data(), v.data(), StepId{1}).ok());
+        k.insert(k.end(), v.begin(), v.end());
+        tokens[*added].rows.push_back(std::move(k));
+      }
+      for (const auto& [sequence, token] : tokens)
+        ASSERT_EQ(Rows(store, layer, {&token.slot, 1}), token.rows[static_cast<size_t>(layer)]);
+    }
+  }
+  EXPECT_EQ(most, kv.Tokens(kv.least_inside));
+  EXPECT_GT(ring_->stats().bytes_copied_back, 0);
+}
+
+TEST_F(KvRingTest, OrdersOfPlacesThatThereCannotBeAreRefused) {
+  const Result<std::unique_ptr<KvStore>> turns = Store({.expansion = 3, .is_auto = true}, 64);
+  ASSERT_TRUE(turns.ok()) << turns.status();
+  for (const int inside : {-1, 0, 2, 8, 1 << 30}) {
+    const Status set = (*turns)->SetLayersInside(inside);
+    EXPECT_EQ(set.code(), StatusCode::kInvalidArgument) << inside;
+    EXPECT_THAT(set.message(), HasSubstr("at least 3")) << inside;
+  }
+  const Result<std::unique_ptr<KvStore>> fixed = Store({.expansion = 2}, 64);
+  EXPECT_EQ((*fixed)->SetLayersInside(4).code(), StatusCode::kUnimplemented);
+  EXPECT_EQ((*fixed)->elastic_layers(), nullptr);
 }
 
 TEST_F(KvRingTest, MadeUpTokensAreTheSame) {

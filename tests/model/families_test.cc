@@ -45,6 +45,12 @@ TEST_P(FamilySlicesTest, AreSharedByTwoRanks) {
   const ModelConfig config = *ModelConfig::Load(GetParam().dir);
   const Graph whole = *TraceModel(config);
   const Result<Graph> rank = GraphOfRank(whole, 2, 1);
+  if (config.architecture == "Olmo2ForCausalLM") {
+    // Its norms of q and k are over all heads.
+    EXPECT_EQ(rank.status().code(), StatusCode::kUnimplemented);
+    EXPECT_THAT(rank.status().message(), HasSubstr("layers.0.self_attn.attention"));
+    return;
+  }
   ASSERT_TRUE(rank.ok()) << rank.status();
   int sums = 0;
   for (const Op& op : rank->ops) {
@@ -53,10 +59,13 @@ TEST_P(FamilySlicesTest, AreSharedByTwoRanks) {
     EXPECT_EQ(op.num_heads, config.num_heads / 2);
     EXPECT_EQ(op.num_kv_heads, config.num_kv_heads / 2);
   }
-  // The 350m release of OPT ends in two matrices, which are shared like an MLP; experts are not
-  // shared.
-  const int in_layers = config.num_experts > 0 ? config.num_layers : 2 * config.num_layers;
-  EXPECT_EQ(sums, in_layers + (GetParam().name == "opt-350m" ? 1 : 0));
+  int expected = 0;
+  for (int layer = 0; layer < config.num_layers; ++layer) {
+    // Experts are not shared, but the one for all tokens is.
+    expected += config.HasExperts(layer) && config.shared_expert_size == 0 ? 1 : 2;
+  }
+  // The 350m release of OPT ends in two matrices, which are shared like an MLP.
+  EXPECT_EQ(sums, expected + (GetParam().name == "opt-350m" ? 1 : 0));
 }
 
 class FamilyCodeTest : public ::testing::TestWithParam<Family> {};
@@ -72,6 +81,8 @@ TEST_P(FamilyCodeTest, SlicesOfAModelWithSeventyBillionParametersAreFoundInASeco
   config.num_kv_heads = config.architecture == "OPTForCausalLM" ? 64 : 8;
   config.head_dim = 128;
   if (!config.windows.empty()) config.windows.resize(80, 4096);
+  if (!config.dense_layers.empty()) config.dense_layers.resize(80);
+  config.rope_scaling.divisors.resize(64, 2);
   const double start = ThreadSeconds();
   const Result<SlicedModel> model = SplitGraph(*TraceModel(config));
   EXPECT_LT(ThreadSeconds() - start, 1);
@@ -135,9 +146,52 @@ TEST(FamiliesTest, WindowsAreThoseOfTheLayersThatSlide) {
                 R"({"use_sliding_window": true, "sliding_window": 12, "max_window_layers": 2})"),
       ElementsAre(0, 0, 12));
   EXPECT_THAT(WindowsOf("gemma2", R"({"sliding_window": 12})"), ElementsAre(12, 0, 12));
+  EXPECT_THAT(WindowsOf("gemma3", R"({"sliding_window": 12})"), ElementsAre(12, 12, 12));
+  EXPECT_THAT(WindowsOf("gemma3", R"({"sliding_window": 12, "sliding_window_pattern": 2})"),
+              ElementsAre(12, 0, 12));
+  EXPECT_THAT(WindowsOf("phi3", R"({})"), ElementsAre());
+  EXPECT_THAT(WindowsOf("phi3", R"({"sliding_window": 12})"), ElementsAre(12, 12, 12));
   EXPECT_THAT(WindowsOf("gemma2", R"({"sliding_window": 12,
                          "layer_types": ["full_attention", "sliding_attention", "full_attention"]})"),
               ElementsAre(0, 12, 0));
+}
+
+ModelConfig Patched(const std::string& family, const char* patch) {
+  const Result<std::string> text = ReadTextFile(testing::FamilyOf(family).dir + "/config.json");
+  json config = json::parse(text.ok() ? *text : "{}");
+  config.update(json::parse(patch));
+  Result<ModelConfig> parsed = ModelConfig::Parse({.config = config.dump()}, "dir");
+  EXPECT_TRUE(parsed.ok()) << parsed.status();
+  return parsed.ok() ? *parsed : ModelConfig();
+}
+
+TEST(FamiliesTest, LayersWithExpertsAreThoseThatTheFileSays) {
+  const auto with_experts = [](const char* patch) {
+    const ModelConfig config = Patched("qwen2-moe", patch);
+    std::vector<bool> has;
+    for (int layer = 0; layer < config.num_layers; ++layer) has.push_back(config.HasExperts(layer));
+    return has;
+  };
+  EXPECT_THAT(with_experts(R"({"mlp_only_layers": null})"), ElementsAre(true, true, true));
+  EXPECT_THAT(with_experts(R"({"mlp_only_layers": [0, 2]})"), ElementsAre(false, true, false));
+  EXPECT_THAT(with_experts(R"({"mlp_only_layers": [], "decoder_sparse_step": 2})"),
+              ElementsAre(false, true, false));
+  EXPECT_TRUE(Patched("qwen3-moe", R"({"norm_topk_prob": null})").softmax_over_all);
+}
+
+// Newer files have a rotation for each type of layer.
+TEST(FamiliesTest, BothSpellingsOfTheRotationsOfGemma3MeanTheSame) {
+  const ModelConfig older = Patched("gemma3", "{}");
+  const ModelConfig newer = Patched("gemma3", R"({"rope_theta": null, "rope_scaling": null,
+      "rope_local_base_freq": null, "rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+        "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1000000.0}}})");
+  for (const ModelConfig& config : {older, newer}) {
+    EXPECT_EQ(config.rope_theta, 1e6);
+    EXPECT_EQ(config.local_rope_theta, 1e4);
+    EXPECT_EQ(config.rope_scaling.kind, RopeScaling::Kind::kLinear);
+    EXPECT_EQ(config.rope_scaling.factor, 8);
+  }
 }
 
 struct Refusal {
@@ -182,6 +236,28 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"gemma2", R"({"hidden_activation": "gelu"})", "hidden_activation"},
         Refusal{"gemma2", R"({"query_pre_attn_scalar": null})", "query_pre_attn_scalar"},
         Refusal{"gemma2", R"({"attn_logit_softcapping": -5})", "attn_logit_softcapping"},
+        Refusal{"gemma3", R"({"attn_logit_softcapping": 50})", "attn_logit_softcapping"},
+        Refusal{"gemma3", R"({"use_bidirectional_attention": true})",
+                "use_bidirectional_attention"},
+        Refusal{"gemma3", R"({"sliding_window_pattern": 0})", "sliding_window_pattern"},
+        Refusal{"qwen2-moe", R"({"shared_expert_intermediate_size": null})",
+                "shared_expert_intermediate_size"},
+        Refusal{"qwen2-moe", R"({"use_sliding_window": true})", "use_sliding_window"},
+        Refusal{"qwen2-moe", R"({"mlp_only_layers": [3]})", "mlp_only_layers"},
+        Refusal{"qwen3-moe", R"({"decoder_sparse_step": 0})", "decoder_sparse_step"},
+        Refusal{"qwen3-moe", R"({"moe_intermediate_size": null})", "moe_intermediate_size"},
+        Refusal{"qwen3-moe", R"({"num_experts": 0})", "num_experts"},
+        Refusal{"phi3", R"({"attention_bias": true})", "attention_bias"},
+        Refusal{"phi3", R"({"partial_rotary_factor": 0.4})", "partial_rotary_factor"},
+        Refusal{"phi3", R"({"partial_rotary_factor": 1.5})", "partial_rotary_factor"},
+        Refusal{"olmo2", R"({"hidden_act": "gelu"})", "hidden_act"},
+        Refusal{"granite", R"({"logits_scaling": 0})", "logits_scaling"},
+        Refusal{"granite", R"({"partial_rotary_factor": 0.5})", "partial_rotary_factor"},
+        Refusal{"glm4", R"({"hidden_act": "gelu"})", "hidden_act"},
+        Refusal{"nemotron", R"({"hidden_act": "silu"})", "hidden_act"},
+        Refusal{"nemotron", R"({"mlp_bias": 1})", "mlp_bias"},
+        Refusal{"stablelm", R"({"hidden_act": "gelu"})", "hidden_act"},
+        Refusal{"stablelm", R"({"use_qkv_bias": 1})", "use_qkv_bias"},
         Refusal{"gemma2", R"({"quantization_config": "w4"})", "quantization_config"}),
     [](const auto& info) {
       return std::string(info.param.says) + "_" + std::to_string(info.index);

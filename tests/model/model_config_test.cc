@@ -127,52 +127,6 @@ TEST(ModelConfigTest, BothSpellingsOfRotaryScalingMeanTheSame) {
   EXPECT_DOUBLE_EQ(Parsed(plain).rope_theta, 20000);
 }
 
-TEST(ModelConfigTest, PlainFrequenciesFallFromOneToTheInverseOfTheta) {
-  ModelConfig config;
-  config.head_dim = 8;
-  EXPECT_THAT(config.InverseFrequencies(),
-              ElementsAre(testing::FloatEq(1.0F), testing::FloatEq(0.1F), testing::FloatEq(0.01F),
-                          testing::FloatEq(0.001F)));
-}
-
-TEST(ModelConfigTest, LinearScalingDividesEveryFrequency) {
-  json config = Llama();
-  config["rope_scaling"] = {{"type", "linear"}, {"factor", 4}};
-  const std::vector<float> scaled = Parsed(config).InverseFrequencies();
-  const std::vector<float> plain = Parsed(Llama()).InverseFrequencies();
-  ASSERT_EQ(scaled.size(), plain.size());
-  for (size_t j = 0; j < plain.size(); ++j) EXPECT_FLOAT_EQ(scaled[j], plain[j] / 4);
-}
-
-TEST(ModelConfigTest, Llama3ScalingStretchesLongWavelengthsKeepsShortOnesAndBlendsBetween) {
-  // theta and head_dim of Llama 3.1 8B.
-  ModelConfig config;
-  config.head_dim = 128;
-  config.rope_theta = 500000;
-  const std::vector<float> plain = config.InverseFrequencies();
-  config.rope_scaling = {.kind = RopeScaling::Kind::kLlama3, .factor = 8};
-  const std::vector<float> scaled = config.InverseFrequencies();
-  ASSERT_EQ(scaled.size(), 64u);
-  int kept = 0, blended = 0, stretched = 0;
-  for (size_t j = 0; j < 64; ++j) {
-    const double wavelength = 2 * 3.14159265358979 / double{plain[j]};
-    if (wavelength < 2048) {
-      EXPECT_FLOAT_EQ(scaled[j], plain[j]) << j;
-      ++kept;
-    } else if (wavelength > 8192) {
-      EXPECT_FLOAT_EQ(scaled[j], plain[j] / 8) << j;
-      ++stretched;
-    } else {
-      const double s = (8192 / wavelength - 1) / 3;
-      EXPECT_NEAR(scaled[j], (1 - s) * double{plain[j]} / 8 + s * double{plain[j]}, 1e-9) << j;
-      ++blended;
-    }
-  }
-  EXPECT_EQ(kept, 29);
-  EXPECT_EQ(blended, 6);
-  EXPECT_EQ(stretched, 29);
-}
-
 struct BadKey {
   const char* patch;  // JSON merge patch: null removes a key
   StatusCode code;
@@ -249,8 +203,19 @@ INSTANTIATE_TEST_SUITE_P(
                                            "format": "pack-quantized", "config_groups": {}}})",
                kInvalid, R"("config_groups" is {})"},
         BadKey{R"({"rope_scaling": 8})", kInvalid, R"("rope_scaling" is 8)"},
-        BadKey{R"({"rope_scaling": {"type": "yarn", "factor": 2}})", kUnimplemented,
-               R"(rope_scaling: "type" is "yarn")"},
+        BadKey{R"({"rope_scaling": {"type": "mrope", "mrope_section": [4, 4, 8]}})", kUnimplemented,
+               R"(rope_scaling: "type" is "mrope")"},
+        BadKey{R"({"rope_scaling": {"type": "yarn"}})", kInvalid,
+               R"(rope_scaling: "factor" is missing)"},
+        BadKey{R"({"rope_theta": 1, "rope_scaling": {"type": "yarn", "factor": 2}})", kInvalid,
+               R"("rope_theta" is 1, expected more than 1, for yarn)"},
+        BadKey{
+            R"({"rope_scaling": {"type": "longrope", "short_factor": [1, 2], "long_factor": []}})",
+            kInvalid, R"(rope_scaling: "short_factor" is [1,2], expected 16 positive numbers)"},
+        BadKey{R"({"rope_scaling": {"type": "longrope", "short_mscale": 1.2}})", kUnimplemented,
+               R"(rope_scaling: "short_mscale" is 1.2)"},
+        BadKey{R"({"rope_parameters": {"partial_rotary_factor": 0.5}})", kUnimplemented,
+               R"(rope_parameters: "partial_rotary_factor" is 0.5)"},
         BadKey{R"({"rope_scaling": {"type": "linear"}})", kInvalid,
                R"(rope_scaling: "factor" is missing)"},
         BadKey{

@@ -24,11 +24,8 @@ struct GoldenPrompt {
   std::string finish_reason;
 };
 
-// With the KV cache in float32, bfloat16 or fp8; fp8 has fewer prompts.
-inline std::vector<GoldenPrompt> GoldenPrompts(DType kv_dtype = DType::kF32) {
-  std::ifstream file(TinyStoriesDir() + (kv_dtype == DType::kF32  ? "/golden.json"
-                                         : kv_dtype == DType::kF8 ? "/golden_fp8kv.json"
-                                                                  : "/golden_bf16kv.json"));
+inline std::vector<GoldenPrompt> GoldenPromptsIn(const std::string& path) {
+  std::ifstream file(path);
   const nlohmann::json json = nlohmann::json::parse(file);
   std::vector<GoldenPrompt> prompts;
   for (const auto& entry : json["prompts"]) {
@@ -38,6 +35,13 @@ inline std::vector<GoldenPrompt> GoldenPrompts(DType kv_dtype = DType::kF32) {
     prompts.push_back(std::move(golden));
   }
   return prompts;
+}
+
+// With the KV cache in float32, bfloat16 or fp8; fp8 has fewer prompts.
+inline std::vector<GoldenPrompt> GoldenPrompts(DType kv_dtype = DType::kF32) {
+  return GoldenPromptsIn(TinyStoriesDir() + (kv_dtype == DType::kF32  ? "/golden.json"
+                                             : kv_dtype == DType::kF8 ? "/golden_fp8kv.json"
+                                                                      : "/golden_bf16kv.json"));
 }
 
 }  // namespace lamina::testing

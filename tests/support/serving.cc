@@ -81,6 +81,7 @@ std::string Deployment::Name() const {
   const std::string ranks =
       tensor_parallel_size > 1 ? "_" + std::to_string(tensor_parallel_size) + "_ranks" : "";
   const auto outside_of = [](const OffloadOptions& of, const std::string& what) {
+    if (of.is_elastic()) return "_" + what + "_in_as_many_places_as_fit";
     if (of.is_auto) return "_" + what + "_outside_as_objectives_allow";
     if (of.expansion > 0) return "_" + what + "_in_fewer_places";
     if (of.interval == 0) return std::string();

@@ -98,12 +98,12 @@ using Messages = testing::Types<
     Pair<control::ConnectCompute, ConnectCompute>, Pair<control::LosePeer, LosePeer>,
     Pair<control::PeerState, PeerState>, Pair<control::Configured, Configured>,
     Pair<control::LoadProgress, WeightsProgress>, Pair<control::StatsRequest, StatsRequest>,
-    Pair<control::Stats, MemoryStats>, Pair<control::TraceRequest, TraceQuery>,
-    Pair<control::Trace, TraceAnswer>, Pair<control::OpenFront, OpenFront>,
-    Pair<control::FrontOpened, FrontOpened>, Pair<control::SubmitRequest, SubmitRequest>,
-    Pair<control::RequestSubmitted, RequestSubmitted>, Pair<control::AbortRequest, AbortRequest>,
-    Pair<control::StopContinuation, StopContinuation>, Pair<control::RequestEvents, RequestEvents>,
-    Pair<control::EngineStatus, EngineStatus>>;
+    Pair<control::Stats, MemoryStats>, Pair<control::LayersTold, LayersTold>,
+    Pair<control::TraceRequest, TraceQuery>, Pair<control::Trace, TraceAnswer>,
+    Pair<control::OpenFront, OpenFront>, Pair<control::FrontOpened, FrontOpened>,
+    Pair<control::SubmitRequest, SubmitRequest>, Pair<control::RequestSubmitted, RequestSubmitted>,
+    Pair<control::AbortRequest, AbortRequest>, Pair<control::StopContinuation, StopContinuation>,
+    Pair<control::RequestEvents, RequestEvents>, Pair<control::EngineStatus, EngineStatus>>;
 TYPED_TEST_SUITE(Codec, Messages);
 
 // A field that is missing in the codec's list would be missing at the end.

@@ -48,6 +48,7 @@ class KvCache final : public lamina::KvCache {
   int64_t host_bytes() const { return static_cast<int64_t>(slabs_.host.size_bytes()); }
 
   int64_t capacity_tokens() const override { return tables_.capacity_tokens(); }
+  Status SetLayersInside(int num_layers) override { return tables_.SetLayersInside(num_layers); }
   int64_t used_tokens() const override { return tables_.used_tokens(); }
   int64_t num_sequences() const override { return tables_.num_sequences(); }
   std::vector<SequenceId> sequences() const override { return tables_.sequences(); }

@@ -1,0 +1,44 @@
+#include "model/families/olmo2.h"
+
+#include "model/families/config_readers.h"
+#include "model/families/llama.h"
+
+namespace lamina {
+namespace {
+
+Tensor Olmo2Attention(const ModelConfig& c, const ModulePath& layer_at, int layer, Tensor x,
+                      Tensor positions) {
+  const ModulePath at = layer_at / "self_attn";
+  const int64_t q_width = int64_t{c.num_heads} * c.head_dim;
+  const int64_t kv_width = int64_t{c.num_kv_heads} * c.head_dim;
+  const LinearOptions options{.bias = c.qkv_bias};
+  const Tensor q =
+      RmsNorm(Linear(x, at / "q_proj", q_width, options), at / "q_norm", {.eps = c.norm_eps});
+  const Tensor k =
+      RmsNorm(Linear(x, at / "k_proj", kv_width, options), at / "k_norm", {.eps = c.norm_eps});
+  const Tensor v = Linear(x, at / "v_proj", kv_width, options);
+  return AttendRotated(c, at, layer, {q, k, v}, positions);
+}
+
+Tensor Olmo2Layer(const ModelConfig& c, int layer, Tensor x, Tensor positions) {
+  const ModulePath at = ModulePath("model.layers") / layer;
+  const Tensor attention = RmsNorm(Olmo2Attention(c, at, layer, x, positions),
+                                   at / "post_attention_layernorm", {.eps = c.norm_eps});
+  x = Add(x, attention, at / "attention_residual");
+  const Tensor mlp =
+      RmsNorm(LlamaMlp(c, at, layer, x), at / "post_feedforward_layernorm", {.eps = c.norm_eps});
+  return Add(x, mlp, at / "mlp_residual");
+}
+
+}  // namespace
+
+void ReadOlmo2(JsonKeys& keys, ModelConfig& config) {
+  ReadLlamaLayout(keys, config);
+  config.qkv_bias = config.o_bias = keys.OptionalBool("attention_bias").value_or(false);
+}
+
+Tensor Olmo2Forward(const ModelConfig& c, Tensor tokens, Tensor positions) {
+  return LlamaForwardWith(c, tokens, positions, Olmo2Layer);
+}
+
+}  // namespace lamina

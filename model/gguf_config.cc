@@ -1,0 +1,234 @@
+#include "model/gguf_config.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <optional>
+#include <string>
+
+#include "base/json_keys.h"
+#include "gguf/dequantize.h"
+#include "gguf/gguf_keys.h"
+#include "gguf/gguf_vocabulary.h"
+#include "model/families/config_readers.h"
+
+namespace lamina {
+namespace {
+
+using nlohmann::json;
+
+// What config.json will be checked for again, with narrower ranges.
+constexpr IntRange kAnyCount = {0, 1 << 30};
+
+struct GgufArchitecture {
+  std::string_view name;  // general.architecture
+  const char* hugging_face;
+};
+constexpr GgufArchitecture kGgufArchitectures[] = {
+    {"llama", "LlamaForCausalLM"},
+    {"qwen2", "Qwen2ForCausalLM"},
+    {"qwen3", "Qwen3ForCausalLM"},
+    {"gemma2", "Gemma2ForCausalLM"},
+};
+
+std::string GgufArchitectureNames() {
+  std::string names;
+  for (const GgufArchitecture& known : kGgufArchitectures) {
+    if (!names.empty()) names += ", ";
+    names += known.name;
+  }
+  return names;
+}
+
+// One file's keys, on their way into config.json.
+class GgufConfig {
+ public:
+  explicit GgufConfig(const GgufModel& file)
+      : file_(file), object_(GgufKeys(file)), keys_(object_, file.path()) {}
+
+  Result<json> Read() {
+    name_ = keys_.OptionalString("general.architecture").value_or("");
+    for (const GgufArchitecture& known : kGgufArchitectures) {
+      if (known.name == name_) config_["architectures"] = {known.hugging_face};
+    }
+    if (config_.empty()) {
+      keys_.Reject("general.architecture", "one of " + GgufArchitectureNames(),
+                   StatusCode::kUnimplemented);
+      return keys_.status();
+    }
+    config_["model_type"] = name_;
+    ReadLayers();
+    ReadHeads();
+    ReadRope();
+    ReadTensors();
+    if (name_ == "llama") ReadExperts();
+    if (name_ == "gemma2") ReadGemma();
+    LAMINA_RETURN_IF_ERROR(keys_.status());
+    LAMINA_RETURN_IF_ERROR(ReadSpecialTokens());
+    return std::move(config_);
+  }
+
+ private:
+  // "llama.block_count"
+  std::string Key(const char* name) const { return name_ + "." + name; }
+  bool Has(const std::string& tensor) const { return file_.Tensor(tensor) != nullptr; }
+
+  void ReadLayers() {
+    config_["num_hidden_layers"] = keys_.Int(Key("block_count"), kAnyCount);
+    config_["max_position_embeddings"] = keys_.Int(Key("context_length"), kAnyCount);
+    config_["hidden_size"] = keys_.Int(Key("embedding_length"), kAnyCount);
+    config_["intermediate_size"] = OneForAllLayers(Key("feed_forward_length"));
+    config_["rms_norm_eps"] = keys_.Real(Key("attention.layer_norm_rms_epsilon"), {0, 1});
+  }
+
+  // Some keys may be lists with a number for each layer. Lamina has the same for all.
+  int64_t OneForAllLayers(const std::string& key) {
+    const std::vector<int64_t> numbers = keys_.IntOrList(key, kAnyCount);
+    if (numbers.empty()) {
+      keys_.Reject(key, "a number");
+      return 0;
+    }
+    for (const int64_t number : numbers) {
+      if (number != numbers.front())
+        keys_.Reject(key, "the same number for all layers", StatusCode::kUnimplemented);
+    }
+    return numbers.front();
+  }
+
+  void ReadHeads() {
+    const int64_t heads = OneForAllLayers(Key("attention.head_count"));
+    config_["num_attention_heads"] = heads;
+    if (keys_.Has(Key("attention.head_count_kv")))
+      config_["num_key_value_heads"] = OneForAllLayers(Key("attention.head_count_kv"));
+    const auto hidden = config_["hidden_size"].get<int64_t>();
+    const std::optional<int64_t> head_dim =
+        keys_.OptionalInt(Key("attention.key_length"), kAnyCount);
+    if (heads > 0) config_["head_dim"] = head_dim.value_or(hidden / heads);
+    if (!head_dim) return;
+    const std::string value = Key("attention.value_length");
+    if (keys_.OptionalInt(value, kAnyCount).value_or(*head_dim) != *head_dim)
+      keys_.Reject(value, "attention.key_length", StatusCode::kUnimplemented);
+  }
+
+  void ReadRope() {
+    config_["rope_theta"] =
+        keys_.OptionalReal(Key("rope.freq_base"), kPositiveRange).value_or(10000);
+    const std::string rotated = Key("rope.dimension_count");
+    const std::optional<int64_t> count = keys_.OptionalInt(rotated, kAnyCount);
+    if (count && config_.contains("head_dim") && config_["head_dim"] != *count)
+      keys_.Reject(rotated, "all of a head: " + config_["head_dim"].dump(),
+                   StatusCode::kUnimplemented);
+    const std::string type = Key("rope.scaling.type");
+    if (keys_.OptionalString(type).value_or("none") != "none") {
+      RequireOneOf(keys_, type, {"none", "linear"});
+      config_["rope_scaling"] = {
+          {"rope_type", "linear"},
+          {"factor", keys_.Real(Key("rope.scaling.factor"), kPositiveRange)}};
+    } else if (const auto factor = keys_.OptionalReal(Key("rope.scale_linear"), kPositiveRange)) {
+      config_["rope_scaling"] = {{"rope_type", "linear"}, {"factor", *factor}};
+    }
+  }
+
+  void ReadTensors() {
+    const GgufTensor* const table = file_.Tensor("token_embd.weight");
+    if (table == nullptr || table->shape.size() != 2) {
+      keys_.Keep(InvalidArgument(file_.path() +
+                                 ": expected a tensor token_embd.weight of two dimensions; is this "
+                                 "a file of a whole model?"));
+      return;
+    }
+    config_["vocab_size"] = table->shape[0];
+    config_["tie_word_embeddings"] = !Has("output.weight");
+    if (name_ == "llama") {
+      config_["attention_bias"] = Has("blk.0.attn_q.bias");
+      config_["mlp_bias"] = Has("blk.0.ffn_up.bias");
+    }
+    config_["dtype"] = MostFrequentType();
+  }
+
+  // The dtype that weights have in memory: that of most elements. Quantized ones, where they are
+  // dequantized, become fp16, whose precision is far beyond theirs.
+  const char* MostFrequentType() const {
+    int64_t num_f32 = 0, num_bf16 = 0, num_others = 0;
+    for (int layer = 0; layer < config_["num_hidden_layers"].get<int64_t>(); ++layer) {
+      const GgufTensor* const q = file_.Tensor(fmt::format("blk.{}.attn_q.weight", layer));
+      if (q == nullptr) break;
+      const bool is_f32 = q->type == static_cast<uint32_t>(GgmlType::kF32),
+                 is_bf16 = q->type == static_cast<uint32_t>(GgmlType::kBF16);
+      ++(is_f32 ? num_f32 : is_bf16 ? num_bf16 : num_others);
+    }
+    return num_others > 0 || num_f32 + num_bf16 == 0 ? "float16"
+           : num_f32 > num_bf16                      ? "float32"
+                                                     : "bfloat16";
+  }
+
+  // Mixtral is a llama with experts there.
+  void ReadExperts() {
+    const int64_t experts = keys_.OptionalInt(Key("expert_count"), kAnyCount).value_or(0);
+    if (experts == 0) return;
+    config_["architectures"] = {"MixtralForCausalLM"};
+    config_["num_local_experts"] = experts;
+    config_["num_experts_per_tok"] = keys_.Int(Key("expert_used_count"), kAnyCount);
+  }
+
+  void ReadGemma() {
+    const auto copy = [&](const char* from, const char* to) {
+      if (const auto value = keys_.OptionalReal(Key(from), {0, 1e12})) config_[to] = *value;
+    };
+    copy("attn_logit_softcapping", "attn_logit_softcapping");
+    copy("final_logit_softcapping", "final_logit_softcapping");
+    if (const auto window = keys_.OptionalInt(Key("attention.sliding_window"), kAnyCount))
+      config_["sliding_window"] = *window;
+    // No key says it. The model of 27 billion parameters, known by its 46 layers, has the width
+    // that each head would have if all of them shared the hidden size.
+    constexpr int kLayersOf27B = 46;
+    const auto heads = config_["num_attention_heads"].get<int64_t>();
+    if (heads <= 0) return;
+    config_["query_pre_attn_scalar"] = config_["num_hidden_layers"] == kLayersOf27B
+                                           ? config_["hidden_size"].get<int64_t>() / heads
+                                           : config_["head_dim"].get<int64_t>();
+  }
+
+  Status ReadSpecialTokens() {
+    const Result<GgufVocabulary> vocabulary = GgufVocabulary::Read(file_);
+    if (vocabulary.status().code() == StatusCode::kNotFound) return OkStatus();
+    LAMINA_RETURN_IF_ERROR(vocabulary.status());
+    if (vocabulary->bos) config_["bos_token_id"] = *vocabulary->bos;
+    json eos = json::array();
+    if (vocabulary->eos) eos.push_back(*vocabulary->eos);
+    for (const TokenId id : vocabulary->further_eos) eos.push_back(id);
+    if (!eos.empty()) config_["eos_token_id"] = std::move(eos);
+    return OkStatus();
+  }
+
+  const GgufModel& file_;
+  const json object_;
+  JsonKeys keys_;
+  std::string name_;  // of the architecture
+  json config_ = json::object();
+};
+
+}  // namespace
+
+Result<json> ConfigOfGguf(const GgufModel& file) { return GgufConfig(file).Read(); }
+
+Result<std::vector<float>> RopeDivisorsOf(const GgufModel& file, int head_dim) {
+  const GgufTensor* const tensor = file.Tensor("rope_freqs.weight");
+  if (tensor == nullptr) return std::vector<float>();
+  std::vector<float> divisors(static_cast<size_t>(head_dim / 2));
+  if (tensor->type != static_cast<uint32_t>(GgmlType::kF32) || tensor->shape.size() != 1 ||
+      tensor->width() != std::ssize(divisors)) {
+    return InvalidArgument(fmt::format(
+        "{}: expected {} numbers of type F32 in the tensor rope_freqs.weight, found {} of {}",
+        file.path(), divisors.size(), tensor->width(), tensor->info().name));
+  }
+  Dequantize(GgmlType::kF32, tensor->data.data(), std::ssize(divisors), divisors.data());
+  for (const float divisor : divisors) {
+    if (!(divisor >= kPositiveRange.min && divisor <= kPositiveRange.max))
+      return InvalidArgument(file.path() +
+                             ": the tensor rope_freqs.weight has a number that is not positive");
+  }
+  return divisors;
+}
+
+}  // namespace lamina

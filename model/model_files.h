@@ -1,0 +1,17 @@
+// A model's path, which is a folder or a GGUF file: its name, and what is at it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace lamina {
+
+// What a model is called unless somebody gives it a name: its folder, or its GGUF file without
+// ".gguf" and without the number of a shard.
+std::string ModelName(std::string path);
+
+// "NAME SIZE TIME" of each file in the folder, or of each shard of the GGUF file, sorted. Equal
+// before and after if no file was changed. A file that cannot be looked at has a name only.
+std::vector<std::string> DescribeModelFiles(const std::string& path);
+
+}  // namespace lamina
