@@ -251,7 +251,6 @@ void ReadBeamSearch(FieldReader& reader, GenerationOptions& out) {
       {"logit_bias", !sampling.logit_bias.empty()},
       {"bad_words", !out.bad_words.empty()},
       {"allowed_token_ids", !sampling.allowed_tokens.empty()},
-      {out.constraint ? out.constraint->field.c_str() : "", out.constraint.has_value()},
       {"frequency_penalty", sampling.frequency_penalty != 0},
       {"presence_penalty", sampling.presence_penalty != 0},
       {"repetition_penalty", sampling.repetition_penalty != 1},
@@ -262,6 +261,9 @@ void ReadBeamSearch(FieldReader& reader, GenerationOptions& out) {
       return reader.Fail(name,
                          std::string("'") + name + "' is not supported with 'use_beam_search'");
   }
+  if (out.constraint)
+    return reader.Fail(out.constraint->field,
+                       "'" + out.constraint->field + "' is not supported with 'use_beam_search'");
   out.beam_search = {length_penalty, early_stopping};
 }
 

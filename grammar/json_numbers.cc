@@ -78,9 +78,6 @@ struct Decimal {
   friend auto operator<=>(const Decimal& a, const Decimal& b) {
     return std::tie(a.whole, a.fraction) <=> std::tie(b.whole, b.fraction);
   }
-  friend bool operator==(const Decimal& a, const Decimal& b) {
-    return a.whole == b.whole && a.fraction == b.fraction;
-  }
 };
 
 Result<Decimal> DecimalOf(const Bound& bound) {

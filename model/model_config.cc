@@ -38,9 +38,11 @@ std::string ParseArchitecture(JsonKeys& keys, bool imported) {
   }
   std::string name = list->front().get<std::string>();
   if (!imported && FindArchitecture(name) == nullptr) {
+    const std::string_view reason = WhyNoForwardCode(name);
     keys.Reject("architectures",
-                "one that has forward code: " + ArchitectureNames() +
-                    "; scripts/export_model.py can export another one",
+                "one that has forward code: " + ArchitectureNames() + "; " +
+                    (reason.empty() ? "scripts/export_model.py can export another one"
+                                    : name + " has none: " + std::string(reason)),
                 StatusCode::kUnimplemented);
   }
   return name;

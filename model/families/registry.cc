@@ -1,5 +1,7 @@
 #include "model/families/registry.h"
 
+#include <utility>
+
 #include "model/families/gemma.h"
 #include "model/families/glm4.h"
 #include "model/families/granite.h"
@@ -45,6 +47,22 @@ const Architecture* FindArchitecture(std::string_view name) {
     if (architecture.name == name) return &architecture;
   }
   return nullptr;
+}
+
+std::string_view WhyNoForwardCode(std::string_view name) {
+  constexpr std::pair<std::string_view, std::string_view> kReasons[] = {
+      {"GptOssForCausalLM", "its softmax has a learned term, which memory nodes know nothing of"},
+      {"Llama4ForCausalLM", "its layers attend within chunks"},
+      {"Llama4ForConditionalGeneration", "its layers attend within chunks"},
+      {"DeepseekV2ForCausalLM", "its attention is over latent vectors"},
+      {"DeepseekV3ForCausalLM", "its attention is over latent vectors"},
+      {"Gemma3ForConditionalGeneration",
+       "it also reads images; its text model can be saved by itself, as Gemma3ForCausalLM"},
+  };
+  for (const auto& [architecture, reason] : kReasons) {
+    if (architecture == name) return reason;
+  }
+  return "";
 }
 
 std::string ArchitectureNames() {

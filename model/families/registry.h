@@ -36,4 +36,8 @@ const Architecture* FindArchitecture(std::string_view name);
 // "A, B", for messages.
 std::string ArchitectureNames();
 
+// Why there is no forward code for an architecture that people know, and what to use instead. Empty
+// for others.
+std::string_view WhyNoForwardCode(std::string_view name);
+
 }  // namespace lamina

@@ -10,7 +10,9 @@
 
 #include "compute_node/compute_device.h"
 #include "compute_node/safetensors.h"
+#include "compute_node/weight_reader.h"
 #include "gguf/dequantize.h"
+#include "kernels/elementwise.h"
 #include "kernels/reference/reference.h"
 #include "tests/support/gguf_models.h"
 #include "tests/support/temporary_folder.h"
@@ -170,6 +172,43 @@ TEST_F(GgufCheckpointTest, MatricesStayQuantizedInMemory) {
   const double in_16_bits = loaded_bytes("f16");
   EXPECT_LT(loaded_bytes("q8_0"), in_16_bits * 0.62);
   EXPECT_LT(loaded_bytes("q4_0"), in_16_bits * 0.42);
+}
+
+TEST_F(GgufCheckpointTest, DevicesWithoutKernelsForCodesGetDequantizedMatrices) {
+  Open("q4_k_m");
+  WorkerTeam team(1);
+  WeightOptions options;
+  options.model_dir = path_;
+  const auto model = *LoadedModel::Load(options, team);
+  const auto read = [&](QuantizedGguf quantized) {
+    WeightReader reader = *WeightReader::Open(model->part(), config_, options, quantized);
+    std::map<std::string, std::vector<float>> matrices;
+    for (const WeightReader::Named& named : *reader.List()) {
+      if (named.role != WeightRole::kMatrix) continue;
+      EXPECT_EQ(named.format.is_quantized(), quantized == QuantizedGguf::kKeep) << named.id;
+      EXPECT_EQ(named.dtype, DType::kF16);
+    }
+    EXPECT_TRUE(reader
+                    .ReadAll([&](const FoundWeight& found) {
+                      if (found.role != WeightRole::kMatrix) return OkStatus();
+                      EXPECT_EQ(found.quantized.has_value(), quantized == QuantizedGguf::kKeep);
+                      std::vector<float>& matrix = matrices[found.id];
+                      if (found.quantized) {
+                        matrix = reference::Dequantize(*found.quantized);
+                        for (float& element : matrix) element = ToFloat(ToF16(element));
+                      } else {
+                        matrix.resize(found.tensor.data.size() / sizeof(F16));
+                        ConvertToFloat(found.tensor.data.data(), found.tensor.dtype,
+                                       std::ssize(matrix), matrix.data());
+                      }
+                      return OkStatus();
+                    })
+                    .ok());
+    return matrices;
+  };
+  const auto kept = read(QuantizedGguf::kKeep);
+  EXPECT_EQ(kept.size(), 4u * 7 + 1);
+  EXPECT_EQ(read(QuantizedGguf::kDequantize), kept);
 }
 
 // A rank that has half of the heads has half of the bytes of what is shared.

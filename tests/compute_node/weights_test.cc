@@ -8,7 +8,11 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "compute_node/safetensors.h"
+#include "kernels/elementwise.h"
 #include "splitter/slices.h"
+#include "splitter/tensor_parallel.h"
+#include "tests/support/families.h"
 #include "tests/support/tiny_checkpoint.h"
 
 namespace lamina {
@@ -17,11 +21,11 @@ namespace {
 // The whole tensor.
 WeightRef Named(const std::string& name) { return {.name = name, .shape = {}}; }
 
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::FloatEq;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::FloatEq;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 Result<std::unique_ptr<Weights>> LoadFrom(const std::string& dir) {
   LAMINA_ASSIGN_OR_RETURN(const ModelConfig config, ModelConfig::Load(dir));
@@ -62,6 +66,54 @@ TEST(WeightsTest, AHeadThatIsNotThereMayBeTied) {
   EXPECT_EQ(status.code(), StatusCode::kNotFound);
   EXPECT_THAT(status.message(),
               AllOf(HasSubstr("lm_head.weight"), HasSubstr("\"tie_word_embeddings\": true")));
+}
+
+// A vector that lies in several tensors, whole and as the share of one rank.
+TEST(WeightsTest, VectorsInPiecesAreJoined) {
+  const std::string dir = testing::FamilyOf("stablelm-12b").dir;
+  const ModelConfig config = *ModelConfig::Load(dir);
+  const Graph whole = *TraceModel(config);
+  WorkerTeam team(1);
+  WeightOptions options;
+  options.model_dir = dir;
+  const auto load = [&](const Graph& graph) {
+    Result<std::unique_ptr<Weights>> weights = Weights::Load(graph, config, options, team);
+    EXPECT_TRUE(weights.ok()) << weights.status();
+    return (*weights)->Vector(Named("model.layers.1.self_attn.q_layernorm.norms.weight"));
+  };
+  const std::vector<float> all = load(whole);
+  const Result<std::unique_ptr<Checkpoint>> checkpoint = Checkpoint::Open(dir);
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  const std::vector<int64_t> shape = {config.head_dim};
+  std::vector<float> expected;
+  for (int head = 0; head < config.num_heads; ++head) {
+    const std::string name =
+        "model.layers.1.self_attn.q_layernorm.norms." + std::to_string(head) + ".weight";
+    const Result<TensorView> piece = (*checkpoint)->Find(name, shape);
+    ASSERT_TRUE(piece.ok()) << piece.status();
+    std::vector<float> values(static_cast<size_t>(config.head_dim));
+    ConvertToFloat(piece->data.data(), piece->dtype, config.head_dim, values.data());
+    expected.insert(expected.end(), values.begin(), values.end());
+  }
+  EXPECT_EQ(all, expected);
+  const std::vector<float> second = load(*GraphOfRank(whole, 2, 1));
+  EXPECT_EQ(second,
+            std::vector<float>(expected.begin() + std::ssize(expected) / 2, expected.end()));
+}
+
+TEST(WeightsTest, AMissingPieceIsNamed) {
+  const std::string dir = testing::FamilyOf("stablelm-12b").dir;
+  ModelConfig config = *ModelConfig::Load(dir);
+  Graph graph = *TraceModel(config);
+  for (Op& op : graph.ops) {
+    if (op.kind == OpKind::kHeadLayerNorm) op.weights[0].pieces[1] = "norms.9.weight";
+  }
+  WorkerTeam team(1);
+  WeightOptions options;
+  options.model_dir = dir;
+  const Status status = Weights::Load(graph, config, options, team).status();
+  EXPECT_EQ(status.code(), StatusCode::kNotFound);
+  EXPECT_THAT(status.message(), HasSubstr("norms.9.weight"));
 }
 
 // Nodes that share a model may be built by different compilers.

@@ -126,7 +126,9 @@ TEST(StructuredOutput, AnswersAreWhatTheRequestDemands) {
       {"response_format", {{"type", "json_object"}}}, {"temperature", 0.7}, {"n", 4}};
   for (const Answered& answer : Complete(*server, object)) {
     EXPECT_TRUE(answer.text.starts_with("{")) << answer.text;
-    if (answer.finish_reason == "stop") EXPECT_TRUE(json::accept(answer.text)) << answer.text;
+    if (answer.finish_reason == "stop") {
+      EXPECT_TRUE(json::accept(answer.text)) << answer.text;
+    }
   }
 }
 

@@ -83,7 +83,8 @@ TEST(Automaton, MasksAreThoseOfEachToken) {
   const std::shared_ptr<const Vocabulary> tiny_stories = TinyStories();
   uint32_t seed = 0;
   for (const Constraint& constraint : SomeConstraints()) {
-    for (int i = 0; i < 4; ++i) ExpectMasksOfEachToken(constraint, RandomVocabulary(++seed), seed);
+    for (int i = 0; i < 4; ++i, ++seed)
+      ExpectMasksOfEachToken(constraint, RandomVocabulary(seed), seed);
     ExpectMasksOfEachToken(constraint, tiny_stories, ++seed);
   }
 }

@@ -171,6 +171,23 @@ TEST_F(CudaElementwise, SigmoidGateMatchesTheReference) {
   }
 }
 
+TEST_F(CudaElementwise, RowsOfLayerNormTakeTurnsWithSetsOfWeights) {
+  for (const int64_t dim : {8, 40, 300}) {
+    const auto n = static_cast<size_t>(dim);
+    const std::vector<float> x = RandomFloats(6 * n, 1, 3), weight = RandomFloats(3 * n, 2),
+                             bias = RandomFloats(3 * n, 3);
+    const DeviceBuffer device_x = Upload(x), device_weight = Upload(weight),
+                       device_bias = Upload(bias);
+    std::vector<float> expected(x.size());
+    reference::LayerNorm(x.data(), {weight.data(), bias.data(), 3}, 1e-5f, 6, dim, expected.data());
+    const LayerNormWeights weights{device_weight.as<float>(), device_bias.as<float>(), 3};
+    const std::vector<float> got = OutputOf<float>(x.size(), [&](float* y) {
+      LayerNorm(device_x.as<float>(), weights, 1e-5f, 6, dim, y, stream());
+    });
+    EXPECT_LT(LargestError(got, expected), 2e-5) << dim;
+  }
+}
+
 // Every activation over a range of values, ends and oddities, against double precision.
 TEST_F(CudaElementwise, ActivationsMatchDoublePrecision) {
   std::vector<float> x, up;
