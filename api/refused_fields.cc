@@ -46,12 +46,15 @@ void RefuseForeignChatFields(FieldReader& reader) {
       {"audio", "answers are text"},
       {"moderation", "answers are not moderated"},
       {"prediction", "send the request without it"},
-      {"web_search_options", "nothing is searched for"},
       {"media_io_kwargs", "messages are text"},
       {"mm_processor_kwargs", "messages are text"},
       {"return_prompt_text", "/tokenize shows what becomes of a conversation"},
   };
   for (const auto& [name, instead] : refused) reader.Refuse(name, instead);
+  // Empty ones are a search with the defaults.
+  if (reader.Find("web_search_options") != nullptr)
+    reader.Fail("web_search_options",
+                "'web_search_options' is not supported; nothing is searched for");
   RefuseUnless(reader, "modalities", {json::array({"text"}), json::array()}, "answers are text");
   RefuseUnless(reader, "verbosity", {"medium"}, "ask for short or long answers in the messages");
   for (const char* name :

@@ -34,6 +34,7 @@ constexpr int64_t kMaxLogprobs = 20;
 constexpr size_t kMaxTokens = size_t{1} << 24;
 constexpr size_t kMaxUnknownFields = 16;
 constexpr size_t kMaxTools = 1024;
+constexpr size_t kMaxToolNameBytes = 256;
 constexpr size_t kMaxRequestNameBytes = 128;
 
 // What parsing a body would make. The body may be anything: this runs before it is parsed.
@@ -491,6 +492,8 @@ std::set<std::string> ReadTools(FieldReader& reader, ChatInput& input) {
     } else if (const json name = tool["function"].value("name", json());
                !name.is_string() || name.get_ref<const std::string&>().empty()) {
       reader.Fail("tools", where + ".function.name must be a string that is not empty");
+    } else if (name.get_ref<const std::string&>().size() > kMaxToolNameBytes) {
+      reader.Fail("tools", where + ".function.name has more than 256 bytes");
     } else {
       names.insert(name.get<std::string>());
     }

@@ -452,6 +452,7 @@ void RegisterModelled(CLI::App& app) {
       ->capture_default_str();
   command
       ->add_option("--context", options->context, "tokens of each sequence when measuring begins")
+      ->transform(SizeAsNumber())
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command->add_option("--steps", options->steps, "measured steps of each case")

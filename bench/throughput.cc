@@ -14,6 +14,7 @@
 #include "bench/report.h"
 #include "bench/synthetic_prompt.h"
 #include "cli/commands.h"
+#include "cli/number_checks.h"
 #include "cost/cost_model.h"
 #include "cost/node_device.h"
 #include "manager/cluster_config.h"
@@ -397,19 +398,24 @@ void RegisterThroughput(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--memory-device", options->memory_device, "another one for memory nodes");
   command->add_option("--num-prompts", options->num_prompts, "requests, all submitted at once")
+      ->transform(SizeAsNumber())
       ->check(CLI::Range(1, kMostSequences))
       ->capture_default_str();
   command->add_option("--input-len", options->input_len, "tokens of each prompt")
+      ->transform(SizeAsNumber())
       ->check(CLI::Range(1, kLengthLimit))
       ->capture_default_str();
   command->add_option("--output-len", options->output_len, "tokens generated for each")
+      ->transform(SizeAsNumber())
       ->check(CLI::Range(1, kLengthLimit))
       ->capture_default_str();
   command->add_option("--max-num-seqs", options->max_num_seqs, "batch size")
+      ->transform(SizeAsNumber())
       ->check(CLI::Range(1, kMostSequences))
       ->capture_default_str();
   command
       ->add_option("--max-num-batched-tokens", options->max_num_batched_tokens, "rows of one step")
+      ->transform(SizeAsNumber())
       ->check(CLI::Range(1, kLengthLimit))
       ->capture_default_str();
   command->add_option("--repeats", options->repeats, "measured pairs of runs after one warm-up")

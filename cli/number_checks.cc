@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -51,13 +52,13 @@ CLI::Validator AboveZero() {
 
 CLI::Validator SizeAsNumber() {
   const auto read = [](std::string& text) -> std::string {
-    if (text.starts_with('-')) return "";  // other checks say what is wrong
-    const Result<int64_t> size = ParseSize(text);
-    if (!size.ok()) return size.status().message();
-    text = std::to_string(*size);
+    const bool has_unit = !text.empty() && std::isalpha(static_cast<unsigned char>(text.back()));
+    const Result<int64_t> size =
+        has_unit ? ParseSize(text) : Result<int64_t>(InvalidArgument("no unit"));
+    if (size.ok()) text = std::to_string(*size);
     return "";
   };
-  return {read, "SIZE", ""};
+  return {read, "", ""};
 }
 
 CLI::Validator CountThatFits(int64_t most) {

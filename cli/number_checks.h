@@ -14,8 +14,8 @@ CLI::Validator NumberAtLeast(double low);
 // A finite number above 0.
 CLI::Validator AboveZero();
 
-// A size as ParseSize of base/units.h reads it, such as 32k, where the option's value is a number.
-// What stands before other checks.
+// Turns a size with a unit, such as 32k, as ParseSize of base/units.h reads it, into the number
+// that other checks and the option's value are made for. What is no size is left to them.
 CLI::Validator SizeAsNumber();
 
 // A whole number of things that are held in memory, from 0 to `most`.

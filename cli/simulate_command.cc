@@ -167,10 +167,12 @@ void AddClusterOptions(CLI::App& command, SimulateOptions& options) {
   command
       .add_option("--max-num-seqs", changes.max_num_seqs,
                   "sequences that run at a time, instead of the file's")
+      ->transform(SizeAsNumber())
       ->check(CLI::Range(1, 1 << 24));
   command
       .add_option("--max-num-batched-tokens", changes.max_num_batched_tokens,
                   "rows of a step, instead of the file's")
+      ->transform(SizeAsNumber())
       ->check(CLI::Range(1, 1 << 24));
   AddSetting(command, "--overlap", kSwitches, changes.overlap,
              kSwitches.listed() + ", instead of the file's");

@@ -22,12 +22,15 @@ void AddWorkloadFlags(CLI::App& command, WorkloadOptions& options) {
       ->excludes(input)
       ->excludes(output);
   AddOption(command, "--num-prompts", options.num_prompts, "Requests; 0: all of the trace")
+      ->transform(SizeAsNumber())
       ->check(CountThatFits(kMaxRequests));
   AddOption(command, "--output-len", options.output_len_override,
             "Tokens of every answer; 0: the dataset's")
+      ->transform(SizeAsNumber())
       ->check(NumberIn(0, static_cast<double>(kMaxRequestTokens)));
   AddOption(command, "--max-total-len", options.max_total_len,
             "Leave out requests whose prompt and answer are longer; 0: none")
+      ->transform(SizeAsNumber())
       ->check(CLI::NonNegativeNumber);
   AddOption(command, "--request-rate", options.request_rate,
             "Requests per second | inf: all at once | trace: at the trace's own times");

@@ -62,8 +62,8 @@ std::string NameIn(std::string_view text) {
 
 }  // namespace
 
-AnswerParser::AnswerParser(AnswerFormat format)
-    : format_(std::move(format)),
+AnswerParser::AnswerParser(const AnswerFormat& format)
+    : format_(format),
       markers_(MarkersOf(format_)),
       closers_(ClosersOf(format_)),
       state_(format_.forced != ForcedCall::kNo ? State::kCalls

@@ -30,7 +30,8 @@ struct AnswerPieces {
 // breaks around reasoning are no part of the text. Thread: one.
 class AnswerParser {
  public:
-  explicit AnswerParser(AnswerFormat format);
+  explicit AnswerParser(const AnswerFormat& format);  // borrows
+  explicit AnswerParser(AnswerFormat&&) = delete;
 
   // Adds to `pieces` what has become certain. What follows the end of an answer is dropped.
   void Push(std::string_view text, AnswerPieces& pieces);
@@ -81,7 +82,7 @@ class AnswerParser {
   void NoCallBefore(char c);
   void ReadAgain(State state);  // what is held, as text
 
-  const AnswerFormat format_;
+  const AnswerFormat& format_;
   const std::vector<std::string> markers_;  // that announce calls
   const std::vector<std::string> closers_;
   State state_;

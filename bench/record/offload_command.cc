@@ -254,9 +254,11 @@ void RegisterOffload(CLI::App& app) {
       ->check(CLI::Range(1, 1 << 16))
       ->capture_default_str();
   command->add_option("--input-len", options->load.input_tokens, "tokens of each prompt")
+      ->transform(SizeAsNumber())
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   command->add_option("--output-len", options->load.output_tokens, "tokens of each answer")
+      ->transform(SizeAsNumber())
       ->check(CLI::Range(2, 1 << 20))
       ->capture_default_str();
   command

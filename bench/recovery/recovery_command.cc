@@ -138,9 +138,11 @@ void AddStreamOptions(CLI::App& command, RecoveryOptions& options) {
       ->check(CLI::Range(1, kMostStreams))
       ->capture_default_str();
   command.add_option("--input-len", options.load.input_tokens, "tokens of each prompt")
+      ->transform(SizeAsNumber())
       ->check(CLI::Range(int64_t{1}, kMostStreamTokens))
       ->capture_default_str();
   command.add_option("--output-len", options.load.output_tokens, "tokens of each answer")
+      ->transform(SizeAsNumber())
       ->check(CLI::Range(int64_t{1}, kMostStreamTokens))
       ->capture_default_str();
   command

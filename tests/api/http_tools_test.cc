@@ -242,7 +242,7 @@ TEST_F(HttpTools, APromptThatEndsWithThinkBeginsTheReasoning) {
   json request = Ask({{"chat_template_kwargs", {{"enable_thinking", true}}}});
   request.erase("tools");
   const json message = Post("/v1/chat/completions", request).json()["choices"][0]["message"];
-  EXPECT_EQ(message["reasoning_content"], "hm");
+  EXPECT_EQ(message["reasoning_content"], " hm");
   EXPECT_EQ(message["content"], "Yes.");
 }
 

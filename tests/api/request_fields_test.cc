@@ -76,7 +76,7 @@ json ValueOf(const std::string& field, bool chat) {
     "thinking_token_budget": 5, "tool_choice": "required",
     "tools": [{"type": "function", "function": {"name": "f"}}], "top_k": 5,
     "top_logprobs": 2, "top_p": 0.5, "truncate_prompt_tokens": 5, "use_beam_search": true,
-    "user": "u", "verbosity": "low", "vllm_xargs": {"x": 1}, "web_search_options": {"x": 1}})");
+    "user": "u", "verbosity": "low", "vllm_xargs": {"x": 1}, "web_search_options": {}})");
   if (chat && field == "logprobs") return true;
   return values.at(field);
 }

@@ -117,7 +117,7 @@ TEST(Cli, UsageErrorsExitWithTwo) {
   const CommandOutput unknown = Lamina({"fly"});
   EXPECT_EQ(unknown.exit_status, 2);
   EXPECT_THAT(unknown.err, HasSubstr("unknown command 'fly'; commands: serve front complete chat "
-                                     "cluster split tokenize doctor bench"));
+                                     "cluster split tokenize doctor quantize perplexity bench"));
   EXPECT_THAT(Lamina({"sevre"}).err, HasSubstr("did you mean 'serve'?"));
   EXPECT_THAT(Lamina({"complete", "x", "--max-token", "3"}).err,
               HasSubstr("There is no --max-token; did you mean --max-tokens?"));
