@@ -190,19 +190,23 @@ struct AttentionRun {
     const KeyStretch<C> stretch = {used, tokens, task.shape->head_dim};
     Prefetcher prefetcher;
     StartPrefetch(prefetcher,
-                  NumHeadGroups<V>(heads - first) * ((tokens + 15) / 16 * 16 * stretch.head_dim /
-                                                     (HeadTiles<V>::Tokens(heads) * 32)));
+                  NumHeadGroups<V>(heads - first) *
+                      HeadTiles<V>::ScoreSites(TileHeads(heads), tokens, stretch.head_dim));
     ForHeadGroups<V>(heads, [&]<int kHeads>(HeadCount<kHeads>, int h) {
       if (h + kHeads > first)
         ScoreHeads<V, C, kHeads>(stretch, s.q + h * stride, prefetcher, scores + h * kTokenBlock);
     });
   }
 
-  // Sets `prefetcher` to the next stretch, to be spread over `num_sites` calls of Some. If there is
-  // no next stretch it takes a row in use, whose lines are there already.
+  // Sets `prefetcher` to the next stretch, to be spread over `num_sites` calls of Some.
   LAMINA_SIMD void StartPrefetch(Prefetcher& prefetcher, int num_sites) {
-    prefetcher.Start(num_ahead > 0 ? ahead : rows, num_ahead > 0 ? num_ahead : 1,
-                     task.shape->head_dim, num_sites > 0 ? num_sites : 1);
+    prefetcher.Start(ahead, num_ahead, task.shape->head_dim, num_sites > 0 ? num_sites : 1);
+  }
+
+  // The heads of the largest of the groups that `heads` heads are taken in.
+  LAMINA_SIMD static int TileHeads(int heads) {
+    const int groups = NumHeadGroups<V>(heads);
+    return (heads + groups - 1) / groups;
   }
 
   // Turns the scores of a block into weights and updates maxima, sums and corrections. Each of the
@@ -241,8 +245,8 @@ struct AttentionRun {
                              const float* correction) {
     const int head_dim = task.shape->head_dim;
     Prefetcher prefetcher;
-    StartPrefetch(prefetcher, NumHeadGroups<V>(heads) * tokens *
-                                  (head_dim / (HeadTiles<V>::Vectors(heads) * 16)));
+    StartPrefetch(prefetcher, NumHeadGroups<V>(heads) *
+                                  HeadTiles<V>::ValueSites(TileHeads(heads), tokens, head_dim));
     ForHeadGroups<V>(heads, [&]<int kHeads>(HeadCount<kHeads>, int h) {
       const int head = first_head + h;
       const ValueStretch<C> stretch = {used, tokens, head_dim, weights + head * kTokenBlock,
@@ -330,11 +334,14 @@ void Attend(const AttentionTask& task, AttentionScratch& scratch) {
     case DType::kBF16: return AttendOf<V, BF16>(task, scratch);
     case DType::kF16: return AttendOf<V, F16>(task, scratch);
     // Converting F8 takes several instructions. Once per stretch is cheaper if several groups of
-    // heads read it, although they then read twice the bytes; one group converts as it reads.
+    // heads or several tiles read it, although they then read twice the bytes; one group of tiles
+    // of whole vectors converts as it reads.
     case DType::kF8:
-      if (NumHeadGroups<V>(task.num_rows * task.num_heads) > 1)
-        return AttendOf<V, F8, F16>(task, scratch);
-      return AttendOf<V, F8>(task, scratch);
+      if constexpr (V::kVectorRegisters == 1) {
+        if (NumHeadGroups<V>(task.num_rows * task.num_heads) == 1)
+          return AttendOf<V, F8>(task, scratch);
+      }
+      return AttendOf<V, F8, F16>(task, scratch);
   }
 }
 

@@ -19,14 +19,40 @@ namespace lamina {
 // The size of tiles: what the registers hold beside the operands.
 template <class V>
 struct HeadTiles {
-  static constexpr bool kWide = V::kRegisters >= 32;
-  static constexpr int kMaxHeads = kWide ? 4 : 2;
-  // Tokens per tile of scores, and vectors per tile of outputs, if the tile has `heads` heads.
+  static constexpr bool kWide = V::kRegisters >= 32, kNarrow = V::kRegisters < 16;
+  static constexpr int kMaxHeads = kNarrow ? 2 : 4;
+  // Tokens per tile of scores if the tile has `heads` heads: each has one register of sums per head
+  // and token, with AVX2 for half of the lanes of a score.
   static constexpr int Tokens(int heads) {
-    return kWide ? (heads <= 2 ? 8 : 4) : heads == 1 ? 4 : 2;
+    if (kWide) return heads <= 2 ? 8 : 4;
+    if (kNarrow) return heads == 1 ? 4 : 2;
+    return heads == 1 ? 8 : heads == 2 ? 4 : 2;
   }
-  static constexpr int Vectors(int heads) {
-    return kWide ? (heads <= 2 ? 8 : 4) : heads == 1 ? 4 : 2;
+  // Registers per tile of outputs if the tile has `heads` heads and `left` registers are left.
+  static constexpr int Outputs(int heads, int left) {
+    const int most = kWide        ? (heads <= 2 ? 8 : 4)
+                     : kNarrow    ? (heads == 1 ? 4 : 2)
+                     : heads == 1 ? 8
+                     : heads == 2 ? 4
+                                  : 3;
+    // Two tiles of 2 rather than one of 3 and one of 1, whose multiply-adds would wait for each
+    // other.
+    return most == 3 && left == 4 ? 2 : left < most ? left : most;
+  }
+  // Whether a tile of scores takes so long that it prefetches with every 32 dimensions; otherwise
+  // it does once.
+  static constexpr bool kLarge(int heads) { return kWide || heads <= 2; }
+  // After how many tokens a tile of outputs prefetches.
+  static constexpr int ValueTokens(int heads) { return kLarge(heads) ? 1 : 4; }
+
+  // How many calls of Prefetcher::Some there are at least.
+  static constexpr int ScoreSites(int heads, int tokens, int head_dim) {
+    return (tokens + 15) / 16 * 16 * V::kVectorRegisters * (kLarge(heads) ? head_dim / 32 : 1) /
+           Tokens(heads);
+  }
+  static constexpr int ValueSites(int heads, int tokens, int head_dim) {
+    const int registers = (head_dim * V::kVectorRegisters + 15) / 16;
+    return registers / Outputs(heads, registers) * (tokens / ValueTokens(heads));
   }
 };
 
@@ -37,29 +63,42 @@ inline constexpr float kScaleOf = 1;
 template <>
 inline constexpr float kScaleOf<F8> = kF8Scale;
 
-// The parts in which the head_dim elements of a row are taken, one vector each: blocks of 32 as two
-// vectors, then 16 if that many are left, then 8 filled up with zeros. Which 16 of a block of 32
-// are its first vector is what is cheapest to load: in bf16 the even elements, else the first 16.
-// The kernel keeps q and the outputs in this order too.
-enum class Part { kFirstOf32, kSecondOf32, k16, k8 };
+// The parts in which the head_dim elements of a row are taken: blocks of 32 as two vectors, then 16
+// as one if that many are left, then 8 as one filled up with zeros. Which 16 of a block of 32 are
+// its first vector is what is cheapest to load: in bf16 the even elements, else the first 16. The
+// kernel keeps q and the outputs in this order too.
+//
+// Registers of a part are counted in the order of memory: of a block of 32 first the first register
+// of both vectors, then, with AVX2, the second of both. A part of 8 has one.
+enum class Part { k32, k16, k8 };
 
-// Loads one part, times kScaleOf<T>. p: where the part begins, for either part of 32 the block of
-// 32 elements.
-template <class V, Part kPart, typename T>
-LAMINA_SIMD V LoadPart(const T* p) {
+// Where register i of a part stands in q and in the outputs, in elements from the part's begin on.
+template <class V, Part kPart>
+constexpr int PlaceOf(int i) {
+  constexpr int kLanes = 16 / V::kVectorRegisters, kOf32 = 2 * V::kVectorRegisters;
+  return kPart == Part::k32 ? i / kOf32 * 32 + i % 2 * 16 + i % kOf32 / 2 * kLanes : i * kLanes;
+}
+
+// Loads register i of one part, or of blocks of 32 that follow each other, times kScaleOf<T>. p:
+// where the part begins.
+template <class V, Part kPart, int i, typename T>
+LAMINA_SIMD typename V::Register LoadPart(const T* p) {
+  using R = typename V::Register;
+  constexpr int kLanes = 16 / V::kVectorRegisters, kOf32 = 2 * V::kVectorRegisters;
+  if constexpr (kPart == Part::k32) p += i / kOf32 * 32;
   if constexpr (std::is_same_v<T, F8>) {
-    if constexpr (kPart == Part::kFirstOf32) return V::LoadFirstScaled(p);
-    if constexpr (kPart == Part::kSecondOf32) return V::LoadSecondScaled(p);
-    if constexpr (kPart == Part::k16) return V::LoadScaled(p);
-    if constexpr (kPart == Part::k8) return V::LoadHalfScaled(p);
+    static_assert(V::kVectorRegisters == 1, "F8 is converted 16 elements at a time");
+    if constexpr (kPart == Part::k16) return R::LoadScaled(p);
+    if constexpr (kPart == Part::k8) return R::LoadHalfScaled(p);
+    if constexpr (kPart == Part::k32)
+      return i % 2 == 0 ? R::LoadFirstScaled(p) : R::LoadSecondScaled(p);
   } else if constexpr (kPart == Part::k8) {
-    return V::LoadHalf(p);
-  } else if constexpr (kPart == Part::k16) {
-    return V::Load(p);
-  } else if constexpr (std::is_same_v<T, BF16>) {
-    return kPart == Part::kFirstOf32 ? V::LoadEven(p) : V::LoadOdd(p);
+    return R::LoadHalf(p);
+  } else if constexpr (kPart == Part::k32 && std::is_same_v<T, BF16>) {
+    p += i % kOf32 / 2 * (2 * kLanes);
+    return i % 2 == 0 ? R::LoadEven(p) : R::LoadOdd(p);
   } else {
-    return V::Load(kPart == Part::kFirstOf32 ? p : p + 16);
+    return R::Load(p + PlaceOf<V, kPart>(kPart == Part::k32 ? i % kOf32 : i));
   }
 }
 
@@ -90,58 +129,72 @@ LAMINA_SIMD void CopyOutOfOrder(const float* x, int64_t dims, float divisor, flo
   for (; d < dims; ++d) y[d] = x[d] / divisor;
 }
 
-// Adds one part's products to the sums of a tile of scores: sum[h][t] += q[h] * the part of rows[t]
-// that begins at `dim`, lane by lane. q: [kHeads, 16], this part of each head.
-template <class V, Part kPart, typename T, int kHeads, int kTokens>
+// Adds the products of one register of a part to the sums of a tile of scores: sum[h][t] += q[h] *
+// the part of rows[t] that begins at `dim`, lane by lane. q: [1 or 2, kHeads, 16], this part of
+// each head.
+template <class V, Part kPart, int i, typename T, int kHeads, int kTokens>
 LAMINA_SIMD void AddProducts(const float* q, const T* const* rows, int dim,
-                             V (&sum)[kHeads][kTokens]) {
-  V key[kTokens];
-#pragma GCC unroll 8
-  for (int t = 0; t < kTokens; ++t) key[t] = LoadPart<V, kPart>(rows[t] + dim);
+                             typename V::Register (&sum)[kHeads][kTokens]) {
+  using R = typename V::Register;
+  constexpr int kPlace = PlaceOf<V, kPart>(i);
+  q += kPlace / 16 * (kHeads * 16) + kPlace % 16;
+  // The fewer of queries and keys stay in registers while the others are loaded one by one.
+  if constexpr (kHeads < kTokens) {
+    R query[kHeads];
 #pragma GCC unroll 4
-  for (int h = 0; h < kHeads; ++h) {
-    const V qh = V::Load(q + h * 16);
+    for (int h = 0; h < kHeads; ++h) query[h] = R::Load(q + h * 16).Held();
 #pragma GCC unroll 8
-    for (int t = 0; t < kTokens; ++t) sum[h][t] = Fma(qh, key[t], sum[h][t]);
+    for (int t = 0; t < kTokens; ++t) {
+      const R key = LoadPart<V, kPart, i>(rows[t] + dim);
+#pragma GCC unroll 4
+      for (int h = 0; h < kHeads; ++h) sum[h][t] = Fma(query[h], key, sum[h][t]);
+    }
+  } else {
+    R key[kTokens];
+#pragma GCC unroll 8
+    for (int t = 0; t < kTokens; ++t) key[t] = LoadPart<V, kPart, i>(rows[t] + dim);
+#pragma GCC unroll 4
+    for (int h = 0; h < kHeads; ++h) {
+      const R query = R::Load(q + h * 16).Held();
+#pragma GCC unroll 8
+      for (int t = 0; t < kTokens; ++t) sum[h][t] = Fma(query, key[t], sum[h][t]);
+    }
   }
 }
 
-// Prefetches the rows of the next stretch, a few cache lines at a time, between the multiply-adds
-// of this one: all at once they would fill the core's queue of misses and hold up its loads.
+// Prefetches the rows of the next stretch, a row at a time, between the multiply-adds of this one:
+// all at once they would fill the core's queue of misses and hold up its loads.
 class Prefetcher {
  public:
   // Begins with the rows [num_rows][dims], to be spread over `num_sites` calls of Some; there may
-  // be more calls. Borrows `rows`. REQUIRES: num_rows > 0, num_sites > 0.
+  // be more calls. Borrows `rows`. REQUIRES: num_sites > 0.
   template <typename T>
   LAMINA_SIMD void Start(const T* const* rows, int num_rows, int dims, int num_sites) {
     row_ = reinterpret_cast<const char* const*>(rows);
-    last_row_ = row_ + (num_rows - 1);
+    end_ = row_ + num_rows;
     row_bytes_ = dims * static_cast<int>(sizeof(T));
-    line_ = *row_;
-    row_end_ = line_ + row_bytes_;
-    per_site_ = (num_rows * ((row_bytes_ + 63) / 64) + num_sites - 1) / num_sites;
+    num_rows_ = num_rows;
+    num_sites_ = num_sites;
+    due_ = 0;
   }
 
-  // Prefetches the next few lines. When there are no more it takes the last row again, whose lines
-  // are there already, which costs nothing.
+  // Prefetches the rows that are due by now.
   LAMINA_SIMD void Some() {
-    for (int i = per_site_; i > 0; --i) {
-      __builtin_prefetch(line_);
-      line_ += 64;
-      if (line_ < row_end_) continue;
-      row_ += row_ < last_row_;
-      line_ = *row_;
-      row_end_ = line_ + row_bytes_;
+    due_ += num_rows_;
+    for (; due_ >= num_sites_; due_ -= num_sites_) {
+      if (row_ == end_) return;
+      const char* row = *row_++;
+      for (int i = 0; i < row_bytes_; i += 64) __builtin_prefetch(row + i);
     }
   }
 
  private:
-  const char* const* row_ = nullptr;
-  const char* const* last_row_ = nullptr;
-  const char* line_ = nullptr;  // of *row_, to be prefetched next
-  const char* row_end_ = nullptr;
+  const char* const* row_ = nullptr;  // to be prefetched next
+  const char* const* end_ = nullptr;
   int row_bytes_ = 0;
-  int per_site_ = 0;
+  int num_rows_ = 0;
+  int num_sites_ = 1;
+  int due_ = 0;  // num_rows_ per call, less num_sites_ per row
 };
 
 // The keys of a stretch.
@@ -159,70 +212,78 @@ struct KeyStretch {
 template <class V, typename T, int kHeads>
 struct ScoreTiles {
   static constexpr int kTokens = HeadTiles<V>::Tokens(kHeads);
+  static constexpr bool kLarge = HeadTiles<V>::kLarge(kHeads);
+  using R = typename V::Register;
   const float* q;  // [head_dim / 16 rounded up, kHeads, 16]
   int head_dim;
   Prefetcher prefetcher;
 
-  // sum[h][t] = q[h] * rows[t], whose lanes have yet to be added up.
-  LAMINA_SIMD void Tile(const T* const* rows, V (&sum)[kHeads][kTokens]) {
+  // sum[h][t] = register r of q[h] * rows[t], whose lanes have yet to be added up.
+  template <int r>
+  LAMINA_SIMD void Tile(const T* const* rows, R (&sum)[kHeads][kTokens]) {
     const T* row[kTokens];
 #pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t) row[t] = rows[t];
 #pragma GCC unroll 4
     for (int h = 0; h < kHeads; ++h) {
 #pragma GCC unroll 8
-      for (int t = 0; t < kTokens; ++t) sum[h][t] = V::Zero();
+      for (int t = 0; t < kTokens; ++t) sum[h][t] = R::Zero();
     }
+    if constexpr (!kLarge) prefetcher.Some();
     const float* from = q;
     int dim = 0;
     for (; dim + 32 <= head_dim; dim += 32, from += kHeads * 32) {
-      prefetcher.Some();
-      AddProducts<V, Part::kFirstOf32>(from, row, dim, sum);
-      AddProducts<V, Part::kSecondOf32>(from + kHeads * 16, row, dim, sum);
+      if constexpr (kLarge) prefetcher.Some();
+      AddProducts<V, Part::k32, 2 * r>(from, row, dim, sum);
+      AddProducts<V, Part::k32, 2 * r + 1>(from, row, dim, sum);
     }
     if (dim + 16 <= head_dim) {
-      AddProducts<V, Part::k16>(from, row, dim, sum);
+      AddProducts<V, Part::k16, r>(from, row, dim, sum);
       dim += 16;
       from += kHeads * 16;
     }
-    if (dim < head_dim) AddProducts<V, Part::k8>(from, row, dim, sum);
+    if constexpr (r == 0) {
+      if (dim < head_dim) AddProducts<V, Part::k8, 0>(from, row, dim, sum);
+    }
   }
 
-  // Four and Eight: sums of the lanes of as many tokens, in one tile or in two.
-  LAMINA_SIMD void Four(const T* const* rows, typename V::Sums4 (&sums)[kHeads]) {
-    if constexpr (kTokens == 4) {
-      V sum[kHeads][kTokens];
-      Tile(rows, sum);
+  // Register r of the sums of four tokens each: sums[h][i] of tokens 4i to 4i + 3.
+  template <int r>
+  LAMINA_SIMD void Fours(const T* const* rows, R (&sums)[kHeads][2]) {
+    R pair[kHeads];
 #pragma GCC unroll 4
-      for (int h = 0; h < kHeads; ++h)
-        sums[h] = V::Sum4(V::Sum2(sum[h][0], sum[h][1]), V::Sum2(sum[h][2], sum[h][3]));
-    } else {
-      V sum[kHeads][kTokens], first[kHeads];
-      Tile(rows, sum);
+    for (int first = 0; first < 8; first += kTokens) {
+      R sum[kHeads][kTokens];
+      Tile<r>(rows + first, sum);
 #pragma GCC unroll 4
-      for (int h = 0; h < kHeads; ++h) first[h] = V::Sum2(sum[h][0], sum[h][1]);
-      Tile(rows + 2, sum);
+      for (int h = 0; h < kHeads; ++h) {
 #pragma GCC unroll 4
-      for (int h = 0; h < kHeads; ++h) sums[h] = V::Sum4(first[h], V::Sum2(sum[h][0], sum[h][1]));
+        for (int t = 0; t < kTokens; t += 2) {
+          const R two = V::Sum2(sum[h][t], sum[h][t + 1]);
+          if ((first + t) % 4 == 0) {
+            pair[h] = two;
+          } else {
+            sums[h][(first + t) / 4] = V::Sum4(pair[h], two);
+          }
+        }
+      }
     }
   }
 
   LAMINA_SIMD void Eight(const T* const* rows, typename V::Sums8 (&sums)[kHeads]) {
-    if constexpr (kTokens == 8) {
-      V sum[kHeads][kTokens];
-      Tile(rows, sum);
+    R four[kHeads][2];
+    Fours<0>(rows, four);
+    if constexpr (V::kVectorRegisters == 2) {
+      R rest[kHeads][2];
+      Fours<1>(rows, rest);
 #pragma GCC unroll 4
       for (int h = 0; h < kHeads; ++h) {
-        sums[h] = V::Sum8(V::Sum4(V::Sum2(sum[h][0], sum[h][1]), V::Sum2(sum[h][2], sum[h][3])),
-                          V::Sum4(V::Sum2(sum[h][4], sum[h][5]), V::Sum2(sum[h][6], sum[h][7])));
+        four[h][0] = four[h][0] + rest[h][0];
+        four[h][1] = four[h][1] + rest[h][1];
       }
-    } else {
-      typename V::Sums4 first[kHeads], second[kHeads];
-      Four(rows, first);
-      Four(rows + 4, second);
-#pragma GCC unroll 4
-      for (int h = 0; h < kHeads; ++h) sums[h] = V::Sum8(first[h], second[h]);
     }
+#pragma GCC unroll 4
+    for (int h = 0; h < kHeads; ++h) sums[h] = V::Sum8(four[h][0], four[h][1]);
   }
 
   // Writes 16 scores of each head. to: [kHeads, kTokenBlock], at the first of these tokens.
@@ -257,72 +318,98 @@ struct ValueStretch {
   const float* correction;  // [heads]
 };
 
-// out[h] = out[h] * correction[h] + sum over tokens of weights[h][t] * rows[t], for the dimensions
-// of kVectors vectors from `dim` on: pairs of parts of 32 elements, or one part of 16 or 8. out:
-// [kHeads, out_stride].
-template <class V, Part kPart, typename T, int kHeads, int kVectors>
-LAMINA_SIMD void ValueTile(const ValueStretch<T>& stretch, int dim, Prefetcher& prefetcher,
-                           float* out, int64_t out_stride) {
-  V sum[kHeads][kVectors];
-#pragma GCC unroll 4
-  for (int h = 0; h < kHeads; ++h) {
-#pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) sum[h][v] = V::Zero();
-  }
-  Prefetcher ahead = prefetcher;
-  for (int t = 0; t < stretch.num_tokens; ++t) {
-    const T* row = stretch.rows[t] + dim;
-    ahead.Some();
-    V value[kVectors];
-    if constexpr (kPart == Part::kFirstOf32) {
-#pragma GCC unroll 4
-      for (int v = 0; v < kVectors; v += 2) {
-        value[v] = LoadPart<V, Part::kFirstOf32>(row + v * 16);
-        value[v + 1] = LoadPart<V, Part::kSecondOf32>(row + v * 16);
-      }
-    } else {
-      value[0] = LoadPart<V, kPart>(row);
-    }
+// One tile of the outputs of a stretch: registers [kFirst, kFirst + kNum) of a part.
+template <class V, Part kPart, typename T, int kHeads, int kFirst, int kNum>
+struct ValueTile {
+  using R = typename V::Register;
+  R sum[kHeads][kNum];
+
+  // Adds the weighted values of one token. row: where the part begins; weights: [kHeads,
+  // kTokenBlock], of this token.
+  LAMINA_SIMD void Add(const T* row, const float* weights) {
+    R value[kNum];
+    Load<0>(row, value);
 #pragma GCC unroll 4
     for (int h = 0; h < kHeads; ++h) {
-      const V weight = V::Set(stretch.weights[h * kTokenBlock + t]);
+      const R weight = R::Set(weights[h * kTokenBlock]);
 #pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) sum[h][v] = Fma(weight, value[v], sum[h][v]);
+      for (int i = 0; i < kNum; ++i) sum[h][i] = Fma(weight, value[i], sum[h][i]);
     }
   }
-  prefetcher = ahead;
+
+  template <int i>
+  LAMINA_SIMD static void Load(const T* row, R (&value)[kNum]) {
+    value[i] = LoadPart<V, kPart, kFirst + i>(row);
+    if constexpr (i + 1 < kNum) Load<i + 1>(row, value);
+  }
+
+  // out[h] = out[h] * correction[h] + sum over tokens of weights[h][t] * rows[t], for the registers
+  // of this tile of the part that begins at `dim`. out: [kHeads, out_stride].
+  LAMINA_SIMD void Run(const ValueStretch<T>& stretch, int dim, Prefetcher& prefetcher, float* out,
+                       int64_t out_stride) {
 #pragma GCC unroll 4
-  for (int h = 0; h < kHeads; ++h) {
+    for (int h = 0; h < kHeads; ++h) {
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) {
-      float* to = out + h * out_stride + dim + v * 16;
-      Fma(V::Load(to), V::Set(stretch.correction[h]), sum[h][v]).Store(to);
+      for (int i = 0; i < kNum; ++i) sum[h][i] = R::Zero();
     }
+    constexpr int kStep = HeadTiles<V>::ValueTokens(kHeads);
+    const T* const* rows = stretch.rows;
+    const float* weights = stretch.weights;
+    const int num_tokens = stretch.num_tokens;
+    Prefetcher ahead = prefetcher;
+    for (int t = 0; t < num_tokens; ++t) {
+      if (t % kStep == 0) ahead.Some();
+      Add(rows[t] + dim, weights + t);
+    }
+    prefetcher = ahead;
+#pragma GCC unroll 4
+    for (int h = 0; h < kHeads; ++h) {
+      const R correction = R::Set(stretch.correction[h]);
+#pragma GCC unroll 8
+      for (int i = 0; i < kNum; ++i) {
+        float* to = out + h * out_stride + dim + PlaceOf<V, kPart>(kFirst + i);
+        Fma(R::Load(to), correction, sum[h][i]).Store(to);
+      }
+    }
+  }
+};
+
+// The tiles of one part that begins at `dim`, or of blocks of 32 that follow each other: registers
+// [kFirst, kEnd). out: [kHeads, out_stride].
+template <class V, Part kPart, typename T, int kHeads, int kEnd, int kFirst = 0>
+LAMINA_SIMD void ValueTiles(const ValueStretch<T>& stretch, int dim, Prefetcher& prefetcher,
+                            float* out, int64_t out_stride) {
+  constexpr int kNum = HeadTiles<V>::Outputs(kHeads, kEnd - kFirst);
+  ValueTile<V, kPart, T, kHeads, kFirst, kNum> tile;
+  tile.Run(stretch, dim, prefetcher, out, out_stride);
+  if constexpr (kFirst + kNum < kEnd) {
+    ValueTiles<V, kPart, T, kHeads, kEnd, kFirst + kNum>(stretch, dim, prefetcher, out, out_stride);
   }
 }
 
-// ValueTile for all head_dim dimensions: in the widest tiles that the registers hold, then in
-// narrower ones for what is left. out: [kHeads, out_stride].
+// The weighted sums of all head_dim dimensions: 128 or 64 at a time where one tile or three have
+// the registers for as many, then 32, 16 and 8 for what is left. out: [kHeads, out_stride].
 template <class V, typename T, int kHeads>
 [[gnu::noinline]] void ValueHeads(const ValueStretch<T>& stretch, Prefetcher& prefetcher,
                                   float* out, int64_t out_stride) {
-  constexpr int kVectors = HeadTiles<V>::Vectors(kHeads);
+  constexpr int kOf16 = V::kVectorRegisters;
   int dim = 0;
-  for (; dim + 16 * kVectors <= stretch.head_dim; dim += 16 * kVectors) {
-    ValueTile<V, Part::kFirstOf32, T, kHeads, kVectors>(stretch, dim, prefetcher, out, out_stride);
+  if constexpr (HeadTiles<V>::Outputs(kHeads, 8) * 16 > 64 * kOf16) {
+    for (; dim + 128 <= stretch.head_dim; dim += 128)
+      ValueTiles<V, Part::k32, T, kHeads, 8 * kOf16>(stretch, dim, prefetcher, out, out_stride);
   }
-  if constexpr (kVectors > 4) {
-    for (; dim + 64 <= stretch.head_dim; dim += 64)
-      ValueTile<V, Part::kFirstOf32, T, kHeads, 4>(stretch, dim, prefetcher, out, out_stride);
+  for (; dim + 64 <= stretch.head_dim; dim += 64)
+    ValueTiles<V, Part::k32, T, kHeads, 4 * kOf16>(stretch, dim, prefetcher, out, out_stride);
+  if (dim + 32 <= stretch.head_dim) {
+    ValueTiles<V, Part::k32, T, kHeads, 2 * kOf16>(stretch, dim, prefetcher, out, out_stride);
+    dim += 32;
   }
-  if constexpr (kVectors > 2) {
-    for (; dim + 32 <= stretch.head_dim; dim += 32)
-      ValueTile<V, Part::kFirstOf32, T, kHeads, 2>(stretch, dim, prefetcher, out, out_stride);
+  if (dim + 16 <= stretch.head_dim) {
+    ValueTiles<V, Part::k16, T, kHeads, kOf16>(stretch, dim, prefetcher, out, out_stride);
+    dim += 16;
   }
-  for (; dim + 16 <= stretch.head_dim; dim += 16)
-    ValueTile<V, Part::k16, T, kHeads, 1>(stretch, dim, prefetcher, out, out_stride);
   if (dim < stretch.head_dim)
-    ValueTile<V, Part::k8, T, kHeads, 1>(stretch, dim, prefetcher, out, out_stride);
+    ValueTiles<V, Part::k8, T, kHeads, 1>(stretch, dim, prefetcher, out, out_stride);
 }
 
 // A number of heads as a type, to choose a template by it.
@@ -339,11 +426,10 @@ LAMINA_SIMD int NumHeadGroups(int heads) {
 // one at most.
 template <class V, class F>
 LAMINA_SIMD void ForHeadGroups(int heads, const F& f) {
-  constexpr int kMax = HeadTiles<V>::kMaxHeads;
   const int groups = NumHeadGroups<V>(heads);
   for (int i = 0; i < groups; ++i) {
     const int first = heads * i / groups, n = heads * (i + 1) / groups - first;
-    if constexpr (kMax > 2) {
+    if constexpr (HeadTiles<V>::kMaxHeads > 2) {
       if (n == 4) f(HeadCount<4>(), first);
       if (n == 3) f(HeadCount<3>(), first);
     }

@@ -9,31 +9,74 @@
 
 namespace lamina {
 
+// What ScalarVec::Register documents: lanes 0 to 7 of a vector, or 8 to 15.
+struct Avx2Register {
+  __m256 v;
+
+  LAMINA_SIMD static Avx2Register Zero() { return {_mm256_setzero_ps()}; }
+  LAMINA_SIMD static Avx2Register Set(float x) { return {_mm256_set1_ps(x)}; }
+  LAMINA_SIMD static Avx2Register Load(const float* p) { return {_mm256_loadu_ps(p)}; }
+  LAMINA_SIMD static Avx2Register Load(const BF16* p) {
+    const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16))};
+  }
+  LAMINA_SIMD static Avx2Register Load(const F16* p) {
+    return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
+  }
+  LAMINA_SIMD static Avx2Register Load(const int8_t* p) {
+    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+    return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes))};
+  }
+  template <typename T>
+  LAMINA_SIMD static Avx2Register LoadHalf(const T* p) {
+    return Load(p);
+  }
+  // bf16 is the upper half of a float: of each 32 bits the even element is shifted into place, the
+  // odd one is there already.
+  LAMINA_SIMD static Avx2Register LoadEven(const BF16* p) {
+    return {_mm256_castsi256_ps(_mm256_slli_epi32(Bits(p), 16))};
+  }
+  LAMINA_SIMD static Avx2Register LoadOdd(const BF16* p) {
+    const __m256i upper = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
+    return {_mm256_castsi256_ps(_mm256_and_si256(Bits(p), upper))};
+  }
+  LAMINA_SIMD Avx2Register Held() const {
+    Avx2Register r = *this;
+    asm("" : "+x"(r.v));
+    return r;
+  }
+  LAMINA_SIMD void Store(float* p) const { _mm256_storeu_ps(p, v); }
+
+  LAMINA_SIMD friend Avx2Register operator+(Avx2Register a, Avx2Register b) {
+    return {_mm256_add_ps(a.v, b.v)};
+  }
+  LAMINA_SIMD friend Avx2Register Fma(Avx2Register a, Avx2Register b, Avx2Register c) {
+    return {_mm256_fmadd_ps(a.v, b.v, c.v)};
+  }
+
+  LAMINA_SIMD static __m256i Bits(const void* p) {
+    return _mm256_loadu_si256(static_cast<const __m256i*>(p));
+  }
+};
+
 struct Avx2Vec {
-  static constexpr int kRegisters = 8;  // 16 of 256 bits
-  __m256 lo, hi;                        // lanes 0 to 7, lanes 8 to 15
+  static constexpr int kRegisters = 16;
+  using Register = Avx2Register;
+  static constexpr int kVectorRegisters = 2;
+  __m256 lo, hi;  // lanes 0 to 7, lanes 8 to 15
 
   LAMINA_SIMD static Avx2Vec Zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
   LAMINA_SIMD static Avx2Vec Set(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
 
   template <typename T>
   LAMINA_SIMD static Avx2Vec Load(const T* p) {
-    return {Load8(p), Load8(p + 8)};
+    return {Register::Load(p).v, Register::Load(p + 8).v};
   }
-  // bf16 is the upper half of a float: of each 32 bits the even element is shifted into place, the
-  // odd one is there already.
   LAMINA_SIMD static Avx2Vec LoadEven(const BF16* p) {
-    return {_mm256_castsi256_ps(_mm256_slli_epi32(Bits(p), 16)),
-            _mm256_castsi256_ps(_mm256_slli_epi32(Bits(p + 16), 16))};
+    return {Register::LoadEven(p).v, Register::LoadEven(p + 16).v};
   }
   LAMINA_SIMD static Avx2Vec LoadOdd(const BF16* p) {
-    const __m256i upper = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
-    return {_mm256_castsi256_ps(_mm256_and_si256(Bits(p), upper)),
-            _mm256_castsi256_ps(_mm256_and_si256(Bits(p + 16), upper))};
-  }
-  template <typename T>
-  LAMINA_SIMD static Avx2Vec LoadHalf(const T* p) {
-    return {Load8(p), _mm256_setzero_ps()};
+    return {Register::LoadOdd(p).v, Register::LoadOdd(p + 16).v};
   }
   LAMINA_SIMD static Avx2Vec Load(const F8* p) { return LoadScaled(p) * Set(1 / kF8Scale); }
   LAMINA_SIMD static Avx2Vec LoadScaled(const F8* p) {
@@ -43,9 +86,6 @@ struct Avx2Vec {
   }
   LAMINA_SIMD static Avx2Vec LoadFirstScaled(const F8* p) { return LoadScaled(p); }
   LAMINA_SIMD static Avx2Vec LoadSecondScaled(const F8* p) { return LoadScaled(p + 16); }
-  LAMINA_SIMD static Avx2Vec LoadHalfScaled(const F8* p) {
-    return {_mm256_cvtph_ps(Load8HalvesOfF8(p)), _mm256_setzero_ps()};
-  }
   template <int n>
   LAMINA_SIMD static void Widen(const F8* p, F16* y) {
     for (int i = 0; i + 16 <= n; i += 16)
@@ -55,24 +95,27 @@ struct Avx2Vec {
   struct Words {
     __m256i lo, hi;
   };
-  LAMINA_SIMD static Words LoadWords(const uint32_t* p) { return {Bits(p), Bits(p + 8)}; }
+  LAMINA_SIMD static Words LoadWords(const uint32_t* p) {
+    return {Register::Bits(p), Register::Bits(p + 8)};
+  }
   template <int i>
   LAMINA_SIMD static Avx2Vec Nibble(Words w) {
     const __m256i four = _mm256_set1_epi32(15);
     return {_mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srli_epi32(w.lo, 4 * i), four)),
             _mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srli_epi32(w.hi, 4 * i), four))};
   }
-  using Sums4 = __m128;
+  // Sums of four vectors still have two parts each, one per 128 bits.
   using Sums8 = __m256;
-  LAMINA_SIMD static Avx2Vec Sum2(Avx2Vec a, Avx2Vec b) {
-    return {AddPairs(a.lo, b.lo), AddPairs(a.hi, b.hi)};
+  LAMINA_SIMD static Register Sum2(Register a, Register b) {
+    return {_mm256_add_ps(_mm256_blend_ps(a.v, b.v, 0xcc), _mm256_shuffle_ps(a.v, b.v, 0x4e))};
   }
-  LAMINA_SIMD static Sums4 Sum4(Avx2Vec ab, Avx2Vec cd) {
-    const __m256 sums = _mm256_add_ps(AddNeighbours(ab.lo, cd.lo), AddNeighbours(ab.hi, cd.hi));
-    return _mm_add_ps(_mm256_castps256_ps128(sums), _mm256_extractf128_ps(sums, 1));
+  LAMINA_SIMD static Register Sum4(Register ab, Register cd) {
+    return {
+        _mm256_add_ps(_mm256_shuffle_ps(ab.v, cd.v, 0x88), _mm256_shuffle_ps(ab.v, cd.v, 0xdd))};
   }
-  LAMINA_SIMD static Sums8 Sum8(Sums4 a, Sums4 b) {
-    return _mm256_insertf128_ps(_mm256_castps128_ps256(a), b, 1);
+  LAMINA_SIMD static Sums8 Sum8(Register a, Register b) {
+    return _mm256_add_ps(_mm256_permute2f128_ps(a.v, b.v, 0x20),
+                         _mm256_permute2f128_ps(a.v, b.v, 0x31));
   }
   LAMINA_SIMD static Avx2Vec Sum16(Sums8 a, Sums8 b) { return {a, b}; }
 
@@ -145,31 +188,6 @@ struct Avx2Vec {
   }
 
  private:
-  LAMINA_SIMD static __m256i Bits(const void* p) {
-    return _mm256_loadu_si256(static_cast<const __m256i*>(p));
-  }
-  LAMINA_SIMD static __m256 Load8(const float* p) { return _mm256_loadu_ps(p); }
-  LAMINA_SIMD static __m256 Load8(const BF16* p) {
-    const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
-  }
-  LAMINA_SIMD static __m256 Load8(const int8_t* p) {
-    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
-    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
-  }
-  LAMINA_SIMD static __m256 Load8(const F16* p) {
-    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-  }
-
-  // For each quad: the sums of lanes 0 and 2 and of lanes 1 and 3 of a, then the same of b.
-  LAMINA_SIMD static __m256 AddPairs(__m256 a, __m256 b) {
-    return _mm256_add_ps(_mm256_blend_ps(a, b, 0xcc), _mm256_shuffle_ps(a, b, 0x4e));
-  }
-  // For each quad: the sums of lanes 0 and 1 and of lanes 2 and 3 of a, then the same of b.
-  LAMINA_SIMD static __m256 AddNeighbours(__m256 a, __m256 b) {
-    return _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd));
-  }
-
   // The bits of ToBF16 (base/dtype.h), one in each 32-bit lane.
   LAMINA_SIMD static __m256i RoundToBF16(__m256 x) {
     const __m256i u = _mm256_castps_si256(x);

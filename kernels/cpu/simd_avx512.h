@@ -17,6 +17,8 @@ namespace lamina {
 
 struct Avx512Vec {
   static constexpr int kRegisters = 32;
+  using Register = Avx512Vec;
+  static constexpr int kVectorRegisters = 1;
   __m512 v;
 
   LAMINA_SIMD static Avx512Vec Zero() { return {_mm512_setzero_ps()}; }
@@ -80,21 +82,23 @@ struct Avx512Vec {
 
   // Sums of four vectors still have four parts each, one per 128 bits, and of eight two: shuffles
   // across 128-bit lanes are left to the last two steps.
-  using Sums4 = __m512;
   using Sums8 = __m512;
   LAMINA_SIMD static Avx512Vec Sum2(Avx512Vec a, Avx512Vec b) {
     return {_mm512_add_ps(_mm512_mask_mov_ps(a.v, 0xcccc, b.v), _mm512_shuffle_ps(a.v, b.v, 0x4e))};
   }
-  LAMINA_SIMD static Sums4 Sum4(Avx512Vec ab, Avx512Vec cd) {
-    return _mm512_add_ps(_mm512_shuffle_ps(ab.v, cd.v, 0x88), _mm512_shuffle_ps(ab.v, cd.v, 0xdd));
+  LAMINA_SIMD static Avx512Vec Sum4(Avx512Vec ab, Avx512Vec cd) {
+    return {
+        _mm512_add_ps(_mm512_shuffle_ps(ab.v, cd.v, 0x88), _mm512_shuffle_ps(ab.v, cd.v, 0xdd))};
   }
-  LAMINA_SIMD static Sums8 Sum8(Sums4 a, Sums4 b) {
-    return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+  LAMINA_SIMD static Sums8 Sum8(Avx512Vec a, Avx512Vec b) {
+    return _mm512_add_ps(_mm512_shuffle_f32x4(a.v, b.v, 0x44),
+                         _mm512_shuffle_f32x4(a.v, b.v, 0xee));
   }
   LAMINA_SIMD static Avx512Vec Sum16(Sums8 a, Sums8 b) {
     return {_mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd))};
   }
 
+  LAMINA_SIMD Avx512Vec Held() const { return *this; }
   LAMINA_SIMD void Store(float* p) const { _mm512_storeu_ps(p, v); }
   // The bits of ToBF16 (base/dtype.h).
   LAMINA_SIMD void Store(BF16* p) const {

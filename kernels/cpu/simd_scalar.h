@@ -24,7 +24,12 @@ inline constexpr float kF8Scale = 0x1p-8f;
 
 // Sixteen floats. A value type.
 struct ScalarVec {
-  static constexpr int kRegisters = 8;  // vectors that the register file holds; sizes the tiles
+  static constexpr int kRegisters = 8;  // how many the register file holds; sizes the tiles
+  // One register of a vector: its 16 / kVectorRegisters lanes from a multiple of as many on. A
+  // kernel that is short of registers may take a vector one register at a time. It has Zero, Set,
+  // Load, LoadHalf, LoadEven, LoadOdd, Held, Store to floats, + and Fma.
+  using Register = ScalarVec;
+  static constexpr int kVectorRegisters = 1;
   float lane[16];
 
   static ScalarVec Zero() { return Set(0); }
@@ -44,7 +49,7 @@ struct ScalarVec {
   // Loads elements 0, 2, 4, ..., or 1, 3, 5, ..., of 32.
   static ScalarVec LoadEven(const BF16* p) { return Spread(p); }
   static ScalarVec LoadOdd(const BF16* p) { return Spread(p + 1); }
-  // Loads 8 elements; the upper lanes are 0.
+  // Loads 8 elements; the upper lanes, if a Register has as many, are 0.
   template <typename T>
   static ScalarVec LoadHalf(const T* p) {
     ScalarVec r = Zero();
@@ -52,7 +57,8 @@ struct ScalarVec {
     return r;
   }
   // Load 16 elements, the first or the second 16 of 32, or 8, times kF8Scale. First and Second of
-  // the same 32 are best called together: AVX-512 then converts all 32 at once.
+  // the same 32 are best called together: AVX-512 then converts all 32 at once. Half: only where
+  // kVectorRegisters is 1.
   static ScalarVec LoadScaled(const F8* p) { return Load(p) * Set(kF8Scale); }
   static ScalarVec LoadFirstScaled(const F8* p) { return LoadScaled(p); }
   static ScalarVec LoadSecondScaled(const F8* p) { return LoadScaled(p + 16); }
@@ -78,15 +84,13 @@ struct ScalarVec {
     return r;
   }
   // The sums of the lanes of each of 16 vectors, as one vector. They are formed in a tree as the
-  // vectors become known, so that few are live at a time: Sum2 takes two vectors, Sum4 two results
-  // of Sum2, Sum8 two of Sum4, Sum16 two of Sum8. Lane n of the result of Sum16 is
-  // (s[0] + s[2]) + (s[1] + s[3]) of the n-th vector, where s[i] is (l[0] + l[2]) + (l[1] + l[3])
-  // of the lanes l of its i-th quad. What the steps before hold is each class's own affair.
-  struct Sums4 {
-    float sum[4];
-  };
+  // vectors become known, so that few are live at a time: Sum2 takes a register of two vectors,
+  // Sum4 two results of Sum2; with two registers to a vector the results of both are added; Sum8
+  // takes two of Sum4, Sum16 two of Sum8. Lane n of the result of Sum16 is (s[0] + s[2]) + (s[1] +
+  // s[3]) of the n-th vector, where s[i] is (l[0] + l[2]) + (l[1] + l[3]) of the lanes l of its
+  // i-th quad. What the steps before hold is each class's own affair.
   struct Sums8 {
-    Sums4 first, second;
+    float sum[8];
   };
   // Here: the sums of lanes 0 and 2 and of lanes 1 and 3 of each quad of a, then the same of b.
   static ScalarVec Sum2(ScalarVec a, ScalarVec b) {
@@ -99,15 +103,21 @@ struct ScalarVec {
     }
     return r;
   }
-  static Sums4 Sum4(ScalarVec ab, ScalarVec cd) {
-    Sums4 r;
+  // Here: four sums in the first lanes.
+  static ScalarVec Sum4(ScalarVec ab, ScalarVec cd) {
+    ScalarVec r = Zero();
     for (int n = 0; n < 4; ++n) {
       const float* l = (n < 2 ? ab : cd).lane + n % 2 * 2;
-      r.sum[n] = ((l[0] + l[1]) + (l[8] + l[9])) + ((l[4] + l[5]) + (l[12] + l[13]));
+      r.lane[n] = ((l[0] + l[1]) + (l[8] + l[9])) + ((l[4] + l[5]) + (l[12] + l[13]));
     }
     return r;
   }
-  static Sums8 Sum8(Sums4 a, Sums4 b) { return {a, b}; }
+  static Sums8 Sum8(ScalarVec a, ScalarVec b) {
+    Sums8 r;
+    std::memcpy(r.sum, a.lane, sizeof(r.sum) / 2);
+    std::memcpy(r.sum + 4, b.lane, sizeof(r.sum) / 2);
+    return r;
+  }
   static ScalarVec Sum16(Sums8 a, Sums8 b) {
     ScalarVec r;
     std::memcpy(r.lane, &a, sizeof(a));
@@ -115,6 +125,9 @@ struct ScalarVec {
     return r;
   }
 
+  // The same, which the compiler must keep in a register rather than load it again where it is
+  // used: loads are as scarce as multiply-adds.
+  ScalarVec Held() const { return *this; }
   void Store(float* p) const { std::memcpy(p, lane, sizeof(lane)); }
   void Store(BF16* p) const {
     for (int i = 0; i < 16; ++i) p[i] = ToBF16(lane[i]);
