@@ -86,7 +86,7 @@ TEST_F(Tools, AreCalledIfThatIsDemanded) {
   EXPECT_THAT(server_->output(), HasSubstr("request seven: "));
 
   // The conversation goes on with the result.
-  json body = Ask({});
+  json body = Ask(json::object());
   json message = answer["choices"][0]["message"];
   body["messages"].push_back(message);
   body["messages"].push_back({{"role", "tool"},
