@@ -188,7 +188,7 @@ struct AttentionRun {
   LAMINA_SIMD void Score(int64_t begin, int tokens, float* scores) {
     const int first = FirstRow(begin) * task.num_heads, heads = NumHeads();
     const KeyStretch<C> stretch = {used, tokens, task.shape->head_dim};
-    Prefetcher prefetcher;
+    Prefetcher<V> prefetcher;
     StartPrefetch(prefetcher,
                   NumHeadGroups<V>(heads - first) *
                       HeadTiles<V>::ScoreSites(TileHeads(heads), tokens, stretch.head_dim));
@@ -198,9 +198,11 @@ struct AttentionRun {
     });
   }
 
-  // Sets `prefetcher` to the next stretch, to be spread over `num_sites` calls of Some.
-  LAMINA_SIMD void StartPrefetch(Prefetcher& prefetcher, int num_sites) {
-    prefetcher.Start(ahead, num_ahead, task.shape->head_dim, num_sites > 0 ? num_sites : 1);
+  // Sets `prefetcher` to the next stretch, to be spread over `num_sites` calls of Some. If there is
+  // no next stretch it takes a row in use, whose lines are there already.
+  LAMINA_SIMD void StartPrefetch(Prefetcher<V>& prefetcher, int num_sites) {
+    prefetcher.Start(num_ahead > 0 ? ahead : rows, num_ahead > 0 ? num_ahead : 1,
+                     task.shape->head_dim, num_sites > 0 ? num_sites : 1);
   }
 
   // The heads of the largest of the groups that `heads` heads are taken in.
@@ -244,7 +246,7 @@ struct AttentionRun {
   LAMINA_SIMD void AddValues(int first_head, int heads, int tokens, const float* weights,
                              const float* correction) {
     const int head_dim = task.shape->head_dim;
-    Prefetcher prefetcher;
+    Prefetcher<V> prefetcher;
     StartPrefetch(prefetcher, NumHeadGroups<V>(heads) *
                                   HeadTiles<V>::ValueSites(TileHeads(heads), tokens, head_dim));
     ForHeadGroups<V>(heads, [&]<int kHeads>(HeadCount<kHeads>, int h) {

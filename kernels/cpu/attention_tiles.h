@@ -45,7 +45,7 @@ struct HeadTiles {
   // After how many tokens a tile of outputs prefetches.
   static constexpr int ValueTokens(int heads) { return kLarge(heads) ? 1 : 4; }
 
-  // How many calls of Prefetcher::Some there are at least.
+  // How many calls of a prefetcher's Some there are, about.
   static constexpr int ScoreSites(int heads, int tokens, int head_dim) {
     return (tokens + 15) / 16 * 16 * V::kVectorRegisters * (kLarge(heads) ? head_dim / 32 : 1) /
            Tokens(heads);
@@ -162,9 +162,46 @@ LAMINA_SIMD void AddProducts(const float* q, const T* const* rows, int dim,
   }
 }
 
-// Prefetches the rows of the next stretch, a row at a time, between the multiply-adds of this one:
-// all at once they would fill the core's queue of misses and hold up its loads.
-class Prefetcher {
+// Prefetches the rows of the next stretch, a few cache lines at a time, between the multiply-adds
+// of this one: all at once they would fill the core's queue of misses and hold up its loads.
+class LinePrefetcher {
+ public:
+  // Begins with the rows [num_rows][dims], to be spread over `num_sites` calls of Some; there may
+  // be more calls. Borrows `rows`. REQUIRES: num_rows > 0, num_sites > 0.
+  template <typename T>
+  LAMINA_SIMD void Start(const T* const* rows, int num_rows, int dims, int num_sites) {
+    row_ = reinterpret_cast<const char* const*>(rows);
+    last_row_ = row_ + (num_rows - 1);
+    row_bytes_ = dims * static_cast<int>(sizeof(T));
+    line_ = *row_;
+    row_end_ = line_ + row_bytes_;
+    per_site_ = (num_rows * ((row_bytes_ + 63) / 64) + num_sites - 1) / num_sites;
+  }
+
+  // Prefetches the next few lines. When there are no more it takes the last row again, whose lines
+  // are there already, which costs nothing.
+  LAMINA_SIMD void Some() {
+    for (int i = per_site_; i > 0; --i) {
+      __builtin_prefetch(line_);
+      line_ += 64;
+      if (line_ < row_end_) continue;
+      row_ += row_ < last_row_;
+      line_ = *row_;
+      row_end_ = line_ + row_bytes_;
+    }
+  }
+
+ private:
+  const char* const* row_ = nullptr;
+  const char* const* last_row_ = nullptr;
+  const char* line_ = nullptr;  // of *row_, to be prefetched next
+  const char* row_end_ = nullptr;
+  int row_bytes_ = 0;
+  int per_site_ = 0;
+};
+
+// The same a whole row at a time, which takes fewer instructions: for tiles that are bound by them.
+class RowPrefetcher {
  public:
   // Begins with the rows [num_rows][dims], to be spread over `num_sites` calls of Some; there may
   // be more calls. Borrows `rows`. REQUIRES: num_sites > 0.
@@ -197,6 +234,31 @@ class Prefetcher {
   int due_ = 0;  // num_rows_ per call, less num_sites_ per row
 };
 
+// What the tiles of one stretch prefetch by, whichever heads they have.
+template <class V>
+struct Prefetcher {
+  LinePrefetcher lines;  // of large tiles
+  RowPrefetcher rows;    // of the others
+
+  // As LinePrefetcher::Start.
+  template <typename T>
+  LAMINA_SIMD void Start(const T* const* next, int num_rows, int dims, int num_sites) {
+    lines.Start(next, num_rows, dims, num_sites);
+    if constexpr (!HeadTiles<V>::kLarge(HeadTiles<V>::kMaxHeads))
+      rows.Start(next, num_rows, dims, num_sites);
+  }
+
+  // The one of tiles of kHeads heads.
+  template <int kHeads>
+  LAMINA_SIMD auto& Of() {
+    if constexpr (HeadTiles<V>::kLarge(kHeads)) {
+      return lines;
+    } else {
+      return rows;
+    }
+  }
+};
+
 // The keys of a stretch.
 template <typename T>
 struct KeyStretch {
@@ -216,7 +278,7 @@ struct ScoreTiles {
   using R = typename V::Register;
   const float* q;  // [head_dim / 16 rounded up, kHeads, 16]
   int head_dim;
-  Prefetcher prefetcher;
+  std::conditional_t<kLarge, LinePrefetcher, RowPrefetcher> prefetcher;
 
   // sum[h][t] = register r of q[h] * rows[t], whose lanes have yet to be added up.
   template <int r>
@@ -301,11 +363,11 @@ struct ScoreTiles {
 // first token.
 template <class V, typename T, int kHeads>
 [[gnu::noinline]] void ScoreHeads(const KeyStretch<T>& stretch, const float* q,
-                                  Prefetcher& prefetcher, float* scores) {
-  ScoreTiles<V, T, kHeads> tiles = {q, stretch.head_dim, prefetcher};
+                                  Prefetcher<V>& prefetcher, float* scores) {
+  ScoreTiles<V, T, kHeads> tiles = {q, stretch.head_dim, prefetcher.template Of<kHeads>()};
   for (int begin = 0; begin < stretch.num_tokens; begin += 16)
     tiles.Sixteen(stretch.rows + begin, scores + begin);
-  prefetcher = tiles.prefetcher;
+  prefetcher.template Of<kHeads>() = tiles.prefetcher;
 }
 
 // The values of a stretch, their weights, and the factor for what was summed up before.
@@ -345,8 +407,8 @@ struct ValueTile {
 
   // out[h] = out[h] * correction[h] + sum over tokens of weights[h][t] * rows[t], for the registers
   // of this tile of the part that begins at `dim`. out: [kHeads, out_stride].
-  LAMINA_SIMD void Run(const ValueStretch<T>& stretch, int dim, Prefetcher& prefetcher, float* out,
-                       int64_t out_stride) {
+  LAMINA_SIMD void Run(const ValueStretch<T>& stretch, int dim, Prefetcher<V>& prefetcher,
+                       float* out, int64_t out_stride) {
 #pragma GCC unroll 4
     for (int h = 0; h < kHeads; ++h) {
 #pragma GCC unroll 8
@@ -356,12 +418,12 @@ struct ValueTile {
     const T* const* rows = stretch.rows;
     const float* weights = stretch.weights;
     const int num_tokens = stretch.num_tokens;
-    Prefetcher ahead = prefetcher;
+    auto ahead = prefetcher.template Of<kHeads>();
     for (int t = 0; t < num_tokens; ++t) {
       if (t % kStep == 0) ahead.Some();
       Add(rows[t] + dim, weights + t);
     }
-    prefetcher = ahead;
+    prefetcher.template Of<kHeads>() = ahead;
 #pragma GCC unroll 4
     for (int h = 0; h < kHeads; ++h) {
       const R correction = R::Set(stretch.correction[h]);
@@ -377,7 +439,7 @@ struct ValueTile {
 // The tiles of one part that begins at `dim`, or of blocks of 32 that follow each other: registers
 // [kFirst, kEnd). out: [kHeads, out_stride].
 template <class V, Part kPart, typename T, int kHeads, int kEnd, int kFirst = 0>
-LAMINA_SIMD void ValueTiles(const ValueStretch<T>& stretch, int dim, Prefetcher& prefetcher,
+LAMINA_SIMD void ValueTiles(const ValueStretch<T>& stretch, int dim, Prefetcher<V>& prefetcher,
                             float* out, int64_t out_stride) {
   constexpr int kNum = HeadTiles<V>::Outputs(kHeads, kEnd - kFirst);
   ValueTile<V, kPart, T, kHeads, kFirst, kNum> tile;
@@ -390,7 +452,7 @@ LAMINA_SIMD void ValueTiles(const ValueStretch<T>& stretch, int dim, Prefetcher&
 // The weighted sums of all head_dim dimensions: 128 or 64 at a time where one tile or three have
 // the registers for as many, then 32, 16 and 8 for what is left. out: [kHeads, out_stride].
 template <class V, typename T, int kHeads>
-[[gnu::noinline]] void ValueHeads(const ValueStretch<T>& stretch, Prefetcher& prefetcher,
+[[gnu::noinline]] void ValueHeads(const ValueStretch<T>& stretch, Prefetcher<V>& prefetcher,
                                   float* out, int64_t out_stride) {
   constexpr int kOf16 = V::kVectorRegisters;
   int dim = 0;
