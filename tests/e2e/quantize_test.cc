@@ -21,8 +21,8 @@ TEST_P(QuantizeTest, TokensAreThoseOfPyTorch) {
   WorkerTeam team(1);
   const Result<QuantizedCounts> counts = QuantizeCheckpoint(options, team);
   ASSERT_TRUE(counts.ok()) << counts.status();
-  const std::vector<GoldenPrompt> golden = GoldenPromptsIn(
-      SourcePath("/tests/fixtures/quantized/tiny_stories/") + GetParam() + ".json");
+  const std::vector<GoldenPrompt> golden =
+      GoldenPromptsIn(SourcePath("/tests/fixtures/quantized/tiny_stories/") + GetParam() + ".json");
   ASSERT_GE(golden.size(), 8u);
   Deployment whole;
   Deployment ranks;
