@@ -15,6 +15,7 @@
 
 #include "base/mutex.h"
 #include "compute_node/safetensors.h"
+#include "gguf/gguf_model.h"
 #include "kernels/elementwise.h"
 #include "model/model_config.h"
 #include "quantize/safetensors_writer.h"
@@ -289,6 +290,10 @@ Result<std::vector<Planned>> Plan(const Checkpoint& checkpoint, const Chosen& ch
 
 Result<QuantizedCounts> QuantizeCheckpoint(const QuantizeOptions& options, WorkerTeam& team) {
   const fs::path out = options.out_dir, part = options.out_dir + ".part";
+  if (IsGgufPath(options.model_dir)) {
+    return Unimplemented(options.model_dir +
+                         ": a GGUF file; expected a folder with config.json and model.safetensors");
+  }
   if (fs::exists(out)) return InvalidArgument(out.string() + " is there already");
   LAMINA_ASSIGN_OR_RETURN(const ModelConfig config, ModelConfig::Load(options.model_dir));
   if (config.quantization)

@@ -28,8 +28,9 @@ struct QuantizedCounts {
 
 // Quantizes the matrices of all linear layers and experts, but for the head and routers. What else
 // is in the folder is copied, except for other forms of the weights. The new folder gets its name
-// when it is complete. kInvalidArgument if out_dir is there already, the weights are quantized
-// already, or a layer's inputs are no multiple of the group; errors of reading the model.
+// when it is complete. kUnimplemented for a GGUF file; kInvalidArgument if out_dir is there
+// already, the weights are quantized already, or a layer's inputs are no multiple of the group;
+// errors of reading the model.
 Result<QuantizedCounts> QuantizeCheckpoint(const QuantizeOptions& options, WorkerTeam& team);
 
 }  // namespace lamina

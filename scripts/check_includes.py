@@ -32,7 +32,7 @@ ALLOWED = {
     # The simulator runs the manager's engine in virtual time.
     "plan": ["manager", "text", "scheduler", "tiers", "wire", "cost", "splitter", "model", "base"],
     "cli": ["plan", "api", "manager", "text", "wire", "transport", "cost", "splitter", "model", "base"],
-    "quantize": ["cli", "text", "compute_node", "kernels", "splitter", "model", "base"],
+    "quantize": ["cli", "gguf", "text", "compute_node", "kernels", "splitter", "model", "base"],
     "bench": ["cli", "plan", "api", "manager", "grammar", "text", "scheduler", "memory_node", "compute_node", "node", "kernels", "wire", "transport", "cost",
               "splitter", "model", "base"],
 }

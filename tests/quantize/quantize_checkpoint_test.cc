@@ -151,6 +151,8 @@ TEST_F(QuantizeCheckpointTest, SaysWhatCannotBeAndLeavesNothing) {
   EXPECT_THAT(Quantize(folder_ / "once", "w8", "twice").status().message(),
               HasSubstr("quantized already"));
   EXPECT_EQ(Quantize(folder_ / "none", "w8", "of-none").status().code(), StatusCode::kNotFound);
+  EXPECT_THAT(Quantize("/models/a.gguf", "w8", "of-gguf").status().message(),
+              HasSubstr("expected a folder"));
   std::set<std::string> left;
   for (const auto& entry : fs::directory_iterator(folder_.path()))
     left.insert(entry.path().filename().string());
