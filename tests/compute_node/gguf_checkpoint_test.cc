@@ -183,7 +183,8 @@ TEST_F(GgufCheckpointTest, DevicesWithoutKernelsForCodesGetDequantizedMatrices) 
   const auto read = [&](QuantizedGguf quantized) {
     WeightReader reader = *WeightReader::Open(model->part(), config_, options, quantized);
     std::map<std::string, std::vector<float>> matrices;
-    for (const WeightReader::Named& named : *reader.List()) {
+    const auto list = *reader.List();
+    for (const WeightReader::Named& named : list) {
       if (named.role != WeightRole::kMatrix) continue;
       EXPECT_EQ(named.format.is_quantized(), quantized == QuantizedGguf::kKeep) << named.id;
       EXPECT_EQ(named.dtype, DType::kF16);
