@@ -12,6 +12,9 @@
 namespace lamina {
 namespace {
 
+// Of a model.
+constexpr int kMostLayers = 4096;
+
 // Between two signs of life while weights load; each tensor is one.
 constexpr auto kLoadPatience = std::chrono::seconds(120);
 
@@ -150,8 +153,9 @@ Status ConnectingNodes::CheckElastic(const Node& node) const {
         node.name(), node.address(), is_memory ? "--offload-expansion" : "--kv-offload-expansion"));
   }
   const int inside = node.configured.layers_inside;
-  if (kv->num_layers < kv->least_inside || kv->least_inside < 1 || inside < kv->least_inside ||
-      inside > kv->num_layers || kv->Tokens(kv->num_layers) != node.configured.capacity_tokens ||
+  if (kv->num_layers > kMostLayers || kv->num_layers < kv->least_inside || kv->least_inside < 1 ||
+      inside < kv->least_inside || inside > kv->num_layers ||
+      kv->Tokens(kv->num_layers) != node.configured.capacity_tokens ||
       kv->Tokens(kv->least_inside) > int64_t{1} << 32) {
     return Corrupt(
         fmt::format("{} at {}: {} to {} of {} layers inside with room for {} tokens "

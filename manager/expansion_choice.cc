@@ -16,6 +16,8 @@ constexpr size_t kMostShortSteps = 4;
 constexpr double kMostWaited = 0.02, kLittleWaited = 0.005;
 constexpr double kMoreSlack = 1.05, kLessSlack = 0.995;
 constexpr int kMostHold = 256;
+constexpr std::chrono::nanoseconds kLongestCopy = std::chrono::seconds(100);
+constexpr std::chrono::nanoseconds kMostWaitedInAll = std::chrono::hours(100000);
 
 // Whether requests wait that there is no room for.
 bool IsShort(const SchedulerStats& stats, NodeId node) {
@@ -34,7 +36,8 @@ int FewestThatFit(const ElasticKv& kv, int inside, Clock::duration copy, Clock::
     // that it takes as long as a whole number of them.
     const Clock::duration each = copy * inside / fewer;
     const auto layers = (each * kv.num_layers + step - Clock::duration(1)) / step;
-    if (layers * (kv.num_layers - fewer + 2) < kv.num_layers) return fewer;
+    if (layers < kv.num_layers && layers * (kv.num_layers - fewer + 2) < kv.num_layers)
+      return fewer;
   }
   return kv.num_layers;
 }
@@ -48,7 +51,11 @@ void ExpansionChoice::Begin(NodeId node, const ElasticKv& kv, int inside, Schedu
 
 void ExpansionChoice::TakeState(NodeId node, const LayersInside& state) {
   const auto found = caches_.find(node);
-  if (found != caches_.end()) found->second.state = state;
+  if (found == caches_.end()) return;
+  LayersInside& taken = found->second.state = state;
+  // Whatever the node says, sums of it have to be numbers.
+  taken.waited = std::clamp<std::chrono::nanoseconds>(taken.waited, {}, kMostWaitedInAll);
+  taken.copy = std::clamp<std::chrono::nanoseconds>(taken.copy, {}, kLongestCopy);
 }
 
 std::map<NodeId, int> ExpansionChoice::ordered() const {
