@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <iostream>
 #include <memory>
@@ -11,6 +10,7 @@
 #include "cli/measured_run.h"
 #include "cli/number_checks.h"
 #include "cli/output_options.h"
+#include "cli/progress_line.h"
 #include "cli/workload_flags.h"
 #include "plan/simulate/simulation.h"
 #include "plan/simulate/simulation_report.h"
@@ -44,32 +44,6 @@ Result<std::vector<NodeChange>> ChangesOf(const SimulateOptions& options) {
   }
   return changes;
 }
-
-// A line on a terminal that is written over and over.
-class ProgressLine {
- public:
-  ProgressLine(int64_t num_requests, bool shown)
-      : num_requests_(num_requests), shown_(shown && isatty(STDERR_FILENO) != 0) {}
-  ~ProgressLine() {
-    if (written_) std::cerr << "\r\033[K" << std::flush;
-  }
-
-  void Show(int64_t finished, double virtual_s) {
-    if (!shown_ || Clock::now() < next_) return;
-    next_ = Clock::now() + milliseconds(200);
-    written_ = true;
-    std::cerr << fmt::format("\r\033[K{} of {} requests, {:.1f} s of virtual time in {:.1f} s",
-                             finished, num_requests_, virtual_s, SecondsSince(start_))
-              << std::flush;
-  }
-
- private:
-  const int64_t num_requests_;
-  const bool shown_;
-  bool written_ = false;
-  const TimePoint start_ = Clock::now();
-  TimePoint next_ = start_ + milliseconds(500);
-};
 
 // The simulator's numbers beside those of the same workload on real processes.
 Status Compare(const ClusterModel& cluster, const RequestTrace& workload,
@@ -109,9 +83,11 @@ Status RunSimulation(const SimulateOptions& options) {
   const TimePoint start = Clock::now();
   SimulationResult result;
   {
-    ProgressLine line(std::ssize(workload.requests), !options.json);
+    ProgressLine line;
     simulation.progress = [&](int64_t finished, double virtual_s) {
-      line.Show(finished, virtual_s);
+      if (options.json || !line.is_due()) return;
+      line.Show(fmt::format("{} of {} requests, {:.1f} s of virtual time in {:.1f} s", finished,
+                            workload.requests.size(), virtual_s, SecondsSince(start)));
     };
     LAMINA_ASSIGN_OR_RETURN(result, Simulate(cluster, workload, simulation));
   }

@@ -206,8 +206,8 @@ class ModelledSlices final : public SliceRunner {
 // Takes the time of attention on the device.
 // Those of a KV cache, where not all of them are in the device's memory at a time.
 struct KvLayers {
-  std::unique_ptr<Ring> ring;            // null: all are
-  std::unique_ptr<ElasticRing> elastic;  // if the number of places changes; borrows the ring
+  std::unique_ptr<Ring> ring;        // null: all are
+  ElasticLayers* elastic = nullptr;  // the ring, if the number of places changes
 };
 
 Result<KvLayers> MakeKvLayers(const DeviceSpec& device, const KvShape& kv,
@@ -223,8 +223,9 @@ Result<KvLayers> MakeKvLayers(const DeviceSpec& device, const KvShape& kv,
     LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<FifoRing> ring,
                             MakeModelledFifoRing(kv.num_layers, 0, kv.num_layers, rate, back,
                                                  nullptr, LayerBytes(elastic, of_token)));
-    layers.elastic = std::make_unique<ElasticRing>(elastic, *ring);
-    layers.ring = std::move(ring);
+    auto changing = std::make_unique<ElasticRing>(elastic, std::move(ring));
+    layers.elastic = changing.get();
+    layers.ring = std::move(changing);
   } else if (offload.expansion > 0) {
     LAMINA_ASSIGN_OR_RETURN(const int slots, SlotsForExpansion(kv.num_layers, offload.expansion));
     LAMINA_ASSIGN_OR_RETURN(layers.ring,
@@ -248,7 +249,7 @@ class ModelledKv final : public LocalKv {
         heads_(heads),
         windows_(windows),
         layers_(std::move(layers)),
-        cache_(capacity_tokens, layers_.elastic.get()),
+        cache_(capacity_tokens, layers_.elastic),
         timeline_(timeline) {}
 
   KvCache& cache() override { return cache_; }
@@ -265,9 +266,7 @@ class ModelledKv final : public LocalKv {
       i = end;
     }
     if (layers_.ring != nullptr) {
-      const Status entered = (layers_.elastic != nullptr ? layers_.elastic->Enter(values.layer)
-                                                         : layers_.ring->Enter(values.layer))
-                                 .status();
+      const Status entered = layers_.ring->Enter(values.layer).status();
       LAMINA_CHECK(entered.ok(), "layer {}: {}", values.layer, entered.message());
     }
     timeline_.Run(FromSeconds(AttentionSeconds(device_, heads_, load)));

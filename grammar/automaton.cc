@@ -66,7 +66,7 @@ void Automaton::FindTailStates() {
   const size_t num_states = grammar_.states.size();
   // Not tail: states with other edges, and all from which such a state is reached.
   std::vector<std::vector<int32_t>> into(num_states);
-  std::vector<int32_t> todo;
+  std::vector<int32_t> unvisited;
   tail_.assign(num_states, true);
   for (size_t from = 0; from < num_states; ++from) {
     const Grammar::State& state = grammar_.states[from];
@@ -81,16 +81,16 @@ void Automaton::FindTailStates() {
     // A state without any way on is no end, unless it accepts.
     if (!only_empty || (state.num_edges == 0 && !state.accepts)) {
       tail_[from] = false;
-      todo.push_back(static_cast<int32_t>(from));
+      unvisited.push_back(static_cast<int32_t>(from));
     }
   }
-  while (!todo.empty()) {
-    const auto state = static_cast<size_t>(todo.back());
-    todo.pop_back();
+  while (!unvisited.empty()) {
+    const auto state = static_cast<size_t>(unvisited.back());
+    unvisited.pop_back();
     for (const int32_t from : into[state]) {
       if (!tail_[static_cast<size_t>(from)]) continue;
       tail_[static_cast<size_t>(from)] = false;
-      todo.push_back(from);
+      unvisited.push_back(from);
     }
   }
 }

@@ -55,9 +55,9 @@ class FirstCalls {
         calls_(grammar.starts.size()) {
     for (int32_t rule = 0; rule < std::ssize(grammar.starts); ++rule)
       Reach(rule, grammar.starts[static_cast<size_t>(rule)]);
-    while (!todo_.empty() && !too_many()) {
-      const auto [rule, state] = todo_.back();
-      todo_.pop_back();
+    while (!unvisited_.empty() && !too_many()) {
+      const auto [rule, state] = unvisited_.back();
+      unvisited_.pop_back();
       Visit(rule, state);
     }
   }
@@ -70,7 +70,7 @@ class FirstCalls {
  private:
   void Reach(int32_t rule, int32_t state) {
     const auto key = static_cast<uint64_t>(rule) << 32 | static_cast<uint32_t>(state);
-    if (seen_.insert(key).second) todo_.emplace_back(rule, state);
+    if (seen_.insert(key).second) unvisited_.emplace_back(rule, state);
   }
 
   void Visit(int32_t rule, int32_t at) {
@@ -98,7 +98,7 @@ class FirstCalls {
   std::vector<std::vector<std::pair<int32_t, int32_t>>> waiting_;  // by rule: caller and its state
   std::vector<std::vector<int32_t>> calls_;                        // by rule
   std::unordered_set<uint64_t> seen_;                              // a rule and a state
-  std::vector<std::pair<int32_t, int32_t>> todo_;
+  std::vector<std::pair<int32_t, int32_t>> unvisited_;
 };
 
 Status CheckRanges(const Grammar& grammar) {

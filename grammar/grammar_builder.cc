@@ -251,19 +251,19 @@ std::vector<bool> GrammarBuilder::FindCompletable() {
   std::vector<std::vector<Rule>> begun(edges_.size());  // by state, the rules that begin there
   std::vector<bool> completable(edges_.size(), false);
   whole_.assign(rules_.size(), false);
-  std::vector<int32_t> todo;
+  std::vector<int32_t> unvisited;
   const auto mark = [&](int32_t state) {
     if (completable[static_cast<size_t>(state)]) return;
     completable[static_cast<size_t>(state)] = true;
-    todo.push_back(state);
+    unvisited.push_back(state);
   };
   for (Rule rule = 0; rule < std::ssize(rules_); ++rule) {
     begun[static_cast<size_t>(rules_[static_cast<size_t>(rule)].begin)].push_back(rule);
     mark(rules_[static_cast<size_t>(rule)].end);
   }
-  while (!todo.empty()) {
-    const auto state = static_cast<size_t>(todo.back());
-    todo.pop_back();
+  while (!unvisited.empty()) {
+    const auto state = static_cast<size_t>(unvisited.back());
+    unvisited.pop_back();
     for (const Rule rule : begun[state]) {
       whole_[static_cast<size_t>(rule)] = true;
       for (const Entry& call : calls[static_cast<size_t>(rule)]) {

@@ -32,9 +32,9 @@ class SchemaCompiler {
 
   Result<Fragment> Compile(const Json& root) {
     LAMINA_ASSIGN_OR_RETURN(const Fragment whole, ValueOf({{&root, "#"}}));
-    while (!todo_.empty() && !builder_.is_full()) {
-      const auto [rule, schemas] = std::move(todo_.back());
-      todo_.pop_back();
+    while (!without_body_.empty() && !builder_.is_full()) {
+      const auto [rule, schemas] = std::move(without_body_.back());
+      without_body_.pop_back();
       LAMINA_ASSIGN_OR_RETURN(const Fragment body, BodyOf(schemas));
       builder_.DefineRule(rule, body);
     }
@@ -51,7 +51,7 @@ class SchemaCompiler {
     const auto [found, is_new] = rules_.try_emplace(std::move(key));
     if (is_new) {
       found->second = builder_.DeclareRule(PlaceOf(resolved));
-      todo_.emplace_back(found->second, resolved);
+      without_body_.emplace_back(found->second, resolved);
     }
     return builder_.Call(found->second);
   }
@@ -302,7 +302,7 @@ class SchemaCompiler {
   GrammarBuilder& builder_;
   JsonParts parts_;
   std::map<Conjunction, GrammarBuilder::Rule> rules_;
-  std::vector<std::pair<GrammarBuilder::Rule, Conjunction>> todo_;  // whose bodies are to be made
+  std::vector<std::pair<GrammarBuilder::Rule, Conjunction>> without_body_;
 };
 
 }  // namespace

@@ -23,7 +23,6 @@ namespace fs = std::filesystem;
 
 constexpr int kMaxPort = 65535;
 constexpr int kMaxOffloadInterval = 1 << 16, kMaxOffloadBuffers = 1 << 10;
-// Of a KV cache whose layers come and go, in times the tokens.
 // Less holds no useful number of tokens of any model.
 constexpr int64_t kMinNodeMemory = int64_t{1} << 20;
 

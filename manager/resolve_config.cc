@@ -156,6 +156,21 @@ Status LoadStepProfile(ClusterConfig& config, const ModelConfig& model) {
   return FindOffloadBus(config, model);
 }
 
+// Nodes that share the kv_heads of a token would have to change alike. REQUIRES: ResolveRanks has
+// set kv_head_parallel.
+Status CheckElastic(const ClusterConfig& config) {
+  if (config.kv_head_parallel == 1) return OkStatus();
+  for (const NodeConfig& node : config.nodes) {
+    if (node.role != NodeRole::kMemory || !node.offload.is_elastic()) continue;
+    return Unimplemented(fmt::format(
+        "memory node '{}': an expansion of 'auto' is not there yet for nodes that share "
+        "the kv_heads of a token, as with tensor_parallel_size or kv_head_parallel "
+        "above 1; name a number",
+        node.name));
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 Status ResolveConfig(ClusterConfig& config, const ModelConfig& model) {
@@ -168,23 +183,13 @@ Status ResolveConfig(ClusterConfig& config, const ModelConfig& model) {
     return InvalidArgument(fmt::format("max_num_batched_tokens {} must be at least max_num_seqs {}",
                                        config.max_num_batched_tokens, config.max_num_seqs));
   }
-  if (config.kv_head_parallel > 1) {
-    for (const NodeConfig& node : config.nodes) {
-      if (node.role == NodeRole::kMemory && node.offload.is_elastic()) {
-        return Unimplemented(
-            fmt::format("memory node '{}': an expansion of 'auto' is not there yet for nodes that "
-                        "share kv_heads "
-                        "(kv_head_parallel {}); name a number",
-                        node.name, config.kv_head_parallel));
-      }
-    }
-  }
   if (config.kv_head_parallel > model.num_kv_heads) {
     return InvalidArgument(fmt::format("kv_head_parallel {} is more than the model's {} kv_heads",
                                        config.kv_head_parallel, model.num_kv_heads));
   }
   LAMINA_RETURN_IF_ERROR(ResolvePipeline(config));
   LAMINA_RETURN_IF_ERROR(ResolveRanks(config, model));
+  LAMINA_RETURN_IF_ERROR(CheckElastic(config));
   LAMINA_RETURN_IF_ERROR(LoadStepProfile(config, model));
   if (!config.kv_dtype) config.kv_dtype = model.dtype;
   if (!config.wire_dtype) config.wire_dtype = config.has_modelled() ? model.dtype : DType::kF32;

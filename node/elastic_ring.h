@@ -1,6 +1,9 @@
 // The layers of a KV cache that take turns in as many places as the manager says.
 #pragma once
 
+#include <memory>
+#include <utility>
+
 #include "base/clock.h"
 #include "base/device_timeline.h"
 #include "kernels/elastic_layers.h"
@@ -8,29 +11,32 @@
 
 namespace lamina {
 
-// Borrows the ring, which was made with options.run_bytes. Thread: one owner.
-class ElasticRing final : public ElasticLayers {
+// Thread: one owner.
+class ElasticRing final : public Ring, public ElasticLayers {
  public:
-  ElasticRing(const ElasticKv& kv, FifoRing& ring) : kv_(kv), ring_(ring) {}
+  // REQUIRES: the ring was made with options.run_bytes.
+  ElasticRing(const ElasticKv& kv, std::unique_ptr<FifoRing> ring)
+      : kv_(kv), ring_(std::move(ring)) {}
 
-  // FifoRing::Enter, of which the time is taken.
-  Result<std::byte*> Enter(int layer) {
+  Result<std::byte*> Enter(int layer) override {
     const TimePoint begun = Clock::now();
-    Result<std::byte*> entered = ring_.Enter(layer);
+    Result<std::byte*> entered = ring_->Enter(layer);
     waited_ += Clock::now() - begun;
     return entered;
   }
+  void Leave(int layer, bool changed) override { ring_->Leave(layer, changed); }
+  const RingStats& stats() const override { return ring_->stats(); }
 
   const ElasticKv& kv() const override { return kv_; }
   LayersInside inside() const override {
-    return {ring_.slots_in_effect(), waited_, FromSeconds(ring_.seconds_per_block())};
+    return {ring_->slots_in_effect(), waited_, FromSeconds(ring_->seconds_per_block())};
   }
-  Status SetInside(int num_layers) override { return ring_.SetSlots(num_layers); }
+  Status SetInside(int num_layers) override { return ring_->SetSlots(num_layers); }
 
  private:
   const ElasticKv kv_;
-  FifoRing& ring_;
-  Clock::duration waited_{};
+  const std::unique_ptr<FifoRing> ring_;
+  Clock::duration waited_{};  // in Enter
 };
 
 }  // namespace lamina

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "node/elastic_ring.h"
 #include "tiers/block_file.h"
 #include "tiers/block_ring.h"
 #include "tiers/disk_copier.h"
@@ -37,33 +38,25 @@ Result<std::shared_ptr<const BlockFile>> MakeFile(const std::string& folder,
   return file;
 }
 
-// All layers take turns.
-Result<std::unique_ptr<Ring>> MakeFifoRing(int num_layers, int64_t layer_bytes,
-                                           const OffloadOptions& offload) {
-  FifoRingOptions options;
-  options.num_blocks = num_layers;
-  options.block = {layer_bytes};
-  options.poison = offload.poison;
-  LAMINA_ASSIGN_OR_RETURN(options.num_slots, SlotsForExpansion(num_layers, offload.expansion));
-  LAMINA_ASSIGN_OR_RETURN(
-      const std::shared_ptr<const BlockFile> file,
-      MakeFile(offload.folder, std::vector<int64_t>(static_cast<size_t>(num_layers), layer_bytes)));
-  LAMINA_ASSIGN_OR_RETURN(
-      std::unique_ptr<FifoRing> ring,
-      FifoRing::Create(options, std::make_unique<DiskCopier>(file, 1e9 * offload.gb_per_s),
-                       std::make_unique<DiskCopier>(file, 1e9 * offload.gb_per_s)));
-  return std::unique_ptr<Ring>(std::move(ring));
-}
-
-// In as many places as is said later.
-Result<std::unique_ptr<FifoRing>> MakeElasticRing(FifoRingOptions options,
-                                                  const OffloadOptions& offload) {
+// All layers take turns. What `options` leave open is as `offload` says.
+Result<std::unique_ptr<FifoRing>> MakeFifoRing(FifoRingOptions options,
+                                               const OffloadOptions& offload) {
   options.poison = offload.poison;
   const std::vector<int64_t> bytes(static_cast<size_t>(options.num_blocks), options.block.span());
   LAMINA_ASSIGN_OR_RETURN(const std::shared_ptr<const BlockFile> file,
                           MakeFile(offload.folder, bytes));
   return FifoRing::Create(options, std::make_unique<DiskCopier>(file, 1e9 * offload.gb_per_s),
                           std::make_unique<DiskCopier>(file, 1e9 * offload.gb_per_s));
+}
+
+Result<std::unique_ptr<Ring>> MakeFixedFifoRing(int num_layers, int64_t layer_bytes,
+                                                const OffloadOptions& offload) {
+  FifoRingOptions options;
+  options.num_blocks = num_layers;
+  options.block = {layer_bytes};
+  LAMINA_ASSIGN_OR_RETURN(options.num_slots, SlotsForExpansion(num_layers, offload.expansion));
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<FifoRing> ring, MakeFifoRing(options, offload));
+  return std::unique_ptr<Ring>(std::move(ring));
 }
 
 // Always the same ones do.
@@ -92,8 +85,9 @@ Result<std::unique_ptr<KvRing>> KvRing::Create(const KvShape& shape, const Offlo
   if (offload.is_elastic()) return CreateElastic(shape, offload, capacity_tokens);
   const int64_t bytes = WholePages(BytesOf(shape, capacity_tokens));
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<Ring> ring,
-                          offload.expansion > 0 ? MakeFifoRing(shape.num_layers, bytes, offload)
-                                                : MakeBlockRing(shape.num_layers, bytes, offload));
+                          offload.expansion > 0
+                              ? MakeFixedFifoRing(shape.num_layers, bytes, offload)
+                              : MakeBlockRing(shape.num_layers, bytes, offload));
   return std::unique_ptr<KvRing>(new KvRing(std::move(ring), capacity_tokens));
 }
 
@@ -116,17 +110,16 @@ Result<std::unique_ptr<KvRing>> KvRing::CreateElastic(const KvShape& shape,
   for (const int64_t run_bytes : LayerBytes(kv, row_bytes))
     options.run_bytes.push_back(WholePages(run_bytes));
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<FifoRing> ring,
-                          MakeElasticRing(std::move(options), offload));
-  FifoRing& layers = *ring;
-  std::unique_ptr<KvRing> made(new KvRing(std::move(ring), pitch));
-  made->elastic_.emplace(kv, layers);
-  return made;
+                          MakeFifoRing(std::move(options), offload));
+  auto layers = std::make_unique<ElasticRing>(kv, std::move(ring));
+  ElasticRing* const elastic = layers.get();
+  return std::unique_ptr<KvRing>(new KvRing(std::move(layers), pitch, elastic));
 }
 
 std::byte* KvRing::Use(int layer, bool writes) {
   if (layer != layer_) {
     if (layer_ >= 0) ring_->Leave(layer_, written_);
-    const Result<std::byte*> entered = elastic_ ? elastic_->Enter(layer) : ring_->Enter(layer);
+    const Result<std::byte*> entered = ring_->Enter(layer);
     if (!entered.ok()) {
       LAMINA_LOG_ERROR("K and V of layer {} cannot be had: {}", layer, entered.status().message());
       std::abort();

@@ -5,13 +5,11 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <utility>
 
 #include "base/status.h"
 #include "kernels/layer_memory.h"
 #include "kernels/token_slab.h"
-#include "node/elastic_ring.h"
 #include "splitter/offload_options.h"
 #include "tiers/ring.h"
 
@@ -29,21 +27,21 @@ class KvRing final : public LayerMemory {
   // Ends the process if the disk fails: what it held is lost, and peers notice that it is gone.
   std::byte* Use(int layer, bool writes) override;
   int64_t pitch_tokens() const override { return pitch_tokens_; }
-  ElasticLayers* elastic() override { return elastic_ ? &*elastic_ : nullptr; }
+  ElasticLayers* elastic() override { return elastic_; }
 
   const RingStats& stats() const { return ring_->stats(); }
 
  private:
-  KvRing(std::unique_ptr<Ring> ring, int64_t pitch_tokens)
-      : ring_(std::move(ring)), pitch_tokens_(pitch_tokens) {}
+  KvRing(std::unique_ptr<Ring> ring, int64_t pitch_tokens, ElasticLayers* elastic = nullptr)
+      : ring_(std::move(ring)), pitch_tokens_(pitch_tokens), elastic_(elastic) {}
   static Result<std::unique_ptr<KvRing>> CreateElastic(const KvShape& shape,
                                                        const OffloadOptions& offload,
                                                        int64_t capacity_tokens);
 
   const std::unique_ptr<Ring> ring_;
   const int64_t pitch_tokens_;
-  std::optional<ElasticRing> elastic_;
-  int layer_ = -1;  // that is used; -1: none yet
+  ElasticLayers* const elastic_;  // the ring, if it is one; null: it is none
+  int layer_ = -1;                // that is used; -1: none yet
   bool written_ = false;
   std::byte* memory_ = nullptr;  // of that layer
 };

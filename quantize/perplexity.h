@@ -1,4 +1,4 @@
-// How well a model foretells a text: the exponential of the mean negative log-likelihood of its
+// How well a model predicts a text: the exponential of the mean negative log-likelihood of its
 // tokens.
 #pragma once
 
@@ -28,7 +28,7 @@ struct PerplexityOptions {
 
 struct Perplexity {
   double negative_log_likelihood = 0;  // the sum over all tokens, natural
-  int64_t num_tokens = 0;              // that were foretold: all but the first of each piece
+  int64_t num_tokens = 0;              // that were predicted: all but the first of each piece
 
   double mean() const { return negative_log_likelihood / static_cast<double>(num_tokens); }
   double value() const { return std::exp(mean()); }

@@ -1,5 +1,5 @@
 // Makes a checkpoint with quantized weights of one with plain ones: a folder of Hugging Face's
-// layout in the format of compressed-tensors, as lamina and vLLM read it.
+// layout in the format of compressed-tensors.
 #pragma once
 
 #include <cstdint>

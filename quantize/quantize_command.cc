@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <memory>
@@ -8,6 +7,7 @@
 #include "base/text_file.h"
 #include "base/worker_team.h"
 #include "cli/commands.h"
+#include "cli/progress_line.h"
 #include "quantize/commands.h"
 #include "quantize/perplexity.h"
 #include "quantize/quantize_checkpoint.h"
@@ -15,20 +15,6 @@
 
 namespace lamina {
 namespace {
-
-// A line on stderr that is written over while it is a terminal.
-class ProgressLine {
- public:
-  void Show(const std::string& line) const {
-    if (is_terminal_) fmt::print(stderr, "\r{:<78}", line);
-  }
-  void End() const {
-    if (is_terminal_) fmt::print(stderr, "\r{:<78}\r", "");
-  }
-
- private:
-  const bool is_terminal_ = isatty(STDERR_FILENO) == 1;
-};
 
 std::string Megabytes(int64_t bytes) {
   return fmt::format("{:.1f} MB", static_cast<double>(bytes) * 1e-6);
@@ -42,13 +28,11 @@ Result<std::string> ReadText(const std::string& path) {
 }
 
 Result<Perplexity> Measure(PerplexityOptions options, const std::string& text, WorkerTeam& team) {
-  const ProgressLine line;
+  ProgressLine line;
   options.on_progress = [&line](int64_t done, int64_t all, double value) {
     line.Show(fmt::format("{} of {} tokens, perplexity {:.4f}", done, all, value));
   };
-  Result<Perplexity> measured = MeasurePerplexity(options, text, team);
-  line.End();
-  return measured;
+  return MeasurePerplexity(options, text, team);
 }
 
 struct QuantizeArguments {
@@ -69,12 +53,12 @@ Status Quantize(QuantizeArguments arguments) {
     LAMINA_ASSIGN_OR_RETURN(text, ReadText(arguments.text));
   }
   WorkerTeam team(arguments.num_threads);
-  const ProgressLine line;
+  auto line = std::make_unique<ProgressLine>();
   options.on_progress = [&line](int64_t done, int64_t all) {
-    line.Show(fmt::format("{} of {}", Megabytes(done), Megabytes(all)));
+    line->Show(fmt::format("{} of {}", Megabytes(done), Megabytes(all)));
   };
   const Result<QuantizedCounts> counts = QuantizeCheckpoint(options, team);
-  line.End();
+  line.reset();
   LAMINA_RETURN_IF_ERROR(counts.status());
   fmt::print("{} matrices in {}, {} instead of {}: {}\n", counts->num_quantized, arguments.scheme,
              Megabytes(counts->bytes_after), Megabytes(counts->bytes_before), options.out_dir);
@@ -150,7 +134,7 @@ void RegisterQuantize(CLI::App& app) {
 
 void RegisterPerplexity(CLI::App& app) {
   auto arguments = std::make_shared<PerplexityArguments>();
-  CLI::App* command = app.add_subcommand("perplexity", "Measure how well a model foretells a text");
+  CLI::App* command = app.add_subcommand("perplexity", "Measure how well a model predicts a text");
   command->add_option("MODEL", arguments->options.model_dir, "The model's folder")->required();
   command->add_option("TEXT", arguments->text, "A file")->required();
   AddTextOptions(*command, arguments->options);

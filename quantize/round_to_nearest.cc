@@ -31,21 +31,20 @@ void TryScale(std::span<const float> weights, const QuantizedScheme& scheme, flo
               Coded& best) {
   Coded tried{.scale = scale, .zero = zero, .squared_error = 0, .codes = {}};
   tried.codes.reserve(weights.size());
-  const float inverse = scale == 0 ? 0 : 1 / scale;
+  // In fp32 that of a tiny scale would be infinite.
+  const double inverse = scale == 0 ? 0 : 1 / static_cast<double>(scale);
+  const int low = scheme.code == WeightCode::kInt4 ? 0 : -128;
+  const int high = scheme.code == WeightCode::kInt4 ? 15 : 127;
   for (const float weight : weights) {
     float number = 0;
     if (scheme.code == WeightCode::kF8) {
-      const F8 code = ToF8(weight * inverse);
+      const F8 code = ToF8(static_cast<float>(weight * inverse));
       tried.codes.push_back(code.bits);
       number = ToFloat(code) * scale;
     } else {
-      const int low = scheme.code == WeightCode::kInt4 ? 0 : -128;
-      const int high = scheme.code == WeightCode::kInt4 ? 15 : 127;
-      const int around = scheme.code == WeightCode::kInt4 ? zero : 0;
-      const int code =
-          std::clamp(static_cast<int>(std::lrint(weight * inverse)) + around, low, high);
+      const int code = std::clamp(static_cast<int>(std::lrint(weight * inverse)) + zero, low, high);
       tried.codes.push_back(static_cast<uint8_t>(code));
-      number = static_cast<float>(code - around) * scale;
+      number = static_cast<float>(code - zero) * scale;
     }
     tried.squared_error += static_cast<double>(weight - number) * (weight - number);
   }
@@ -77,12 +76,6 @@ void TryBetween(std::span<const float> weights, const QuantizedScheme& scheme, D
 }
 
 }  // namespace
-
-double QuantizedScheme::BitsPerWeight(int64_t in_features, int scale_bits) const {
-  const int of_group = scale_bits + (zero_points ? 4 : 0);
-  return bits() +
-         static_cast<double>(of_group) / static_cast<double>(group == 0 ? in_features : group);
-}
 
 std::optional<QuantizedScheme> SchemeNamed(std::string_view name) {
   QuantizedScheme scheme;

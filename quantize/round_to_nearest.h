@@ -22,8 +22,6 @@ struct QuantizedScheme {
   bool zero_points = false;             // of 4 bits: codes need not lie around 0
 
   int bits() const { return code == WeightCode::kInt4 ? 4 : 8; }
-  // Of a weight, with its share of scales and zero points, if these are of so many bits.
-  double BitsPerWeight(int64_t in_features, int scale_bits) const;
 };
 
 // The scheme's name: "w4g64", "w4g64z" with zero points, "w8", "w8g128", "fp8". nullopt: there is

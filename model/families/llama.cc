@@ -56,6 +56,15 @@ Tensor ScaledBy(double factor, Tensor x, const ModulePath& at) {
   return factor == 1 ? x : Scale(x, at, factor);
 }
 
+Projected ProjectQkv(const ModelConfig& c, const ModulePath& at, Tensor x) {
+  const int64_t q_width = int64_t{c.num_heads} * c.head_dim;
+  const int64_t kv_width = int64_t{c.num_kv_heads} * c.head_dim;
+  const LinearOptions options{.bias = c.qkv_bias};
+  const Tensor q = Linear(x, at / "q_proj", q_width, options);
+  const Tensor k = Linear(x, at / "k_proj", kv_width, options);
+  return {q, k, Linear(x, at / "v_proj", kv_width, options)};
+}
+
 Tensor AttendRotated(const ModelConfig& c, const ModulePath& at, int layer,
                      const Projected& projected, Tensor positions) {
   const Tensor q = Rope(projected.q, positions, at / "q_rope", RotaryOf(c, layer, c.num_heads));
@@ -67,18 +76,14 @@ Tensor AttendRotated(const ModelConfig& c, const ModulePath& at, int layer,
 Tensor LlamaAttention(const ModelConfig& c, const ModulePath& layer_at, int layer, Tensor x,
                       Tensor positions) {
   const ModulePath at = layer_at / "self_attn";
-  const int64_t q_width = int64_t{c.num_heads} * c.head_dim;
-  const int64_t kv_width = int64_t{c.num_kv_heads} * c.head_dim;
-  Tensor q = Linear(x, at / "q_proj", q_width, {.bias = c.qkv_bias});
-  Tensor k = Linear(x, at / "k_proj", kv_width, {.bias = c.qkv_bias});
-  const Tensor v = Linear(x, at / "v_proj", kv_width, {.bias = c.qkv_bias});
+  Projected projected = ProjectQkv(c, at, x);
   if (c.head_norm) {
     // The norm comes before the rotation, as in Qwen 3.
     const RmsNormOptions options{.eps = c.norm_eps, .plus = c.norm_plus};
-    q = HeadNorm(q, at / "q_norm", c.num_heads, c.head_dim, options);
-    k = HeadNorm(k, at / "k_norm", c.num_kv_heads, c.head_dim, options);
+    projected.q = HeadNorm(projected.q, at / "q_norm", c.num_heads, c.head_dim, options);
+    projected.k = HeadNorm(projected.k, at / "k_norm", c.num_kv_heads, c.head_dim, options);
   }
-  return AttendRotated(c, at, layer, {q, k, v}, positions);
+  return AttendRotated(c, at, layer, projected, positions);
 }
 
 Tensor LlamaMlp(const ModelConfig& c, const ModulePath& layer_at, int /*layer*/, Tensor x) {

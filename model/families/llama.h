@@ -50,11 +50,14 @@ Tensor LlamaMlp(const ModelConfig& config, const ModulePath& at, int layer, Tens
 Tensor LlamaAttention(const ModelConfig& config, const ModulePath& at, int layer, Tensor x,
                       Tensor positions);
 
-// What LlamaAttention does with q, k and v, from the rotation to the projection back. `at` is the
-// path of the attention's module.
+// q, k and v of an attention, with the biases that the config says. `at` is the path of the
+// attention's module, here and below.
 struct Projected {
   Tensor q, k, v;
 };
+Projected ProjectQkv(const ModelConfig& config, const ModulePath& at, Tensor x);
+
+// What LlamaAttention does with q, k and v, from the rotation to the projection back.
 Tensor AttendRotated(const ModelConfig& config, const ModulePath& at, int layer,
                      const Projected& projected, Tensor positions);
 

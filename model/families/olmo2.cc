@@ -9,15 +9,10 @@ namespace {
 Tensor Olmo2Attention(const ModelConfig& c, const ModulePath& layer_at, int layer, Tensor x,
                       Tensor positions) {
   const ModulePath at = layer_at / "self_attn";
-  const int64_t q_width = int64_t{c.num_heads} * c.head_dim;
-  const int64_t kv_width = int64_t{c.num_kv_heads} * c.head_dim;
-  const LinearOptions options{.bias = c.qkv_bias};
-  const Tensor q =
-      RmsNorm(Linear(x, at / "q_proj", q_width, options), at / "q_norm", {.eps = c.norm_eps});
-  const Tensor k =
-      RmsNorm(Linear(x, at / "k_proj", kv_width, options), at / "k_norm", {.eps = c.norm_eps});
-  const Tensor v = Linear(x, at / "v_proj", kv_width, options);
-  return AttendRotated(c, at, layer, {q, k, v}, positions);
+  Projected projected = ProjectQkv(c, at, x);
+  projected.q = RmsNorm(projected.q, at / "q_norm", {.eps = c.norm_eps});
+  projected.k = RmsNorm(projected.k, at / "k_norm", {.eps = c.norm_eps});
+  return AttendRotated(c, at, layer, projected, positions);
 }
 
 Tensor Olmo2Layer(const ModelConfig& c, int layer, Tensor x, Tensor positions) {

@@ -9,16 +9,14 @@ namespace {
 Tensor StableLmAttention(const ModelConfig& c, const ModulePath& layer_at, int layer, Tensor x,
                          Tensor positions) {
   const ModulePath at = layer_at / "self_attn";
-  const int64_t q_width = int64_t{c.num_heads} * c.head_dim;
-  const int64_t kv_width = int64_t{c.num_kv_heads} * c.head_dim;
-  Tensor q = Linear(x, at / "q_proj", q_width, {.bias = c.qkv_bias});
-  Tensor k = Linear(x, at / "k_proj", kv_width, {.bias = c.qkv_bias});
-  const Tensor v = Linear(x, at / "v_proj", kv_width, {.bias = c.qkv_bias});
+  Projected projected = ProjectQkv(c, at, x);
   if (c.head_norm) {
-    q = HeadLayerNorm(q, at / "q_layernorm.norms", c.num_heads, c.head_dim, c.norm_eps);
-    k = HeadLayerNorm(k, at / "k_layernorm.norms", c.num_kv_heads, c.head_dim, c.norm_eps);
+    projected.q =
+        HeadLayerNorm(projected.q, at / "q_layernorm.norms", c.num_heads, c.head_dim, c.norm_eps);
+    projected.k = HeadLayerNorm(projected.k, at / "k_layernorm.norms", c.num_kv_heads, c.head_dim,
+                                c.norm_eps);
   }
-  return AttendRotated(c, at, layer, {q, k, v}, positions);
+  return AttendRotated(c, at, layer, projected, positions);
 }
 
 Tensor StableLmLayer(const ModelConfig& c, int layer, Tensor x, Tensor positions) {

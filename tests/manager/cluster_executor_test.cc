@@ -1,6 +1,7 @@
 // What "auto" in a configuration comes to.
 #include "manager/cluster_executor.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "manager/resolve_config.h"
@@ -53,6 +54,29 @@ TEST(ResolveConfig, KvBytesAreThoseOfTheDtype) {
   EXPECT_EQ(KvBytesPerToken(model, DType::kF16), 2 * 3 * 4 * 16 * 2);
   EXPECT_EQ(KvBytesPerToken(model, std::nullopt), 2 * 3 * 4 * 16 * 2);
   EXPECT_EQ(KvBytesPerToken(model, DType::kF8), 2 * 3 * 4 * 16);
+}
+
+// Ranks share the heads of a token too, though nobody has set kv_head_parallel.
+TEST(ResolveConfig, NodesThatShareHeadsHaveAsManyLayersInsideAtAllTimes) {
+  for (const auto& [ranks, parallel] : {std::pair(1, 1), {2, 1}, {1, 2}}) {
+    ClusterConfig config;
+    const OffloadOptions elastic = {.expansion = 2, .is_auto = true, .folder = "/x"};
+    for (int i = 0; i < ranks; ++i)
+      config.nodes.push_back({.name = "c" + std::to_string(i), .role = NodeRole::kCompute});
+    for (int i = 0; i < 2; ++i)
+      config.nodes.push_back({.name = "m" + std::to_string(i), .offload = elastic});
+    config.tensor_parallel_size = ranks;
+    config.kv_head_parallel = parallel;
+    ModelConfig model = Model(DType::kBF16);
+    model.num_heads = 8;
+    const Status resolved = ResolveConfig(config, model);
+    if (ranks * parallel == 1) {
+      EXPECT_TRUE(resolved.ok()) << resolved;
+    } else {
+      EXPECT_EQ(resolved.code(), StatusCode::kUnimplemented) << resolved;
+      EXPECT_THAT(resolved.message(), ::testing::HasSubstr("memory node 'm0'"));
+    }
+  }
 }
 
 TEST(ResolveConfig, OverlapComesWithAModelledNetwork) {

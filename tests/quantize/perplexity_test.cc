@@ -73,7 +73,7 @@ TEST_F(PerplexityTest, LongTextsAreCutIntoPieces) {
   std::getline(stories, text);
   const Result<Perplexity> whole = Measure(text), pieces = Measure(text, 16);
   ASSERT_TRUE(whole.ok() && pieces.ok()) << pieces.status();
-  EXPECT_EQ(pieces->num_tokens, whole->num_tokens) << "each token but the first is foretold once";
+  EXPECT_EQ(pieces->num_tokens, whole->num_tokens) << "each token but the first is predicted once";
   EXPECT_GT(pieces->value(), whole->value()) << "with less before it";
 }
 

@@ -117,7 +117,7 @@ TEST_F(QuantizeCheckpointTest, FamiliesAreReadAgain) {
   EXPECT_GE(kinds.size(), 8u);
 }
 
-TEST_F(QuantizeCheckpointTest, TheShippedModelForetellsNearlyAsWell) {
+TEST_F(QuantizeCheckpointTest, TheShippedModelPredictsNearlyAsWell) {
   PerplexityOptions options;
   options.by_lines = true;
   options.model_dir = TinyStoriesDir();
