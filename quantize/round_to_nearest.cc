@@ -31,14 +31,14 @@ void TryScale(std::span<const float> weights, const QuantizedScheme& scheme, flo
               Coded& best) {
   Coded tried{.scale = scale, .zero = zero, .squared_error = 0, .codes = {}};
   tried.codes.reserve(weights.size());
-  // In fp32 that of a tiny scale would be infinite.
-  const double inverse = scale == 0 ? 0 : 1 / static_cast<double>(scale);
+  // That of a scale so tiny that it is none is infinite: all weights are 0 then.
+  const float inverse = std::isfinite(1 / scale) ? 1 / scale : 0;
   const int low = scheme.code == WeightCode::kInt4 ? 0 : -128;
   const int high = scheme.code == WeightCode::kInt4 ? 15 : 127;
   for (const float weight : weights) {
     float number = 0;
     if (scheme.code == WeightCode::kF8) {
-      const F8 code = ToF8(static_cast<float>(weight * inverse));
+      const F8 code = ToF8(weight * inverse);
       tried.codes.push_back(code.bits);
       number = ToFloat(code) * scale;
     } else {

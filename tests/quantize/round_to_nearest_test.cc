@@ -111,6 +111,15 @@ TEST(RoundToNearest, GroupsWithoutWeightsAreZero) {
   }
 }
 
+TEST(RoundToNearest, WeightsThatNoScaleReachesBecomeZero) {
+  const std::vector<float> weights(128, 1e-41F);
+  for (const std::string name : kSchemes) {
+    const auto m = RoundToNearest(weights, 128, *SchemeNamed(name), DType::kF32);
+    ASSERT_TRUE(m.ok()) << m.status();
+    EXPECT_LT(SquaredError(*m, weights), 1e-75) << name;
+  }
+}
+
 TEST(RoundToNearest, SaysWhatCannotBe) {
   std::vector<float> weights(96, 1.0F);
   EXPECT_THAT(RoundToNearest(weights, 96, *SchemeNamed("w4g64"), DType::kF32).status().message(),
