@@ -15,6 +15,7 @@
 
 #include "base/mutex.h"
 #include "compute_node/safetensors.h"
+#include "compute_node/weight_part.h"
 #include "gguf/gguf_model.h"
 #include "kernels/elementwise.h"
 #include "model/model_config.h"
@@ -59,7 +60,7 @@ Chosen Choose(const Graph& graph) {
           weight.transposed || !weight.name.ends_with(kWeight)) {
         chosen.ignored.insert(ModuleOf(weight.name));
       } else {
-        chosen.matrices.emplace(weight.name, weight.whole.empty() ? weight.shape : weight.whole);
+        chosen.matrices.emplace(weight.name, WholeShape(weight));
       }
     }
   }
