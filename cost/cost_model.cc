@@ -1,32 +1,16 @@
 #include "cost/cost_model.h"
 
 #include <algorithm>
-#include <functional>
-#include <numeric>
 #include <set>
 #include <string>
 
 namespace lamina {
 namespace {
 
-double NumElements(const WeightRef& weight) {
-  return std::accumulate(weight.shape.begin(), weight.shape.end(), 1.0, std::multiplies<>());
-}
-
 double RooflineSeconds(const DeviceSpec& device, DType dtype, double operations, double mfu,
                        double bytes) {
   const double peak = device.peak_flops_per_s(static_cast<int>(ElementSize(dtype)));
   return std::max(operations / (peak * mfu), bytes / device.reached_bytes_per_s());
-}
-
-// The last matrix product before the logits. Pointwise operators behind it are not counted.
-const Op& HeadOf(const Graph& graph) {
-  const auto producer = [&](ValueId value) -> const Op& {
-    return graph.ops[static_cast<size_t>(graph.values[static_cast<size_t>(value)].producer)];
-  };
-  const Op* op = &producer(graph.logits);
-  while (op->kind != OpKind::kLinear && !op->inputs.empty()) op = &producer(op->inputs[0]);
-  return *op;
 }
 
 LayerProfile::Shape ShapeOf(const ModelConfig& model) {
@@ -39,8 +23,8 @@ LayerProfile::Shape ShapeOf(const ModelConfig& model) {
 double LinearSeconds(const DeviceSpec& device, const LinearWork& work, DType dtype, int64_t rows) {
   if (rows == 0) return 0;
   const auto batch = static_cast<double>(rows);
-  const double bytes =
-      static_cast<double>(ElementSize(dtype)) * (work.weights + batch * work.row_elements);
+  const double plain = work.weights - work.quantized + batch * work.row_elements;
+  const double bytes = static_cast<double>(ElementSize(dtype)) * plain + work.quantized_bytes;
   return RooflineSeconds(device, dtype, 2 * (work.weights - work.unrouted) * batch,
                          device.Mfu(batch), bytes);
 }
@@ -88,6 +72,11 @@ double StepSeconds(const DeviceSpec& device, const SlicedModel& model, DType dty
 
 Status FitProfile(DeviceSpec& device, const ModelConfig& model, int workers) {
   if (!device.profile) return OkStatus();
+  if (model.layer_bits > 0) {
+    return InvalidArgument("device " + device.name +
+                           ": its profile is of layers whose weights are plain numbers, and the "
+                           "model's are quantized; use a device without one");
+  }
   const LayerProfile::Shape ours = ShapeOf(model);
   std::vector<const LayerProfile*> measured = {&*device.profile};
   for (const LayerProfile& profile : device.other_profiles) measured.push_back(&profile);
@@ -157,13 +146,13 @@ double AttentionSeconds(const DeviceSpec& device, const AttentionHeads& heads,
 
 int64_t WeightBytes(const Graph& graph, DType dtype) {
   std::set<std::string> seen;
-  double elements = 0;
+  double bytes = 0;
   for (const Op& op : graph.ops) {
     for (const WeightRef& weight : op.weights) {
-      if (seen.insert(weight.id()).second) elements += NumElements(weight);
+      if (seen.insert(weight.id()).second) bytes += StoredBytes(weight, dtype);
     }
   }
-  return static_cast<int64_t>(elements) * static_cast<int64_t>(ElementSize(dtype));
+  return static_cast<int64_t>(bytes);
 }
 
 }  // namespace lamina

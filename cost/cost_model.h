@@ -4,9 +4,10 @@
 // them up.
 //
 // Linear layers (Lamina, section 2.2): a step of B rows over N weights has 2 N B operations, and
-// moves e (N + B d) bytes of weights and activations, with e bytes per element. Attention reads
-// each token's K and V once, about one operation per byte. A piece of work takes the longer of
-// operations / (peak x MFU(B)) and bytes / reached bandwidth. All times are in seconds.
+// moves e (N + B d) bytes of weights and activations, with e bytes per element (quantized weights:
+// their own). Attention reads each token's K and V once, about one operation per byte. A piece of
+// work takes the longer of operations / (peak x MFU(B)) and bytes / reached bandwidth. All times
+// are in seconds.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,9 @@
 
 namespace lamina {
 
-// One run of the work over `rows` rows; 0 without rows. `dtype` is that of weights and activations.
+// One run of the work over `rows` rows; 0 without rows. `dtype` is that of activations and of
+// weights that are not quantized; quantized ones are read as they are stored and computed at
+// `dtype`.
 double LinearSeconds(const DeviceSpec& device, const LinearWork& work, DType dtype, int64_t rows);
 
 // One run of slice `k`. If the device has a profile, its measured times, with the roofline for the
@@ -39,7 +42,7 @@ double StepSeconds(const DeviceSpec& device, const SlicedModel& model, DType dty
 // Replaces the device's profile by one of this model's layers, split among `workers` devices: the
 // one that was measured for them, else one that is predicted from all profiles of the device. A
 // device without profiles stays as it is. kInvalidArgument if LayerProfile::Predict cannot predict
-// one.
+// one, and for a model whose weights are quantized, as those of profiles are not.
 Status FitProfile(DeviceSpec& device, const ModelConfig& model, int workers);
 
 // kInvalidArgument if the device has a profile and num_ranks is more than 1: measured times are of
@@ -80,7 +83,8 @@ double RowsPerToken(const AttentionHeads& heads, const AttentionLoad& load);
 double AttentionSeconds(const DeviceSpec& device, const AttentionHeads& heads,
                         const AttentionLoad& load);
 
-// Bytes of all weights of the graph at `dtype`. A weight that several operators use counts once.
+// Bytes of all weights of the graph as they are stored, plain numbers at `dtype`. A weight that
+// several operators use counts once.
 int64_t WeightBytes(const Graph& graph, DType dtype);
 
 }  // namespace lamina

@@ -41,6 +41,10 @@ class GgufModel {
   // Null if there is none.
   const GgufValue* Value(std::string_view key) const;
   const GgufTensor* Tensor(std::string_view name) const;
+  // Of all files, by their names.
+  const std::unordered_map<std::string_view, const GgufTensor*>& tensors() const {
+    return tensors_;
+  }
 
  private:
   struct File {

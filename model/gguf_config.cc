@@ -208,9 +208,35 @@ class GgufConfig {
   json config_ = json::object();
 };
 
+bool IsPlain(const GgufTensor& tensor) { return tensor.info().block_elements == 1; }
+
+// Bits per element of the matrices whose names are `wanted`. 0 if all of them are plain.
+template <typename Wanted>
+double QuantizedBits(const GgufModel& file, Wanted wanted) {
+  double elements = 0, bytes = 0;
+  bool any_quantized = false;
+  for (const auto& [name, tensor] : file.tensors()) {
+    if (tensor->shape.size() < 2 || !wanted(name)) continue;
+    elements += static_cast<double>(tensor->num_rows()) * static_cast<double>(tensor->width());
+    bytes += static_cast<double>(tensor->data.size());
+    any_quantized = any_quantized || !IsPlain(*tensor);
+  }
+  return any_quantized ? 8 * bytes / elements : 0;
+}
+
 }  // namespace
 
 Result<json> ConfigOfGguf(const GgufModel& file) { return GgufConfig(file).Read(); }
+
+double LayerBitsOf(const GgufModel& file) {
+  return QuantizedBits(file, [](std::string_view name) { return name.starts_with("blk."); });
+}
+
+double HeadBitsOf(const GgufModel& file) {
+  const std::string_view head =
+      file.Tensor("output.weight") != nullptr ? "output.weight" : "token_embd.weight";
+  return QuantizedBits(file, [head](std::string_view name) { return name == head; });
+}
 
 Result<std::vector<float>> RopeDivisorsOf(const GgufModel& file, int head_dim) {
   const GgufTensor* const tensor = file.Tensor("rope_freqs.weight");

@@ -19,4 +19,8 @@ Result<nlohmann::json> ConfigOfGguf(const GgufModel& file);
 // [head_dim / 2] divisors of the frequencies. Empty if there is none.
 Result<std::vector<float>> RopeDivisorsOf(const GgufModel& file, int head_dim);
 
+// ModelConfig's layer_bits and head_bits.
+double LayerBitsOf(const GgufModel& file);
+double HeadBitsOf(const GgufModel& file);
+
 }  // namespace lamina

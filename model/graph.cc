@@ -1,6 +1,18 @@
 #include "model/graph.h"
 
+#include <functional>
+#include <numeric>
+
 namespace lamina {
+
+double NumElements(const WeightRef& weight) {
+  return std::accumulate(weight.shape.begin(), weight.shape.end(), 1.0, std::multiplies<>());
+}
+
+double StoredBytes(const WeightRef& weight, DType dtype) {
+  const double bits = weight.quantized_bits;
+  return NumElements(weight) * (bits > 0 ? bits / 8 : static_cast<double>(ElementSize(dtype)));
+}
 
 std::string_view OpName(OpKind kind) {
   switch (kind) {
@@ -30,6 +42,15 @@ std::string_view OpName(OpKind kind) {
     case OpKind::kAllReduce: return "all_reduce";
   }
   return "unknown";
+}
+
+const Op& HeadOf(const Graph& graph) {
+  const auto producer = [&](ValueId value) -> const Op& {
+    return graph.ops[static_cast<size_t>(graph.values[static_cast<size_t>(value)].producer)];
+  };
+  const Op* op = &producer(graph.logits);
+  while (op->kind != OpKind::kLinear && !op->inputs.empty()) op = &producer(op->inputs[0]);
+  return *op;
 }
 
 }  // namespace lamina

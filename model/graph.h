@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/dtype.h"
+
 namespace lamina {
 
 // An index into Graph::values.
@@ -38,6 +40,10 @@ struct WeightRef {
   // describe it as [out_features, in_features] all the same.
   bool transposed = false;
 
+  // Of a quantized matrix: bits that the checkpoint spends on an element, scales among them. 0: it
+  // holds plain numbers.
+  double quantized_bits = 0;
+
   // Where the rows of a part do not follow each other: they come in blocks of `size` rows, the
   // first one at first[0] and each next one `step` rows further. size == 0: the rows follow each
   // other.
@@ -52,6 +58,11 @@ struct WeightRef {
   // The key of the loaded weight: "attn.weight[0:64]".
   std::string id() const { return name + part; }
 };
+
+// Of the part that the operator reads.
+double NumElements(const WeightRef& weight);
+// Its bytes where plain numbers are of type `dtype`.
+double StoredBytes(const WeightRef& weight, DType dtype);
 
 // Each kind says: inputs -> width of the output; weights; attributes of Op that it uses. A width
 // that is not given is that of the first input.
@@ -157,5 +168,8 @@ struct Graph {
   std::vector<Value> values;
   ValueId logits = -1;  // the model's result, [vocab]
 };
+
+// The last linear layer before the logits. REQUIRES: the graph has logits.
+const Op& HeadOf(const Graph& graph);
 
 }  // namespace lamina

@@ -102,6 +102,8 @@ Result<ModelConfig> LoadGgufConfig(const std::string& path) {
   files.config = described.dump();
   files.config_name = ", as a config.json";
   LAMINA_ASSIGN_OR_RETURN(ModelConfig config, ModelConfig::Parse(files, path));
+  config.layer_bits = LayerBitsOf(*file);
+  config.head_bits = HeadBitsOf(*file);
   LAMINA_ASSIGN_OR_RETURN(std::vector<float> divisors, RopeDivisorsOf(*file, config.head_dim));
   if (divisors.empty()) return config;
   const double linear = config.rope_scaling.factor;  // 1 without one
@@ -133,6 +135,7 @@ Result<ModelConfig> ModelConfig::Parse(const Files& files, const std::string& wh
     JsonKeys of_quantization(*quantization, config_file + ": quantization_config");
     config.quantization = QuantizationConfig::Parse(of_quantization);
     LAMINA_RETURN_IF_ERROR(of_quantization.status());
+    config.layer_bits = config.quantization->BitsPerElement();
   }
   if (files.graph.empty()) {
     FindArchitecture(config.architecture)->read(keys, config);

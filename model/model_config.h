@@ -81,6 +81,10 @@ struct ModelConfig {
   bool final_norm = true;  // a norm stands before the head
   // Null: all weights are plain numbers. `dtype` is then that of what is not quantized.
   std::optional<QuantizationConfig> quantization;
+  // Bits that the checkpoint spends on an element, scales among them, on average over the matrices
+  // of layers and of the head's one. 0: these are plain numbers of `dtype`.
+  double layer_bits = 0;
+  double head_bits = 0;
   // The graph that was made of lamina_graph.json. Null: the forward code of `architecture` is
   // traced. Shared because configs are copied and graphs are large.
   std::shared_ptr<const Graph> imported;

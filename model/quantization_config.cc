@@ -108,6 +108,14 @@ void ParseCompressedTensors(JsonKeys& keys, QuantizationConfig& config) {
 
 }  // namespace
 
+double QuantizationConfig::BitsPerElement() const {
+  constexpr double kScaleBits = 16;
+  const double per_scale = kScaleBits + (symmetric ? 0 : bits);
+  const double elements = static_cast<double>(scale_outputs) * static_cast<double>(scale_inputs);
+  // Scales of a whole output or of the whole matrix are few.
+  return bits + (elements > 0 ? per_scale / elements : 0);
+}
+
 QuantizationConfig QuantizationConfig::Parse(JsonKeys& keys) {
   QuantizationConfig config;
   const std::string method = keys.OptionalString("quant_method").value_or("");

@@ -32,6 +32,9 @@ struct QuantizationConfig {
   // GPTQ's first checkpoints hold zero points less 1.
   bool zeros_minus_one = false;
 
+  // Bits of a code, and its part of a scale of 16 bits and of a zero point, if it has one.
+  double BitsPerElement() const;
+
   // Reads the object. A format that is not known is kUnimplemented in `keys`, with its name.
   static QuantizationConfig Parse(JsonKeys& keys);
 };

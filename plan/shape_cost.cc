@@ -29,10 +29,6 @@ AttentionHeads HeadsOf(const ModelConfig& config, int num_ranks) {
           config.dtype};
 }
 
-bool Alike(const LinearWork& a, const LinearWork& b) {
-  return a.weights == b.weights && a.unrouted == b.unrouted && a.row_elements == b.row_elements;
-}
-
 // Groups neighbours that do the same work. Any of them can stand for the group.
 std::vector<RankModel::Group> GroupSlices(const SlicedModel& sliced) {
   std::vector<RankModel::Group> groups;
@@ -40,7 +36,7 @@ std::vector<RankModel::Group> GroupSlices(const SlicedModel& sliced) {
   for (size_t k = 0; k + 1 < sliced.slices.size(); ++k) {
     const LinearWork work = WorkOf(sliced.slices[k], sliced.graph);
     // The first slice follows no attention, which SliceSeconds may count otherwise.
-    if (k < 2 || !Alike(work, last)) groups.push_back({static_cast<int>(k), 0});
+    if (k < 2 || work != last) groups.push_back({static_cast<int>(k), 0});
     groups.back().count += 1;
     last = work;
   }

@@ -5,8 +5,12 @@
 namespace lamina {
 namespace {
 
-double NumElements(const WeightRef& weight) {
-  return std::accumulate(weight.shape.begin(), weight.shape.end(), 1.0, std::multiplies<>());
+void AddMatrix(const WeightRef& weight, LinearWork& work) {
+  const double elements = NumElements(weight);
+  work.weights += elements;
+  if (weight.quantized_bits <= 0) return;
+  work.quantized += elements;
+  work.quantized_bytes += elements * weight.quantized_bits / 8;
 }
 
 }  // namespace
@@ -24,18 +28,18 @@ LinearWork WorkOf(const Slice& slice, const Graph& graph) {
     if (op.kind == OpKind::kExperts) {
       double weights = 0, rows = 0;
       for (const WeightRef& weight : op.weights) {
+        AddMatrix(weight, work);
         weights += NumElements(weight);
         rows += static_cast<double>(weight.shape[0] + weight.shape[1]);
       }
       // The weights of all experts are read, but a row computes only with those that it is routed
       // to.
       const double routed = static_cast<double>(op.experts_per_token) / op.num_experts;
-      work.weights += weights;
       work.unrouted += weights * (1 - routed);
       work.row_elements += rows * routed;
     }
     if (op.kind != OpKind::kLinear) continue;
-    work.weights += NumElements(op.weights[0]);
+    AddMatrix(op.weights[0], work);
     work.row_elements += width(op.inputs[0]) + width(op.output);
   }
   return work;

@@ -13,9 +13,14 @@ struct LinearWork {
   double weights = 0;
   // How many of `weights` take no operations for a row: those of experts that it is not routed to.
   double unrouted = 0;
+  // How many of `weights` are stored quantized, and the bytes of those.
+  double quantized = 0;
+  double quantized_bytes = 0;
   // Elements that each row reads and writes: inputs and outputs of the matrices, and the parts and
   // sums of all-reduces.
   double row_elements = 0;
+
+  bool operator==(const LinearWork&) const = default;
 };
 LinearWork WorkOf(const Slice& slice, const Graph& graph);
 

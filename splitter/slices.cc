@@ -97,6 +97,30 @@ std::vector<bool> Members(const Graph& graph, const std::vector<bool>& earlier,
   return members;
 }
 
+Result<Graph> PlainGraph(const ModelConfig& config) {
+  if (config.imported != nullptr) return *config.imported;
+  const Architecture* architecture = FindArchitecture(config.architecture);
+  if (architecture == nullptr) {
+    return Unimplemented("architecture " + config.architecture +
+                         " has no forward code; there is: " + ArchitectureNames());
+  }
+  Tracer tracer;
+  const Tensor logits = architecture->forward(config, tracer.tokens(), tracer.positions());
+  return tracer.Finish(logits);
+}
+
+void MarkQuantized(const ModelConfig& config, Graph& graph) {
+  if (config.layer_bits == 0 && config.head_bits == 0) return;
+  const Op* const head = &HeadOf(graph);
+  for (Op& op : graph.ops) {
+    if (op.kind != OpKind::kLinear && op.kind != OpKind::kExperts) continue;
+    for (WeightRef& weight : op.weights) {
+      if (weight.shape.size() == 2)
+        weight.quantized_bits = &op == head ? config.head_bits : config.layer_bits;
+    }
+  }
+}
+
 }  // namespace
 
 int64_t SlicedModel::attention_bytes_per_token(int attention) const {
@@ -107,15 +131,9 @@ int64_t SlicedModel::attention_bytes_per_token(int attention) const {
 }
 
 Result<Graph> TraceModel(const ModelConfig& config) {
-  if (config.imported != nullptr) return *config.imported;
-  const Architecture* architecture = FindArchitecture(config.architecture);
-  if (architecture == nullptr) {
-    return Unimplemented("architecture " + config.architecture +
-                         " has no forward code; there is: " + ArchitectureNames());
-  }
-  Tracer tracer;
-  const Tensor logits = architecture->forward(config, tracer.tokens(), tracer.positions());
-  return tracer.Finish(logits);
+  LAMINA_ASSIGN_OR_RETURN(Graph graph, PlainGraph(config));
+  MarkQuantized(config, graph);
+  return graph;
 }
 
 Result<SlicedModel> SplitGraph(Graph graph) {

@@ -50,8 +50,9 @@ struct SlicedModel {
 };
 
 // The model's graph: the one that was imported, or else what the forward code of the config's
-// architecture records. kUnimplemented for an architecture that has neither; kInternal for a
-// mistake in the forward code.
+// architecture records. Matrices know how they are stored by what the config says of layers and
+// head; which ones a quantized checkpoint leaves plain in its layers is not looked up.
+// kUnimplemented for an architecture that has neither; kInternal for a mistake in the forward code.
 Result<Graph> TraceModel(const ModelConfig& config);
 
 // kInvalidArgument names the operator if the graph is malformed, if the logits do not depend on an

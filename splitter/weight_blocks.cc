@@ -40,7 +40,7 @@ std::vector<int64_t> BlockBytes(const SlicedModel& model, SliceRange range, DTyp
       for (const WeightRef& weight : op.weights) {
         if (!slices.contains(weight.id()) || !seen.insert(weight.id()).second) continue;
         matrices[static_cast<size_t>(k - range.first)].push_back(
-            weight.shape[0] * weight.shape[1] * static_cast<int64_t>(ElementSize(dtype)));
+            static_cast<int64_t>(StoredBytes(weight, dtype)));
       }
     }
   }

@@ -22,8 +22,8 @@ WeightRole RoleOf(const Op& op, const WeightRef& weight);
 // The slice of each matrix, by WeightRef::id, that no other slice of `range` and no lookup uses.
 std::map<std::string, int> SlicesOfMatrices(const SlicedModel& model, SliceRange range);
 
-// [slices of `range`] The bytes of these matrices, whose elements are of `dtype`. Of each slice
-// those that OutsideByPortion (offload_options.h) picks for `portion`.
+// [slices of `range`] The bytes of these matrices as they are stored, plain ones at `dtype`. Of
+// each slice those that OutsideByPortion (offload_options.h) picks for `portion`.
 std::vector<int64_t> BlockBytes(const SlicedModel& model, SliceRange range, DType dtype,
                                 double portion = 1);
 

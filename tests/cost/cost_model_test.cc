@@ -170,6 +170,10 @@ TEST(CostModel, AProfileThatWasMeasuredForTheModelIsTakenAsItIs) {
   EXPECT_DOUBLE_EQ(device.profile->AfterAttentionSeconds(1), 9e-3);
   ASSERT_TRUE(FitProfile(two, config, 2).ok());
   EXPECT_DOUBLE_EQ(two.profile->AfterAttentionSeconds(1), 4e-3);
+  ModelConfig quantized = config;
+  quantized.layer_bits = 4.5;
+  EXPECT_EQ(FitProfile(device, quantized, 1).code(), StatusCode::kInvalidArgument)
+      << "it was measured with plain weights";
 }
 
 TEST(CostModel, WeightBytesOfThePapersModels) {
