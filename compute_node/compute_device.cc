@@ -1,6 +1,7 @@
 #include "compute_node/compute_device.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/host_memory.h"
 #include "compute_node/local_attention.h"
@@ -11,6 +12,52 @@
 #include "splitter/tensor_parallel.h"
 
 namespace lamina {
+namespace {
+
+class LoadingOnCpu final : public LoadingModel {
+ public:
+  LoadingOnCpu(std::unique_ptr<LoadedModel> model, Weights::Loading weights, bool is_auto)
+      : model_(std::move(model)), weights_(std::move(weights)), is_auto_(is_auto) {}
+
+  Result<std::unique_ptr<LoadedModel>> Continue() override {
+    LAMINA_ASSIGN_OR_RETURN(const bool more, weights_.Continue());
+    if (more) return std::unique_ptr<LoadedModel>();
+    model_->weights = weights_.Take();
+    if (is_auto_) model_->largest_interval = model_->weights->ring()->first_interval();
+    model_->weight_bytes = model_->weights->size_bytes();
+    return std::move(model_);
+  }
+  WeightsProgress progress() const override { return weights_.progress(); }
+
+ private:
+  std::unique_ptr<LoadedModel> model_;
+  Weights::Loading weights_;  // borrows the model's config
+  const bool is_auto_;        // intervals are chosen while it serves
+};
+
+Result<std::unique_ptr<LoadingModel>> StartLoadOnCpu(const WeightOptions& options, WorkerTeam& team,
+                                                     const OffloadOptions& offload) {
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> model,
+                          LoadedModel::Describe(options.model_dir, options.share));
+  Result<Weights::Loading> weights =
+      offload.any() ? Weights::Loading::StartInTurns(model->sliced, model->slices(), model->part(),
+                                                     model->config, options, offload, team)
+                    : Weights::Loading::Start(model->part(), model->config, options, team);
+  if (!weights.ok()) return weights.status();
+  return std::unique_ptr<LoadingModel>(std::make_unique<LoadingOnCpu>(
+      std::move(model), *std::move(weights), offload.any() && offload.is_auto));
+}
+
+Result<std::unique_ptr<LoadedModel>> LoadAll(Result<std::unique_ptr<LoadingModel>> loading) {
+  if (!loading.ok()) return loading.status();
+  std::unique_ptr<LoadedModel> model;
+  while (model == nullptr) {
+    LAMINA_ASSIGN_OR_RETURN(model, (*loading)->Continue());
+  }
+  return model;
+}
+
+}  // namespace
 
 Result<std::unique_ptr<LoadedModel>> LoadedModel::Describe(const std::string& model_dir,
                                                            const ModelShare& share) {
@@ -31,19 +78,7 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::Describe(const std::string& mo
 Result<std::unique_ptr<LoadedModel>> LoadedModel::Load(const WeightOptions& options,
                                                        WorkerTeam& team,
                                                        const OffloadOptions& offload) {
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> model,
-                          Describe(options.model_dir, options.share));
-  if (offload.any()) {
-    LAMINA_ASSIGN_OR_RETURN(model->weights,
-                            Weights::LoadInTurns(model->sliced, model->slices(), model->part(),
-                                                 model->config, options, offload, team));
-    if (offload.is_auto) model->largest_interval = model->weights->ring()->first_interval();
-  } else {
-    LAMINA_ASSIGN_OR_RETURN(model->weights,
-                            Weights::Load(model->part(), model->config, options, team));
-  }
-  model->weight_bytes = model->weights->size_bytes();
-  return model;
+  return LoadAll(StartLoadOnCpu(options, team, offload));
 }
 
 void LoadedModel::SetInterval(int interval) const {
@@ -51,8 +86,12 @@ void LoadedModel::SetInterval(int interval) const {
   if (device_weights != nullptr) device_weights->SetInterval(interval);
 }
 
-Result<std::unique_ptr<LoadedModel>> CpuDevice::Load(const WeightOptions& options) {
-  return LoadedModel::Load(options, team_, offload_.weights);
+Result<std::unique_ptr<LoadedModel>> ComputeDevice::Load(const WeightOptions& options) {
+  return LoadAll(StartLoad(options));
+}
+
+Result<std::unique_ptr<LoadingModel>> CpuDevice::StartLoad(const WeightOptions& options) {
+  return StartLoadOnCpu(options, team_, offload_.weights);
 }
 
 Result<std::unique_ptr<SliceRunner>> CpuDevice::MakeSlices(const LoadedModel& model, int max_rows) {

@@ -24,6 +24,7 @@
 #include "splitter/model_share.h"
 #include "splitter/offload_options.h"
 #include "splitter/slices.h"
+#include "wire/session_messages.h"
 #include "wire/wire_format.h"
 
 namespace lamina {
@@ -77,6 +78,18 @@ struct LoadedModel {
   // `offload` leaves outside.
   static Result<std::unique_ptr<LoadedModel>> Load(const WeightOptions& options, WorkerTeam& team,
                                                    const OffloadOptions& offload = {});
+};
+
+// A model on its way into a device's memory, one weight at a time, so that whoever loads it can do
+// other things in between. Destroying it ends the loading. Thread: one owner, the device's.
+class LoadingModel {
+ public:
+  virtual ~LoadingModel() = default;
+
+  // Loads one more weight. Null while there are more; then the model, and after that, or an error,
+  // it is not called again. Errors are those of ComputeDevice::StartLoad.
+  virtual Result<std::unique_ptr<LoadedModel>> Continue() = 0;
+  virtual WeightsProgress progress() const = 0;
 };
 
 // Runs the slices of a model for one batch, all rows of a step together.
@@ -158,10 +171,12 @@ class ComputeDevice {
  public:
   virtual ~ComputeDevice() = default;
 
-  // Loads a model, or this node's share of it, so that it can run. kOutOfSpace if the weights do
-  // not fit. Other errors are those of reading the model's folder, and name the file;
+  // Begins to load a model, or this node's share of it, so that it can run. kOutOfSpace if the
+  // weights do not fit. Other errors are those of reading the model's folder, and name the file;
   // kInvalidArgument also if the model cannot be divided as the options' share says.
-  virtual Result<std::unique_ptr<LoadedModel>> Load(const WeightOptions& options) = 0;
+  virtual Result<std::unique_ptr<LoadingModel>> StartLoad(const WeightOptions& options) = 0;
+  // The same to its end.
+  Result<std::unique_ptr<LoadedModel>> Load(const WeightOptions& options);
 
   // Makes a runner for steps of up to `max_rows` rows. Borrows the model. kOutOfSpace if the values
   // of such steps do not fit, with what they need and what there is; kUnimplemented, with the
@@ -201,7 +216,7 @@ class CpuDevice final : public ComputeDevice {
   explicit CpuDevice(WorkerTeam& team, ComputeOffload offload = {})
       : team_(team), offload_(std::move(offload)) {}
 
-  Result<std::unique_ptr<LoadedModel>> Load(const WeightOptions& options) override;
+  Result<std::unique_ptr<LoadingModel>> StartLoad(const WeightOptions& options) override;
   Result<std::unique_ptr<SliceRunner>> MakeSlices(const LoadedModel& model, int max_rows) override;
   Result<std::unique_ptr<LocalKv>> MakeKv(const AttentionShape& shape, const KvShape& kv,
                                           const std::vector<int64_t>& windows,

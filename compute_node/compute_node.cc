@@ -15,7 +15,7 @@ Result<std::unique_ptr<ComputeNode>> ComputeNode::Create(const NodeOptions& opti
   std::unique_ptr<ComputeNode> node(new ComputeNode(options));
   LAMINA_ASSIGN_OR_RETURN(node->device_, MakeComputeDevice(options.device, node->team_, offload));
   LAMINA_ASSIGN_OR_RETURN(node->managers_, ManagerChannel::Open("compute node", options));
-  node->model_.emplace(*node->device_, node->managers_->departure().asked());
+  node->model_.emplace(*node->device_);
   return node;
 }
 
@@ -34,19 +34,21 @@ bool ComputeNode::Run() {
     else if (session_ == nullptr || !session_->RunsSteps(now) || backoff.Idle())
       Sleep(now);
   }
-  // While it connects there is no session that a stop would have to wait for.
-  if (session_ != nullptr && !session_->is_open())
-    EndOpening(TryAgain("this node was asked to leave"));
+  // While it loads or connects there is no session that a stop would have to wait for.
+  const Status leaving = TryAgain("this node was asked to leave");
+  if (preparing_) EndPreparing(leaving);
+  if (session_ != nullptr && !session_->is_open()) EndOpening(leaving);
   return session_ == nullptr;
 }
 
 bool ComputeNode::Turn(TimePoint now) {
-  model_->Turn(now);
-  bool busy =
+  bool busy = model_->Turn(now);
+  busy |=
       managers_->Turn({.on_frame = [this](const ManagerConnection& from,
                                           const ControlFrame& frame) { HandleFrame(from, frame); },
                        .on_lost = [this](const ManagerConnection& lost,
                                          const Status& why) { HandleLoss(lost, why); }});
+  if (preparing_) ContinuePreparing();
   if (session_ != nullptr && !session_->is_open()) busy |= ContinueOpening();
   if (session_ != nullptr && session_->is_open()) busy |= session_->Turn(now);
   return busy;
@@ -69,6 +71,7 @@ ComputeSession* ComputeNode::SessionOf(const ManagerConnection& manager) const {
 }
 
 void ComputeNode::HandleLoss(const ManagerConnection& lost, const Status& why) {
+  if (preparing_ && preparing_->manager() == lost) preparing_.reset();
   const ComputeSession* const session = SessionOf(lost);
   if (session == nullptr) return;
   LAMINA_LOG_INFO("session over{}: {}", session->is_open() ? "" : " before it began",
@@ -91,16 +94,35 @@ void ComputeNode::Configure(const ManagerConnection& from, const std::string& pa
     return from.Answer(
         InvalidArgument("the Configure message cannot be parsed: " + request.status().message()));
   from.Keep();  // while weights load others may connect, however many
-  if (request->prepare_only) {
-    const Status loaded = model_->Get(*request, from).status();
-    from.Release();
-    return from.Answer(loaded.ok() ? Result<Configured>(Configured()) : loaded);
-  }
+  if (request->prepare_only) return Prepare(from, *request);
   Result<std::unique_ptr<ComputeSession>> session =
       ComputeSession::Open(*request, from, options_, *model_, *device_);
   if (!session.ok()) return from.AnswerOpening(session.status());
   session_ = *std::move(session);
   ContinueOpening();
+}
+
+void ComputeNode::Prepare(const ManagerConnection& from, const ConfigureCompute& request) {
+  if (preparing_)
+    return from.Answer(TryAgain("it loads a model for " + preparing_->manager().name()));
+  Result<AwaitedModel> model = AwaitedModel::Ask(*model_, request, from);
+  if (!model.ok()) {
+    from.Release();
+    return from.Answer(model.status());
+  }
+  preparing_ = *std::move(model);
+  ContinuePreparing();
+}
+
+void ComputeNode::ContinuePreparing() {
+  if (const auto model = preparing_->Poll()) EndPreparing(model->status());
+}
+
+void ComputeNode::EndPreparing(const Status& outcome) {
+  const ManagerConnection manager = preparing_->manager();
+  preparing_.reset();
+  manager.Release();
+  manager.Answer(outcome.ok() ? Result<Configured>(Configured()) : outcome);
 }
 
 bool ComputeNode::ContinueOpening() {

@@ -3,8 +3,8 @@
 //
 // A session begins with ConfigureCompute and ends when the manager's connection does. There is at
 // most one at a time, and another manager is told so. Everything, orders included, runs on the
-// thread that calls Run, with the help of a WorkerTeam. Apart from the loading of weights nothing
-// in there waits: data paths that are being opened are looked at in every turn.
+// thread that calls Run, with the help of a WorkerTeam. Nothing in there waits: a model is loaded
+// one weight a turn, and data paths that are being opened are looked at in every turn.
 #pragma once
 
 #include <memory>
@@ -60,12 +60,19 @@ class ComputeNode {
   // Goes on with opening the session; returns whether that is over. Then the manager is answered.
   bool ContinueOpening();
   void EndOpening(const Result<Configured>& outcome);
+  // Has a model loaded before there is a session.
+  void Prepare(const ManagerConnection& from, const ConfigureCompute& request);
+  // Answers the order to prepare a model if that is over.
+  void ContinuePreparing();
+  void EndPreparing(const Status& outcome);
 
   const NodeOptions options_;
   WorkerTeam team_;
   std::unique_ptr<ComputeDevice> device_;
   std::unique_ptr<ManagerChannel> managers_;
   std::optional<KeptModel> model_;  // set once there is a device
+  // The model that a manager wants to be loaded before it orders a session.
+  std::optional<AwaitedModel> preparing_;
   // Last: it uses all of these. It may still be opening.
   std::unique_ptr<ComputeSession> session_;
 };

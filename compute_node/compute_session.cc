@@ -123,23 +123,36 @@ Result<std::unique_ptr<ComputeSession>> ComputeSession::Open(const ConfigureComp
                                                              KeptModel& models,
                                                              ComputeDevice& device) {
   LAMINA_RETURN_IF_ERROR(CheckLimits(request.limits));
-  std::unique_ptr<ComputeSession> session(new ComputeSession(request, manager, device));
-  LAMINA_ASSIGN_OR_RETURN(session->model_, models.Get(request, manager));
-  LAMINA_RETURN_IF_ERROR(CheckAttention(request.attention, *session->model_));
-  if (request.memory_nodes.empty()) return session;
-  LAMINA_ASSIGN_OR_RETURN(session->ladder_, options.open_ladder(FabricNames(request.fabrics)));
-  if (request.modelled_link) session->ladder_->Model(*request.modelled_link);
-  LAMINA_ASSIGN_OR_RETURN(
-      session->connecting_,
-      StartRemoteAttention(request, device, session->ladder_, session->model_->slices()));
-  return session;
+  LAMINA_ASSIGN_OR_RETURN(const AwaitedModel model, AwaitedModel::Ask(models, request, manager));
+  return std::unique_ptr<ComputeSession>(new ComputeSession(request, model, options, device));
 }
 
-ComputeSession::ComputeSession(const ConfigureCompute& request, const ManagerConnection& manager,
-                               ComputeDevice& device)
-    : request_(request), manager_(manager), device_(device) {}
+ComputeSession::ComputeSession(const ConfigureCompute& request, const AwaitedModel& model,
+                               const NodeOptions& options, ComputeDevice& device)
+    : request_(request),
+      manager_(model.manager()),
+      options_(options),
+      device_(device),
+      awaited_(model) {}
+
+Status ComputeSession::StartConnecting() {
+  LAMINA_RETURN_IF_ERROR(CheckAttention(request_.attention, *model_));
+  if (request_.memory_nodes.empty()) return OkStatus();
+  LAMINA_ASSIGN_OR_RETURN(ladder_, options_.open_ladder(FabricNames(request_.fabrics)));
+  if (request_.modelled_link) ladder_->Model(*request_.modelled_link);
+  LAMINA_ASSIGN_OR_RETURN(connecting_,
+                          StartRemoteAttention(request_, device_, ladder_, model_->slices()));
+  return OkStatus();
+}
 
 std::optional<Result<Configured>> ComputeSession::ContinueOpening() {
+  if (model_ == nullptr) {
+    std::optional<Result<std::shared_ptr<const LoadedModel>>> model = awaited_.Poll();
+    if (!model) return std::nullopt;
+    if (!model->ok()) return model->status();
+    model_ = **std::move(model);
+    if (const Status started = StartConnecting(); !started.ok()) return started;
+  }
   if (!connecting_) {
     Result<std::unique_ptr<AttentionStrategy>> attention =
         MakeLocalAttention(request_, request_.local_kv_tokens, device_);

@@ -27,10 +27,10 @@ namespace lamina {
 // Thread: owner.
 class ComputeSession {
  public:
-  // Begins to open what the order of `manager` asks for: checks it, loads the model unless it is
-  // there, which blocks, and begins to connect to the memory nodes. ContinueOpening goes on with
-  // that. Borrows the device. kInvalidArgument for an order that cannot be; other errors are those
-  // of KeptModel::Get, of the ladder and of RemoteAttention::StartConnect.
+  // Begins to open what the order of `manager` asks for: checks it and asks for the model.
+  // ContinueOpening waits for that, and connects to the memory nodes. Borrows options, models and
+  // device. kInvalidArgument for an order that cannot be; other errors are those of
+  // AwaitedModel::Ask.
   static Result<std::unique_ptr<ComputeSession>> Open(const ConfigureCompute& request,
                                                       const ManagerConnection& manager,
                                                       const NodeOptions& options, KeptModel& models,
@@ -39,7 +39,8 @@ class ComputeSession {
   ComputeSession& operator=(const ComputeSession&) = delete;
 
   // Goes on without waiting. Returns the answer to the order that opens the session once there is
-  // one, and null until then. After an error the session can only be destroyed. REQUIRES: every
+  // one, and null until then. After an error, which may also be one of AwaitedModel::Poll, of the
+  // ladder and of RemoteAttention::StartConnect, the session can only be destroyed. REQUIRES: every
   // call before this one returned null.
   std::optional<Result<Configured>> ContinueOpening();
   bool is_open() const { return runner_ != nullptr; }
@@ -61,9 +62,11 @@ class ComputeSession {
   void Sleep(std::span<const int> fds, TimePoint latest);
 
  private:
-  ComputeSession(const ConfigureCompute& request, const ManagerConnection& manager,
-                 ComputeDevice& device);
+  ComputeSession(const ConfigureCompute& request, const AwaitedModel& model,
+                 const NodeOptions& options, ComputeDevice& device);
 
+  // The model is there.
+  Status StartConnecting();
   // The last step of opening: from here on nothing is waited for.
   Result<Configured> OpenWith(std::unique_ptr<AttentionStrategy> attention);
   bool HandleOrder(const std::string& payload);
@@ -79,8 +82,11 @@ class ComputeSession {
 
   const ConfigureCompute request_;  // the order that opened it
   const ManagerConnection manager_;
+  const NodeOptions& options_;
   ComputeDevice& device_;
-  std::shared_ptr<const LoadedModel> model_;  // shared with the node, which keeps it
+  AwaitedModel awaited_;
+  // Shared with the node, which keeps it. Null until it is loaded.
+  std::shared_ptr<const LoadedModel> model_;
   // Null if there are no memory nodes. Shared with the data paths.
   std::shared_ptr<Ladder> ladder_;
   std::optional<ConnectingAttention> connecting_;  // while memory nodes are being connected

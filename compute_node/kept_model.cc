@@ -31,38 +31,66 @@ ModelShare ShareOf(const ModelPart& part) {
 
 }  // namespace
 
-Result<std::shared_ptr<const LoadedModel>> KeptModel::Get(const ConfigureCompute& request,
-                                                          const ManagerConnection& manager) {
+Status KeptModel::Ask(const ConfigureCompute& request) {
   std::string source = SourceOf(request);
-  if (loaded_ != nullptr && source_ == source) return loaded_;
+  if ((loading_ != nullptr || loaded_ != nullptr) && source_ == source) return OkStatus();
+  ++num_started_;
+  loading_.reset();
   loaded_.reset();  // before the next one needs its memory
+  failed_ = OkStatus();
+  progress_ = {};
+  source_ = std::move(source);
   WeightOptions weights;
   weights.model_dir = request.model;
   weights.load_format = request.load_format;
   weights.dummy_seed = request.dummy_seed;
   weights.share = ShareOf(request.part);
-  TimePoint last_report = Clock::now() - kProgressInterval;
-  weights.on_progress = [&](int64_t loaded, int64_t total) {
-    if (loaded < total && Clock::now() - last_report < kProgressInterval) return;
-    last_report = Clock::now();
-    manager.Send(MessageType::kWeightsProgress, Encode(WeightsProgress{loaded, total}));
-  };
-  weights.interrupted = [&] { return interrupted_.load(); };
-  LAMINA_ASSIGN_OR_RETURN(loaded_, device_.Load(weights));
-  // Read while nobody waits for it. A modelled device has no weights and often no tokenizer.
-  const bool computes = loaded_->weights != nullptr || loaded_->device_weights != nullptr;
-  if (computes && loaded_->ends_steps()) loaded_->vocabulary->Begin();
-  source_ = std::move(source);
-  used_last_ = Clock::now();
-  return loaded_;
+  LAMINA_ASSIGN_OR_RETURN(loading_, device_.StartLoad(weights));
+  return OkStatus();
 }
 
-void KeptModel::Turn(TimePoint now) {
-  if (loaded_ == nullptr) return;
+bool KeptModel::Turn(TimePoint now) {
+  if (loading_ != nullptr) {
+    Result<std::unique_ptr<LoadedModel>> model = loading_->Continue();
+    progress_ = loading_->progress();
+    if (model.ok() && *model == nullptr) return true;
+    loading_.reset();
+    failed_ = model.status();
+    if (!model.ok()) return true;
+    loaded_ = *std::move(model);
+    used_last_ = now;
+    // Read while nobody waits for it. A modelled device has no weights and often no tokenizer.
+    const bool computes = loaded_->weights != nullptr || loaded_->device_weights != nullptr;
+    if (computes && loaded_->ends_steps()) loaded_->vocabulary->Begin();
+    return true;
+  }
+  if (loaded_ == nullptr) return false;
   if (loaded_.use_count() > 1)
     used_last_ = now;
   else if (now > used_last_ + kKeepModel)
     loaded_.reset();
+  return false;
+}
+
+Result<AwaitedModel> AwaitedModel::Ask(KeptModel& models, const ConfigureCompute& request,
+                                       const ManagerConnection& manager) {
+  LAMINA_RETURN_IF_ERROR(models.Ask(request));
+  return AwaitedModel(models, manager);
+}
+
+std::optional<Result<std::shared_ptr<const LoadedModel>>> AwaitedModel::Poll() {
+  if (loading_ != models_->num_started_)
+    return TryAgain("another manager had this node load another model");
+  const bool is_over = models_->loading_ == nullptr;
+  const TimePoint now = Clock::now();
+  if (is_over ? was_told_ : now >= next_report_) {
+    was_told_ = true;
+    next_report_ = now + kProgressInterval;
+    manager_.Send(MessageType::kWeightsProgress, Encode(models_->progress_));
+  }
+  if (!is_over) return std::nullopt;
+  if (models_->loaded_ == nullptr) return models_->failed_;
+  return models_->loaded_;
 }
 
 }  // namespace lamina

@@ -2,8 +2,9 @@
 // that connects anew needs it again.
 #pragma once
 
-#include <atomic>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/clock.h"
@@ -17,26 +18,53 @@ namespace lamina {
 // Thread: owner.
 class KeptModel {
  public:
-  // Borrows both. `interrupted` ends a loading that is under way.
-  KeptModel(ComputeDevice& device, const std::atomic<bool>& interrupted)
-      : device_(device), interrupted_(interrupted) {}
+  // Borrows the device.
+  explicit KeptModel(ComputeDevice& device) : device_(device) {}
 
-  // The model that `request` names, or this node's share of it: the one that is here if its files
-  // have not changed, or else loaded now. Blocks meanwhile, and tells `manager` how far it is.
-  // Whoever has it shares it: the next model takes its place here, but frees no memory in use.
-  // kTryAgain if it was interrupted; other errors are those of ComputeDevice::Load.
-  Result<std::shared_ptr<const LoadedModel>> Get(const ConfigureCompute& request,
-                                                 const ManagerConnection& manager);
-
+  // Loads one more weight if a model is being loaded, and returns whether there was one to load.
   // Frees the model if nobody has used it for a while. To be called at least every second or so.
-  void Turn(TimePoint now);
+  bool Turn(TimePoint now);
 
  private:
+  friend class AwaitedModel;
+  Status Ask(const ConfigureCompute& request);
+
   ComputeDevice& device_;
-  const std::atomic<bool>& interrupted_;
-  std::shared_ptr<const LoadedModel> loaded_;  // null: none
-  std::string source_;  // what it was loaded from, to compare with the next request's
+  std::string source_;        // what it is loaded from, to compare with the next request's
+  uint64_t num_started_ = 0;  // loadings; the last one is that of source_
+  // At most one of the three: it is being loaded, is there, or could not be loaded.
+  std::unique_ptr<LoadingModel> loading_;
+  std::shared_ptr<const LoadedModel> loaded_;
+  Status failed_;
+  WeightsProgress progress_;  // how far the last loading is or was
   TimePoint used_last_{};
+};
+
+// A manager's wait for a model. Value type; borrows the KeptModel. Thread: its owner.
+class AwaitedModel {
+ public:
+  // Asks for the model that `request` names, or for this node's share of it: the one that is here
+  // or being loaded, if its files have not changed, or else one that is loaded from here on. The
+  // next model takes the place of the one before, but frees no memory in use; who waits for the one
+  // before gets an error. Errors, also of Poll, are those of ComputeDevice::StartLoad.
+  static Result<AwaitedModel> Ask(KeptModel& models, const ConfigureCompute& request,
+                                  const ManagerConnection& manager);
+
+  // Null until it is loaded; tells the manager from time to time how far it is. Whoever has the
+  // model shares it. kTryAgain if another one was asked for since.
+  std::optional<Result<std::shared_ptr<const LoadedModel>>> Poll();
+
+  const ManagerConnection& manager() const { return manager_; }
+
+ private:
+  AwaitedModel(KeptModel& models, const ManagerConnection& manager)
+      : models_(&models), manager_(manager), loading_(models.num_started_) {}
+
+  KeptModel* models_;
+  ManagerConnection manager_;
+  uint64_t loading_;
+  bool was_told_ = false;  // how far it is
+  TimePoint next_report_{};
 };
 
 }  // namespace lamina

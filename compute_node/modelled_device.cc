@@ -282,6 +282,17 @@ class ModelledKv final : public LocalKv {
   DeviceTimeline& timeline_;
 };
 
+class NothingToLoad final : public LoadingModel {
+ public:
+  explicit NothingToLoad(std::unique_ptr<LoadedModel> model) : model_(std::move(model)) {}
+
+  Result<std::unique_ptr<LoadedModel>> Continue() override { return std::move(model_); }
+  WeightsProgress progress() const override { return {}; }
+
+ private:
+  std::unique_ptr<LoadedModel> model_;
+};
+
 }  // namespace
 
 std::byte* ModelledDevice::Pack(std::span<const PackedParts> packed, std::byte* message) {
@@ -290,7 +301,12 @@ std::byte* ModelledDevice::Pack(std::span<const PackedParts> packed, std::byte* 
   return message;
 }
 
-Result<std::unique_ptr<LoadedModel>> ModelledDevice::Load(const WeightOptions& options) {
+Result<std::unique_ptr<LoadingModel>> ModelledDevice::StartLoad(const WeightOptions& options) {
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> model, Model(options));
+  return std::unique_ptr<LoadingModel>(std::make_unique<NothingToLoad>(std::move(model)));
+}
+
+Result<std::unique_ptr<LoadedModel>> ModelledDevice::Model(const WeightOptions& options) {
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> model,
                           LoadedModel::Describe(options.model_dir, options.share));
   LAMINA_RETURN_IF_ERROR(FitProfile(spec_, model->config, spec_.tensor_parallel));

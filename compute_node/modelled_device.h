@@ -18,12 +18,12 @@ class ModelledDevice final : public ComputeDevice {
   explicit ModelledDevice(const DeviceSpec& spec, ComputeOffload offload = {})
       : spec_(spec), offload_(std::move(offload.weights)), kv_offload_(std::move(offload.kv)) {}
 
-  // Reads config.json alone. Weights that lie outside come over the link from the host, whose rate
-  // the options or the catalog say. kInvalidArgument if neither does, if the device's profile
-  // cannot be fitted to the model, or is used with tensor parallelism (FitProfile, CheckRanks in
-  // cost_model.h); kOutOfSpace, with both sizes, if the weights would not fit into the device's
-  // memory.
-  Result<std::unique_ptr<LoadedModel>> Load(const WeightOptions& options) override;
+  // Reads config.json alone, which takes one turn. Weights that lie outside come over the link from
+  // the host, whose rate the options or the catalog say. kInvalidArgument if neither does, if the
+  // device's profile cannot be fitted to the model, or is used with tensor parallelism (FitProfile,
+  // CheckRanks in cost_model.h); kOutOfSpace, with both sizes, if the weights would not fit into
+  // the device's memory.
+  Result<std::unique_ptr<LoadingModel>> StartLoad(const WeightOptions& options) override;
 
   // Every row samples the lowest token that neither begins nor ends a text and is not banned for
   // the row.
@@ -43,7 +43,9 @@ class ModelledDevice final : public ComputeDevice {
   }
 
  private:
-  DeviceSpec spec_;  // after Load, its profile fits the model
+  Result<std::unique_ptr<LoadedModel>> Model(const WeightOptions& options);
+
+  DeviceSpec spec_;  // after StartLoad, its profile fits the model
   const OffloadOptions offload_, kv_offload_;
   DeviceTimeline timeline_;
 };

@@ -147,6 +147,7 @@ Result<WeightReader> WeightReader::Open(const Graph& graph, const ModelConfig& c
   WeightReader reader(config, options);
   reader.keeps_codes_ = quantized == QuantizedGguf::kKeep;
   reader.named_ = NamedWeights(graph);
+  for (const auto& [key, weight] : reader.named_) reader.num_elements_ += NumElements(weight.shape);
   if (options.load_format == LoadFormat::kDummy) return reader;
   if (!IsGgufPath(options.model_dir)) {
     LAMINA_ASSIGN_OR_RETURN(reader.checkpoint_, Checkpoint::Open(options.model_dir));
@@ -284,23 +285,24 @@ Result<TensorView> WeightReader::Find(const WeightRef& weight, std::vector<std::
   return tensor;
 }
 
-Result<int64_t> WeightReader::ReadAll(const std::function<Status(FoundWeight)>& take) {
-  int64_t total = 0, loaded = 0, bytes = 0;
-  for (const auto& [key, weight] : named_) total += NumElements(weight.shape);
-  for (const auto& [key, weight] : named_) {
-    FoundWeight found{key.second, key.first, weight, {}, {}};
-    LAMINA_RETURN_IF_ERROR(Read(found));
-    bytes += found.quantized ? PackedWeights::SizeBytes(found.quantized->format, weight.shape[0],
-                                                        weight.shape[1])
-                             : static_cast<int64_t>(found.tensor.data.size());
-    LAMINA_RETURN_IF_ERROR(take(std::move(found)));
-    loaded += NumElements(weight.shape);
-    const auto element = static_cast<int64_t>(ElementSize(config_.dtype));
-    if (options_.on_progress) options_.on_progress(loaded * element, total * element);
-    if (options_.interrupted && options_.interrupted())
-      return TryAgain("interrupted while it loaded weights");
-  }
-  return bytes;
+Result<bool> WeightReader::ReadNext(const std::function<Status(FoundWeight)>& take) {
+  const auto next = last_ ? named_.upper_bound(*last_) : named_.begin();
+  if (next == named_.end()) return false;
+  const auto& [key, weight] = *next;
+  FoundWeight found{key.second, key.first, weight, {}, {}};
+  LAMINA_RETURN_IF_ERROR(Read(found));
+  size_bytes_ += found.quantized ? PackedWeights::SizeBytes(found.quantized->format,
+                                                            weight.shape[0], weight.shape[1])
+                                 : static_cast<int64_t>(found.tensor.data.size());
+  LAMINA_RETURN_IF_ERROR(take(std::move(found)));
+  num_given_ += NumElements(weight.shape);
+  last_ = key;
+  return std::next(next) != named_.end();
+}
+
+WeightsProgress WeightReader::progress() const {
+  const auto element = static_cast<int64_t>(ElementSize(config_.dtype));
+  return {num_given_ * element, num_elements_ * element};
 }
 
 }  // namespace lamina

@@ -20,6 +20,7 @@
 #include "model/model_config.h"
 #include "splitter/model_share.h"
 #include "splitter/weight_blocks.h"
+#include "wire/session_messages.h"
 #include "wire/settings.h"
 
 namespace lamina {
@@ -30,13 +31,9 @@ struct WeightOptions {
   LoadFormat load_format = LoadFormat::kAuto;
   uint64_t dummy_seed = 0;
   ModelShare share = {};
-  // Called on the loading thread after each tensor; may be null.
-  std::function<void(int64_t loaded_bytes, int64_t total_bytes)> on_progress;
-  // Asked there too: true ends the loading with kTryAgain; null: it goes on.
-  std::function<bool()> interrupted = nullptr;
 };
 
-// One weight, as ReadAll gives it. Borrowed for the call, except for `made`.
+// One weight, as ReadNext gives it. Borrowed for the call, except for `made`.
 struct FoundWeight {
   WeightRole role = WeightRole::kMatrix;
   const std::string& id;  // WeightRef::id
@@ -51,16 +48,17 @@ struct FoundWeight {
 // dtype for devices that have no kernels for codes.
 enum class QuantizedGguf { kKeep, kDequantize };
 
-// Use: Open, ReadAll, and TakeCheckpoint if tensors are still used after that. Thread: one owner.
+// Use: Open, ReadNext until there is nothing left, and TakeCheckpoint if tensors are still used
+// after that. Thread: one owner.
 class WeightReader {
  public:
-  // Opens the checkpoint, unless weights are made up. Borrows config and options. kNotFound if
+  // Opens the checkpoint, unless weights are made up. Borrows the config. kNotFound if
   // there is none, kUnimplemented if it has only pytorch_model.bin, kCorrupt if a file is broken.
   static Result<WeightReader> Open(const Graph& graph, const ModelConfig& config,
                                    const WeightOptions& options,
                                    QuantizedGguf quantized = QuantizedGguf::kKeep);
 
-  // What ReadAll will give, in the same order, so that memory can be allocated before.
+  // What ReadNext will give, in the same order, so that memory can be allocated before.
   struct Named {
     WeightRole role = WeightRole::kMatrix;
     std::string id;
@@ -71,11 +69,16 @@ class WeightReader {
   };
   Result<std::vector<Named>> List() const;
 
-  // Gives every weight, or part of a weight, that the graph names to `take`, once per role. Returns
-  // the bytes of them all as they are given. kNotFound if a tensor is missing and
+  // Gives the next weight, or part of a weight, that the graph names to `take`; each is given once
+  // per role. Returns whether there are more. kNotFound if a tensor is missing and
   // kInvalidArgument if its shape is wrong, with its name, its file and both shapes; errors of
-  // FindQuantized, ReadQuantized and ReadCodes; an error of `take` is returned at once.
-  Result<int64_t> ReadAll(const std::function<Status(FoundWeight)>& take);
+  // FindQuantized, ReadQuantized, ReadCodes and `take`.
+  Result<bool> ReadNext(const std::function<Status(FoundWeight)>& take);
+
+  // Bytes of all that was given, as it was given.
+  int64_t size_bytes() const { return size_bytes_; }
+  // How far it is, as if all weights were plain numbers of the model's dtype.
+  WeightsProgress progress() const;
 
   // Gives away the checkpoint, which the tensors that are not `made` point into. Null if all are
   // made.
@@ -96,12 +99,15 @@ class WeightReader {
   Status Read(FoundWeight& found) const;
 
   const ModelConfig& config_;
-  const WeightOptions& options_;
+  WeightOptions options_;
   // At most one of the two.
   std::unique_ptr<Checkpoint> checkpoint_;
   std::unique_ptr<GgufCheckpoint> gguf_;
   bool keeps_codes_ = true;
-  std::map<std::pair<std::string, WeightRole>, WeightRef> named_;
+  using Key = std::pair<std::string, WeightRole>;
+  std::map<Key, WeightRef> named_;
+  std::optional<Key> last_;  // that was given
+  int64_t num_elements_ = 0, num_given_ = 0, size_bytes_ = 0;
 };
 
 }  // namespace lamina

@@ -12,31 +12,41 @@ Weights::~Weights() = default;
 
 Result<std::unique_ptr<Weights>> Weights::Load(const Graph& graph, const ModelConfig& config,
                                                const WeightOptions& options, WorkerTeam& team) {
-  LAMINA_ASSIGN_OR_RETURN(WeightReader reader, WeightReader::Open(graph, config, options));
-  std::unique_ptr<Weights> weights(new Weights());
-  LAMINA_RETURN_IF_ERROR(weights->ReadAll(reader, team));
-  return weights;
+  LAMINA_ASSIGN_OR_RETURN(Loading loading, Loading::Start(graph, config, options, team));
+  for (bool more = true; more;) {
+    LAMINA_ASSIGN_OR_RETURN(more, loading.Continue());
+  }
+  return loading.Take();
 }
 
-Result<std::unique_ptr<Weights>> Weights::LoadInTurns(const SlicedModel& model, SliceRange range,
-                                                      const Graph& graph, const ModelConfig& config,
-                                                      const WeightOptions& options,
-                                                      const OffloadOptions& offload,
-                                                      WorkerTeam& team) {
+Weights::Loading::Loading(WeightReader reader, WorkerTeam& team)
+    : reader_(std::move(reader)), team_(&team), weights_(new Weights()) {}
+
+Result<Weights::Loading> Weights::Loading::Start(const Graph& graph, const ModelConfig& config,
+                                                 const WeightOptions& options, WorkerTeam& team) {
   LAMINA_ASSIGN_OR_RETURN(WeightReader reader, WeightReader::Open(graph, config, options));
-  LAMINA_ASSIGN_OR_RETURN(const std::vector<WeightReader::Named> named, reader.List());
-  std::unique_ptr<Weights> weights(new Weights());
-  LAMINA_ASSIGN_OR_RETURN(weights->ring_, WeightRing::Create(model, range, named, offload));
-  LAMINA_RETURN_IF_ERROR(weights->ReadAll(reader, team));
-  LAMINA_RETURN_IF_ERROR(weights->ring_->Start());
-  return weights;
+  return Loading(std::move(reader), team);
 }
 
-Status Weights::ReadAll(WeightReader& reader, WorkerTeam& team) {
-  const auto take = [&](FoundWeight found) { return Take(std::move(found), team); };
-  LAMINA_ASSIGN_OR_RETURN(size_bytes_, reader.ReadAll(take));
-  checkpoint_ = reader.TakeCheckpoint();
-  return OkStatus();
+Result<Weights::Loading> Weights::Loading::StartInTurns(
+    const SlicedModel& model, SliceRange range, const Graph& graph, const ModelConfig& config,
+    const WeightOptions& options, const OffloadOptions& offload, WorkerTeam& team) {
+  LAMINA_ASSIGN_OR_RETURN(Loading loading, Start(graph, config, options, team));
+  LAMINA_ASSIGN_OR_RETURN(const std::vector<WeightReader::Named> named, loading.reader_.List());
+  LAMINA_ASSIGN_OR_RETURN(loading.weights_->ring_,
+                          WeightRing::Create(model, range, named, offload));
+  return loading;
+}
+
+Result<bool> Weights::Loading::Continue() {
+  LAMINA_ASSIGN_OR_RETURN(const bool more, reader_.ReadNext([this](FoundWeight found) {
+    return weights_->Take(std::move(found), *team_);
+  }));
+  if (more) return true;
+  weights_->size_bytes_ = reader_.size_bytes();
+  weights_->checkpoint_ = reader_.TakeCheckpoint();
+  if (weights_->ring_ != nullptr) LAMINA_RETURN_IF_ERROR(weights_->ring_->Start());
+  return false;
 }
 
 Status Weights::Take(FoundWeight found, WorkerTeam& team) {

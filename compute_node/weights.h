@@ -32,18 +32,11 @@ class Weights {
   }
 
  public:
-  // Loads every weight that the graph names. Errors are those of WeightReader (weight_reader.h):
-  // kInvalidArgument for an unknown load format or a wrong shape, kNotFound for a missing file or
-  // tensor, kCorrupt for a broken file, kUnimplemented for a format or dtype that is not supported.
+  class Loading;
+
+  // Loads every weight that the graph names. Errors are those of Loading.
   static Result<std::unique_ptr<Weights>> Load(const Graph& graph, const ModelConfig& config,
                                                const WeightOptions& options, WorkerTeam& team);
-  // The same, but the matrices of some slices lie outside (weight_ring.h). Also errors of
-  // WeightRing's.
-  static Result<std::unique_ptr<Weights>> LoadInTurns(const SlicedModel& model, SliceRange range,
-                                                      const Graph& graph, const ModelConfig& config,
-                                                      const WeightOptions& options,
-                                                      const OffloadOptions& offload,
-                                                      WorkerTeam& team);
   ~Weights();
 
   // A matrix, a vector, or the rows of an embedding table. REQUIRES: the graph names the weight in
@@ -64,7 +57,6 @@ class Weights {
 
  private:
   Weights();
-  Status ReadAll(WeightReader& reader, WorkerTeam& team);
   Status Take(FoundWeight found, WorkerTeam& team);
 
   // Null for dummy weights. Embedding tables are not copied: they point into it, or into
@@ -77,6 +69,36 @@ class Weights {
   std::unordered_map<std::string, Table> tables_;
   int64_t size_bytes_ = 0;
   std::unique_ptr<WeightRing> ring_;
+};
+
+// Weights that are being loaded, one after the other. Thread: one owner.
+class Weights::Loading {
+ public:
+  // Begins to load every weight that the graph names. Borrows the config and the team. Errors, also
+  // of Continue, are those of WeightReader (weight_reader.h): kInvalidArgument for an unknown load
+  // format or a wrong shape, kNotFound for a missing file or tensor, kCorrupt for a broken file,
+  // kUnimplemented for a format or dtype that is not supported.
+  static Result<Loading> Start(const Graph& graph, const ModelConfig& config,
+                               const WeightOptions& options, WorkerTeam& team);
+  // The same, but the matrices of some slices lie outside (weight_ring.h). Also errors of
+  // WeightRing's.
+  static Result<Loading> StartInTurns(const SlicedModel& model, SliceRange range,
+                                      const Graph& graph, const ModelConfig& config,
+                                      const WeightOptions& options, const OffloadOptions& offload,
+                                      WorkerTeam& team);
+
+  // Loads one more. Returns whether there are more; false once all are there, and then only Take is
+  // left to call.
+  Result<bool> Continue();
+  WeightsProgress progress() const { return reader_.progress(); }
+  std::unique_ptr<Weights> Take() { return std::move(weights_); }
+
+ private:
+  Loading(WeightReader reader, WorkerTeam& team);
+
+  WeightReader reader_;
+  WorkerTeam* team_;
+  std::unique_ptr<Weights> weights_;
 };
 
 }  // namespace lamina

@@ -42,6 +42,26 @@ T* BeginOf(T* value, const RowParts& parts) {
   return value + first_row * parts.pitch + parts.first;
 }
 
+class LoadingOnGpu final : public LoadingModel {
+ public:
+  LoadingOnGpu(std::unique_ptr<LoadedModel> model, CudaWeights::Loading weights)
+      : model_(std::move(model)), weights_(std::move(weights)) {}
+
+  Result<std::unique_ptr<LoadedModel>> Continue() override {
+    LAMINA_ASSIGN_OR_RETURN(const bool more, weights_.Continue());
+    if (more) return std::unique_ptr<LoadedModel>();
+    std::unique_ptr<CudaWeights> weights = weights_.Take();
+    model_->weight_bytes = weights->size_bytes();
+    model_->device_weights = std::move(weights);
+    return std::move(model_);
+  }
+  WeightsProgress progress() const override { return weights_.progress(); }
+
+ private:
+  std::unique_ptr<LoadedModel> model_;
+  CudaWeights::Loading weights_;  // borrows the model's config
+};
+
 }  // namespace
 
 Result<std::unique_ptr<ComputeDevice>> CudaDevice::Create(int index, WorkerTeam& team) {
@@ -54,15 +74,14 @@ Result<std::unique_ptr<ComputeDevice>> CudaDevice::Create(int index, WorkerTeam&
   return std::unique_ptr<ComputeDevice>(new CudaDevice(std::move(staged), team));
 }
 
-Result<std::unique_ptr<LoadedModel>> CudaDevice::Load(const WeightOptions& options) {
+Result<std::unique_ptr<LoadingModel>> CudaDevice::StartLoad(const WeightOptions& options) {
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> model,
                           LoadedModel::Describe(options.model_dir, options.share));
   LAMINA_ASSIGN_OR_RETURN(
-      std::unique_ptr<CudaWeights> weights,
-      CudaWeights::Load(model->part(), model->config, options, engine_.staged()));
-  model->weight_bytes = weights->size_bytes();
-  model->device_weights = std::move(weights);
-  return model;
+      CudaWeights::Loading weights,
+      CudaWeights::Loading::Start(model->part(), model->config, options, engine_.staged()));
+  return std::unique_ptr<LoadingModel>(
+      std::make_unique<LoadingOnGpu>(std::move(model), std::move(weights)));
 }
 
 Result<std::unique_ptr<SliceRunner>> CudaDevice::MakeSlices(const LoadedModel& model,

@@ -18,7 +18,7 @@ class CudaDevice final : public ComputeDevice {
   // cuda::DescribeDevice, for example if there is no such GPU, and of allocating the stream.
   static Result<std::unique_ptr<ComputeDevice>> Create(int index, WorkerTeam& team);
 
-  Result<std::unique_ptr<LoadedModel>> Load(const WeightOptions& options) override;
+  Result<std::unique_ptr<LoadingModel>> StartLoad(const WeightOptions& options) override;
   Result<std::unique_ptr<SliceRunner>> MakeSlices(const LoadedModel& model, int max_rows) override;
   Result<std::unique_ptr<LocalKv>> MakeKv(const AttentionShape& shape, const KvShape& kv,
                                           const std::vector<int64_t>& windows,

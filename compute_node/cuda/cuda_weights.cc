@@ -27,10 +27,10 @@ size_t BytesOnDevice(const WeightReader::Named& weight) {
 
 }  // namespace
 
-Result<std::unique_ptr<CudaWeights>> CudaWeights::Load(const Graph& graph,
-                                                       const ModelConfig& config,
-                                                       const WeightOptions& options,
-                                                       cuda::StagedStream& stream) {
+Result<CudaWeights::Loading> CudaWeights::Loading::Start(const Graph& graph,
+                                                         const ModelConfig& config,
+                                                         const WeightOptions& options,
+                                                         cuda::StagedStream& stream) {
   LAMINA_ASSIGN_OR_RETURN(WeightReader reader,
                           WeightReader::Open(graph, config, options, QuantizedGguf::kDequantize));
   LAMINA_ASSIGN_OR_RETURN(const std::vector<WeightReader::Named> named, reader.List());
@@ -52,15 +52,21 @@ Result<std::unique_ptr<CudaWeights>> CudaWeights::Load(const Graph& graph,
         info.name + ") has " + FormatGigabytes(info.free_bytes) +
         " free; share the model among several compute nodes, or stop what else uses the GPU");
   }
-  std::unique_ptr<CudaWeights> weights(new CudaWeights());
-  LAMINA_ASSIGN_OR_RETURN(weights->memory_, cuda::DeviceBuffer::Create(needed));
-  const auto take = [&](const FoundWeight& found) {
-    weights->Take(found, stream);
+  Loading loading(std::move(reader), stream);
+  LAMINA_ASSIGN_OR_RETURN(loading.weights_->memory_, cuda::DeviceBuffer::Create(needed));
+  return loading;
+}
+
+Result<bool> CudaWeights::Loading::Continue() {
+  stream_->Enter();
+  LAMINA_ASSIGN_OR_RETURN(const bool more, reader_.ReadNext([this](const FoundWeight& found) {
+    weights_->Take(found, *stream_);
     return OkStatus();
-  };
-  LAMINA_ASSIGN_OR_RETURN(weights->size_bytes_, reader.ReadAll(take));
-  LAMINA_RETURN_IF_ERROR(stream.Synchronize());
-  return weights;
+  }));
+  if (more) return true;
+  LAMINA_RETURN_IF_ERROR(stream_->Synchronize());
+  weights_->size_bytes_ = reader_.size_bytes();
+  return false;
 }
 
 void CudaWeights::Take(const FoundWeight& found, cuda::StagedStream& stream) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "base/status.h"
 #include "compute_node/compute_device.h"
@@ -18,12 +19,7 @@ namespace lamina {
 // Immutable once loaded. Owns the device memory.
 class CudaWeights final : public DeviceWeights {
  public:
-  // Copies every weight, or part of a weight, that the graph names from the checkpoint to the
-  // device. kOutOfSpace, with what the weights need and what the device has free, if they do not
-  // fit; other errors are those of WeightReader (weight_reader.h).
-  static Result<std::unique_ptr<CudaWeights>> Load(const Graph& graph, const ModelConfig& config,
-                                                   const WeightOptions& options,
-                                                   cuda::StagedStream& stream);
+  class Loading;
 
   struct Table {
     const void* data = nullptr;  // [rows, dim]
@@ -49,6 +45,30 @@ class CudaWeights final : public DeviceWeights {
   std::unordered_map<std::string, cuda::LinearWeights> matrices_;
   std::unordered_map<std::string, const float*> vectors_;
   std::unordered_map<std::string, Table> tables_;
+};
+
+// Weights on their way to the device, one after the other. Thread: one owner.
+class CudaWeights::Loading {
+ public:
+  // Begins to copy every weight, or part of a weight, that the graph names from the checkpoint to
+  // the device. Borrows the config and the stream. kOutOfSpace, with what the weights need and what
+  // the device has free, if they do not fit; other errors, also of Continue, are those of
+  // WeightReader (weight_reader.h).
+  static Result<Loading> Start(const Graph& graph, const ModelConfig& config,
+                               const WeightOptions& options, cuda::StagedStream& stream);
+
+  // As those of Weights::Loading (weights.h).
+  Result<bool> Continue();
+  WeightsProgress progress() const { return reader_.progress(); }
+  std::unique_ptr<CudaWeights> Take() { return std::move(weights_); }
+
+ private:
+  Loading(WeightReader reader, cuda::StagedStream& stream)
+      : reader_(std::move(reader)), stream_(&stream), weights_(new CudaWeights()) {}
+
+  WeightReader reader_;
+  cuda::StagedStream* stream_;
+  std::unique_ptr<CudaWeights> weights_;
 };
 
 }  // namespace lamina

@@ -103,6 +103,28 @@ class ComputeNodeTest : public testing::Test {
     return request;
   }
 
+  // Of a model whose weights take minutes to make.
+  ConfigureCompute Large() {
+    WriteFile(folder_ / "config.json", kLargeModel);
+    ConfigureCompute request = TinyStories();
+    request.model = folder_.path();
+    request.limits.max_num_seqs = 1;
+    request.limits.max_num_batched_tokens = 8;
+    return request;
+  }
+
+  // How far the weights are by the next message, which says that.
+  static int64_t LoadedBytes(Client& client) {
+    const std::optional<ControlFrame> frame = Next(client.frames);
+    if (!frame || frame->type != FrameType(MessageType::kWeightsProgress))
+      throw std::runtime_error("it did not say how far the weights are");
+    return Decode<WeightsProgress>(frame->payload).value().loaded_bytes;
+  }
+  static void Send(const Client& client, const ConfigureCompute& request) {
+    EXPECT_TRUE(
+        client.connection->Send(FrameType(MessageType::kConfigureCompute), Encode(request)).ok());
+  }
+
   template <typename T>
   static std::optional<T> Next(Inbox<T>& inbox) {
     pollfd entry{inbox.fd(), POLLIN, 0};
@@ -124,14 +146,10 @@ class ComputeNodeTest : public testing::Test {
 };
 
 TEST_F(ComputeNodeTest, WhoWaitsForWeightsStaysWhoeverComesAndAStopWaitsForNone) {
-  WriteFile(folder_ / "config.json", kLargeModel);
-  ConfigureCompute request;
-  request.model = folder_.path();
-  request.load_format = LoadFormat::kDummy;
+  ConfigureCompute request = Large();
   request.prepare_only = true;
   const auto manager = Connect("manager");
-  ASSERT_TRUE(
-      manager->connection->Send(FrameType(MessageType::kConfigureCompute), Encode(request)).ok());
+  Send(*manager, request);
   ASSERT_TRUE(Next(manager->frames));  // they load
   std::vector<std::unique_ptr<Client>> others;
   for (int i = 0; i < kMoreThanMayStay; ++i) others.push_back(Connect("somebody"));
@@ -148,6 +166,58 @@ TEST_F(ComputeNodeTest, WhoWaitsForWeightsStaysWhoeverComesAndAStopWaitsForNone)
   node_->Leave();
   thread_.join();
   EXPECT_LT(SecondsSince(start), 20) << "the rest of them took minutes";
+}
+
+TEST_F(ComputeNodeTest, WhoAsksWhileWeightsLoadIsAnsweredAtOnce) {
+  const auto manager = Connect("manager");
+  Send(*manager, Large());
+  LoadedBytes(*manager);
+  EXPECT_THAT(Configure(*Connect("other"), Encode(TinyStories())).status.message(),
+              HasSubstr("it serves"));
+  LoadedBytes(*manager);
+}
+
+TEST_F(ComputeNodeTest, AModelThatIsPreparedMakesWayForASession) {
+  ConfigureCompute prepared = Large();
+  prepared.prepare_only = true;
+  const auto manager = Connect("manager");
+  Send(*manager, prepared);
+  LoadedBytes(*manager);
+
+  ConfigureCompute session = TinyStories();
+  session.local_kv_tokens = 100;
+  session.limits.max_num_seqs = 1;
+  session.limits.max_num_batched_tokens = 8;
+  const auto other = Connect("other");
+  Send(*other, session);
+  std::optional<ControlFrame> frame = Next(other->frames);
+  while (frame && frame->type == FrameType(MessageType::kWeightsProgress))
+    frame = Next(other->frames);
+  ASSERT_TRUE(frame);
+  const Status opened = Decode<Configured>(frame->payload).value().status;
+  EXPECT_TRUE(opened.ok()) << opened;
+
+  frame = Next(manager->frames);
+  while (frame && frame->type == FrameType(MessageType::kWeightsProgress))
+    frame = Next(manager->frames);
+  ASSERT_TRUE(frame);
+  EXPECT_THAT(Decode<Configured>(frame->payload).value().status.message(),
+              HasSubstr("load another model"));
+}
+
+TEST_F(ComputeNodeTest, WhatAManagerBeganToLoadTheNextOneFinds) {
+  ConfigureCompute request = Large();
+  request.prepare_only = true;
+  auto manager = Connect("manager");
+  Send(*manager, request);
+  int64_t loaded = 0;
+  for (int i = 0; i < 100 && loaded == 0; ++i) loaded = LoadedBytes(*manager);
+  ASSERT_GT(loaded, 0);
+  manager.reset();
+  request.prepare_only = false;
+  const auto next = Connect("next");
+  Send(*next, request);
+  EXPECT_GE(LoadedBytes(*next), loaded);
 }
 
 TEST_F(ComputeNodeTest, AStopWaitsForNoMemoryNodeThatDoesNotAnswer) {
