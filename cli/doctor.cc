@@ -120,6 +120,10 @@ void RegisterDoctor(CLI::App& app) {
                    "Memory that RDMA will lock")
       ->group("");
   command
+      ->add_option("--memory-bytes", options->needs.memory_bytes,
+                   "What the nodes here will take of the memory")
+      ->group("");
+  command
       ->add_option("--probe-listen", options->probe_listen,
                    "Answer one measurement at this address")
       ->group("");

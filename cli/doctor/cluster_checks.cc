@@ -76,7 +76,8 @@ std::vector<Finding> AskHost(const ClusterConfig& config, const HostNeeds& needs
                                         std::string(TransportKindName(needs.transport))};
   if (needs.fallback) arguments.push_back("--fallback");
   if (needs.is_manager) arguments.push_back("--manager");
-  arguments.insert(arguments.end(), {"--registered-bytes", std::to_string(needs.registered_bytes)});
+  arguments.insert(arguments.end(), {"--registered-bytes", std::to_string(needs.registered_bytes),
+                                     "--memory-bytes", std::to_string(needs.memory_bytes)});
   if (!needs.secret_file.empty()) {
     arguments.insert(arguments.end(),
                      {"--secret-file", needs.secret_file, "--secret-nonce", needs.secret_nonce});
@@ -186,13 +187,15 @@ Finding CheckManagerPort(const ClusterConfig& config, int port, const std::strin
           "stop it, or change cluster." + key};
 }
 
-// What RDMA will lock on each host, if the model is here to tell; else as without a cluster.
+// What nodes and RDMA will take of each host's memory, if the model is here to tell; else as
+// without a cluster.
 void PlanMemory(ClusterConfig config, const std::string& host, HostNeeds& needs) {
   const Result<ModelConfig> model = ModelConfig::Load(config.model_path);
   if (!model.ok() || !ResolveConfig(config, *model).ok()) return;
   const Result<View> view = ViewOf(config, *model);
   if (!view.ok()) return;
   needs.registered_bytes = PlannedLockedBytes(config, *model, *view, host);
+  needs.memory_bytes = PlannedBytes(config, *model, host);
 }
 
 // Where nodes of this cluster listen now: those that its manager has, and those that `lamina

@@ -20,7 +20,7 @@ namespace {
 constexpr int kIpcLock = 14;  // CAP_IPC_LOCK: no limit on locked memory
 
 // A lack that only matters to who asked for RDMA.
-Level Lack(const HostNeeds& needs) { return needs.needs_rdma() ? Level::kFail : Level::kOk; }
+Level Lack(const HostNeeds& needs) { return needs.needs_rdma() ? Level::kFail : Level::kNone; }
 
 std::string GidList(const RdmaPort& port) {
   std::string text;

@@ -13,6 +13,7 @@ using nlohmann::ordered_json;
 const char* ToText(Level level) {
   switch (level) {
     case Level::kOk: return "ok";
+    case Level::kNone: return "none";
     case Level::kWarn: return "warn";
     case Level::kFail: return "fail";
   }
@@ -22,7 +23,7 @@ const char* ToText(Level level) {
 Level WorstOf(const std::vector<Finding>& findings) {
   Level worst = Level::kOk;
   for (const Finding& finding : findings) worst = std::max(worst, finding.level);
-  return worst;
+  return worst == Level::kNone ? Level::kOk : worst;
 }
 
 ordered_json ToJson(const std::vector<Finding>& findings) {
@@ -45,6 +46,7 @@ Result<std::vector<Finding>> FindingsFromJson(const json& list) {
       const std::string level = item.at("level");
       findings.push_back({item.at("check"), item.at("subject"),
                           level == "ok"     ? Level::kOk
+                          : level == "none" ? Level::kNone
                           : level == "warn" ? Level::kWarn
                                             : Level::kFail,
                           item.at("cause"), item.at("fix"), item.at("value")});
@@ -63,6 +65,18 @@ void PrintFindings(std::vector<Finding> findings, std::ostream& out) {
                        finding.subject, finding.cause);
     if (!finding.fix.empty()) out << fmt::format("{:19}-> {}\n", "", finding.fix);
   }
+  const auto count = [&](Level level) {
+    return std::ranges::count(findings, level, &Finding::level);
+  };
+  const auto failures = count(Level::kFail), warnings = count(Level::kWarn);
+  out << fmt::format("\n{} checks: ", findings.size());
+  if (failures + warnings == 0)
+    out << "nothing stands in the way\n";
+  else if (failures == 0)
+    out << fmt::format("it works, but look at {} warning{}\n", warnings, warnings == 1 ? "" : "s");
+  else
+    out << fmt::format("{} failed, and lamina will not work before that is mended; warnings: {}\n",
+                       failures, warnings);
 }
 
 }  // namespace lamina

@@ -11,7 +11,8 @@
 
 namespace lamina {
 
-enum class Level { kOk, kWarn, kFail };
+// kNone: it is not there, and nothing needs it.
+enum class Level { kOk, kNone, kWarn, kFail };
 
 // One check of one subject. `cause` is a line that says what is so; `fix` what to do about it, ""
 // if nothing has to be done.
@@ -25,9 +26,9 @@ struct Finding {
   int64_t value = 0;
 };
 
-const char* ToText(Level level);  // "ok" | "warn" | "fail"
+const char* ToText(Level level);  // "ok" | "none" | "warn" | "fail"
 
-// kOk if the list is empty.
+// kOk if all are kOk or kNone.
 Level WorstOf(const std::vector<Finding>& findings);
 
 // [{"check", "subject", "level", "cause", "fix", "value"}, ...]
@@ -37,7 +38,7 @@ nlohmann::ordered_json ToJson(const std::vector<Finding>& findings);
 Result<std::vector<Finding>> FindingsFromJson(const nlohmann::json& json);
 
 // A line each: level, check, subject, cause; the fix below it. Failures stand last, where they are
-// read.
+// read, and behind them a line that counts.
 void PrintFindings(std::vector<Finding> findings, std::ostream& out);
 
 }  // namespace lamina

@@ -21,6 +21,8 @@ struct HostNeeds {
   bool fallback = false;
   // The memory that RDMA will lock in one process. The default is enough for a small model.
   int64_t registered_bytes = int64_t{64} << 20;
+  // What the nodes here will take of the machine's memory: KV caches and weights. 0: unknown.
+  int64_t memory_bytes = 0;
   // The ports at which daemons will listen here.
   std::vector<int> ports;
   // The file of the cluster's secret. "": there is none.
@@ -37,6 +39,13 @@ struct HostNeeds {
 
 // The first checks read files of the machine and touch nothing else, so that they can be tested
 // with the files of another machine.
+
+// Which vector instructions the kernels will find.
+std::vector<Finding> CheckCpu(const HostView& host);
+// Whether what the nodes will take is there.
+std::vector<Finding> CheckMemory(const HostView& host, const HostNeeds& needs);
+// Which GPUs the NVIDIA driver has.
+std::vector<Finding> CheckGpus(const HostView& host);
 
 // RDMA ports: their state, their GIDs, and whether one of them has the machine's address.
 std::vector<Finding> CheckRdma(const HostView& host, const HostNeeds& needs);
@@ -57,6 +66,8 @@ std::vector<Finding> CheckInterface(const HostView& host, const HostNeeds& needs
 
 // The next checks try what they check.
 
+// How much room there is where logs and temporary files go.
+std::vector<Finding> CheckDisk();
 // Opens every fabric.
 std::vector<Finding> CheckFabrics(const HostNeeds& needs);
 // Binds the ports that daemons will listen at, and releases them again.

@@ -44,8 +44,11 @@ std::vector<Finding> CheckFabrics(const HostNeeds& needs) {
     const Result<std::unique_ptr<Fabric>> fabric = OpenFabric(kind);
     const bool must = kind == TransportKindName(needs.transport) && !needs.fallback;
     findings.push_back(
-        {"fabric", kind, fabric.ok() || !must ? Level::kOk : Level::kFail,
-         fabric.ok() ? "can be used" : "cannot be used: " + fabric.status().message(),
+        {"fabric", kind,
+         fabric.ok() ? Level::kOk
+         : must      ? Level::kFail
+                     : Level::kNone,
+         fabric.ok() ? "can be used" : fabric.status().message(),
          !fabric.ok() && must
              ? "the cluster YAML asks for it: mend the cause, or set transport kind: auto"
              : ""});
@@ -102,7 +105,7 @@ std::vector<Finding> CheckUcx(const HostNeeds& needs) {
   const std::string devices = UcxTrustedDevices();
   if (devices.empty()) {  // then it is not asked for anything but shared memory
     return {{"ucx", kUcxTrustedDevices,
-             must && !IsLoopbackHost(needs.address) ? Level::kWarn : Level::kOk,
+             must && !IsLoopbackHost(needs.address) ? Level::kWarn : Level::kNone,
              "not set: UCX joins processes of one host only, in shared memory, and listens on no "
              "network",
              must ? "between hosts take transport verbs or tcp; or, on an RDMA network that only "
@@ -118,7 +121,7 @@ std::vector<Finding> CheckUcx(const HostNeeds& needs) {
   const Result<CommandOutput> output =
       RunCommand({"ucx_info", "-v", "-d"}, Deadline::After(std::chrono::seconds(20)));
   if (!output.ok() || output->exit_status != 0) {
-    return {{"ucx", "ucx_info", must ? Level::kWarn : Level::kOk,
+    return {{"ucx", "ucx_info", must ? Level::kWarn : Level::kNone,
              "cannot be asked what UCX has here",
              must ? "install UCX's tools (Debian: ucx-utils)" : ""}};
   }
@@ -149,6 +152,10 @@ std::vector<Finding> CheckHost(const HostView& host, const HostNeeds& needs) {
   const auto add = [&](std::vector<Finding> findings) {
     all.insert(all.end(), findings.begin(), findings.end());
   };
+  add(CheckCpu(host));
+  add(CheckMemory(host, needs));
+  add(CheckGpus(host));
+  add(CheckDisk());
   add(CheckFabrics(needs));
   add(CheckRdma(host, needs));
   add(CheckUcx(needs));

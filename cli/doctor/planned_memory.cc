@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "cost/cost_model.h"
+#include "splitter/slices.h"
 #include "wire/wire_format.h"
 
 namespace lamina {
@@ -53,6 +55,21 @@ int64_t PlannedLockedBytes(const ClusterConfig& config, const ModelConfig& model
     most = std::max(most, bytes);
   }
   return most;
+}
+
+int64_t PlannedBytes(const ClusterConfig& config, const ModelConfig& model,
+                     const std::string& host) {
+  const Result<Graph> graph = TraceModel(model);
+  const int64_t weights = graph.ok() ? WeightBytes(*graph, model.dtype) : 0;
+  const int64_t num_shares =
+      int64_t{config.pipeline_parallel_size} * std::max(1, config.tensor_parallel_size);
+  int64_t bytes = 0;
+  for (const NodeConfig& node : config.daemons()) {
+    if (node.host != host || node.device != "cpu") continue;
+    bytes += node.memory_bytes;
+    if (node.role == NodeRole::kCompute) bytes += weights / std::max<int64_t>(1, num_shares);
+  }
+  return bytes;
 }
 
 }  // namespace lamina

@@ -1,4 +1,4 @@
-// How much memory RDMA will lock on the hosts of a cluster.
+// How much memory the nodes of a cluster will take on each host, and how much of it RDMA will lock.
 #pragma once
 
 #include <cstdint>
@@ -16,5 +16,10 @@ namespace lamina {
 // accepted `config`, and `view` is that of ViewOf (manager/resolve_config.h).
 int64_t PlannedLockedBytes(const ClusterConfig& config, const ModelConfig& model, const View& view,
                            const std::string& host);
+
+// Bytes of the KV caches and weights of the nodes on `host` that compute on its CPU. REQUIRES: as
+// for PlannedLockedBytes.
+int64_t PlannedBytes(const ClusterConfig& config, const ModelConfig& model,
+                     const std::string& host);
 
 }  // namespace lamina

@@ -75,7 +75,7 @@ TEST_F(Doctor, NoRdmaDeviceMattersToWhoAskedForOne) {
   EXPECT_EQ(Find(CheckRdma(host(), needs_), "rdma-device").level, Level::kFail);
   EXPECT_NE(Find(CheckRdma(host(), needs_), "rdma-device").fix, "");
   needs_.fallback = true;
-  EXPECT_EQ(Find(CheckRdma(host(), needs_), "rdma-device").level, Level::kOk);
+  EXPECT_EQ(Find(CheckRdma(host(), needs_), "rdma-device").level, Level::kNone);
 }
 
 TEST_F(Doctor, AGoodRocePort) {
@@ -205,6 +205,60 @@ TEST_F(Doctor, Interfaces) {
   EXPECT_EQ(InterfaceOf("192.0.2.1"), "");
 }
 
+TEST_F(Doctor, WhatIsNotThereAndNotNeededIsNoTrouble) {
+  std::ostringstream out;
+  const std::vector<Finding> findings = {{"fabric", "verbs", Level::kNone, "no RDMA device", ""},
+                                         {"port", "h:1", Level::kOk, "free", ""}};
+  EXPECT_EQ(WorstOf(findings), Level::kOk);
+  PrintFindings(findings, out);
+  EXPECT_EQ(out.str(),
+            "ok    port         h:1: free\nnone  fabric       verbs: no RDMA device\n\n2 checks: "
+            "nothing stands in the way\n");
+  const Result<std::vector<Finding>> back =
+      FindingsFromJson(nlohmann::json::parse(ToJson(findings).dump()));
+  ASSERT_TRUE(back.ok());
+  EXPECT_EQ(back->at(0).level, Level::kNone);
+  for (const Finding& finding : CheckFabrics({}))
+    EXPECT_EQ(finding.level == Level::kOk, finding.cause == "can be used") << finding.cause;
+}
+
+TEST_F(Doctor, WhichInstructionsTheKernelsFind) {
+  EXPECT_TRUE(CheckCpu(host()).empty());
+  const std::string cpu = "processor\t: 0\nmodel name\t: Fast Ten\nflags\t\t: fpu avx2 fma f16c";
+  Write("/proc/cpuinfo", cpu + "\n\nprocessor\t: 1\nmodel name\t: Fast Ten\nflags\t\t: fpu");
+  Finding finding = Find(CheckCpu(host()), "cpu");
+  EXPECT_EQ(finding.level, Level::kOk);
+  EXPECT_EQ(finding.cause, "2 logical cores, Fast Ten; kernels use AVX2");
+  Write("/proc/cpuinfo", cpu + " avx512f avx512bw");
+  EXPECT_THAT(Find(CheckCpu(host()), "cpu").cause, HasSubstr("AVX-512"));
+  Write("/proc/cpuinfo", "processor\t: 0\nflags\t: fpu avx512f avx512bw");
+  finding = Find(CheckCpu(host()), "cpu");
+  EXPECT_EQ(finding.level, Level::kWarn) << "without AVX2 they are not used";
+  EXPECT_NE(finding.fix, "");
+}
+
+TEST_F(Doctor, NodesNeedTheirMemory) {
+  Write("/proc/meminfo", "MemTotal:       16000000 kB\nMemFree: 1 kB\nMemAvailable:    8000000 kB");
+  EXPECT_EQ(Find(CheckMemory(host(), needs_), "memory").cause, "8.2 GB of 16.4 GB are free");
+  needs_.memory_bytes = 8'000'000'000;
+  EXPECT_EQ(Find(CheckMemory(host(), needs_), "memory").level, Level::kOk);
+  needs_.memory_bytes = 9'000'000'000;
+  EXPECT_EQ(Find(CheckMemory(host(), needs_), "memory").level, Level::kWarn);
+  needs_.memory_bytes = 17'000'000'000;
+  const Finding finding = Find(CheckMemory(host(), needs_), "memory");
+  EXPECT_EQ(finding.level, Level::kFail);
+  EXPECT_THAT(finding.cause, HasSubstr("the nodes here take 17.0 GB"));
+}
+
+TEST_F(Doctor, GpusThatTheDriverHas) {
+  EXPECT_EQ(Find(CheckGpus(host()), "gpu").level, Level::kNone);
+  Write("/proc/driver/nvidia/gpus/0000:17:00.0/information",
+        "Model: \t\t NVIDIA H200\nIRQ:   \t\t 16");
+  const Finding finding = Find(CheckGpus(host()), "gpu");
+  EXPECT_EQ(finding.level, Level::kOk);
+  EXPECT_EQ(finding.cause, "NVIDIA H200");
+}
+
 TEST_F(Doctor, FindingsSurviveJsonAndArePrintedWithTheirFix) {
   const std::vector<Finding> findings = {{"memlock", "h", Level::kFail, "too little", "more", 7},
                                          {"port", "h:1", Level::kOk, "free", ""}};
@@ -217,7 +271,8 @@ TEST_F(Doctor, FindingsSurviveJsonAndArePrintedWithTheirFix) {
   EXPECT_EQ(before.str(), after.str());
   EXPECT_EQ(before.str(),
             "ok    port         h:1: free\nfail  memlock      h: too little\n                   -> "
-            "more\n");
+            "more\n\n2 checks: 1 failed, and lamina will not work before that is mended; warnings: "
+            "0\n");
   EXPECT_EQ(back->at(0).value, 7);
   EXPECT_FALSE(FindingsFromJson(nlohmann::json::parse(R"([{"check": 1}])")).ok());
 }
