@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "cli/commands.h"
+#include "cli/help_formatter.h"
 #include "cli/other_names.h"
 #include "cli/suggestion.h"
 
@@ -114,6 +115,7 @@ void QuietWhileItRuns(CLI::App& command) {
 
 int RunCli(int argc, char** argv, const std::function<void(CLI::App&)>& register_more) {
   CLI::App app("Serves language models with attention where the KV cache lives.", "lamina");
+  app.formatter(HelpFormatter());
   app.set_version_flag("--version", kVersionText);
   app.require_subcommand(1);
   app.footer(kExample);
