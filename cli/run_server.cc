@@ -192,8 +192,10 @@ Status AnswerPrompt(const ServeOptions& options, Manager& manager) {
         if (event.contains("error")) error = event["error"].value("message", "unknown error");
         if (event.contains("usage") && event["usage"].is_object())
           tokens = event["usage"].value("completion_tokens", int64_t{0});
-        for (const auto& choice : event.value("choices", nlohmann::json::array()))
-          std::cout << choice.value("text", "") << std::flush;
+        for (const auto& choice : event.value("choices", nlohmann::json::array())) {
+          const bool is_cut = choice.value("finish_reason", nlohmann::json()) == "length";
+          std::cout << choice.value("text", "") << (is_cut ? " ..." : "") << std::flush;
+        }
         for (const NodeStatus& node : manager.engine->status().nodes) {
           if (node.used_tokens > peak[node.name].used_tokens) peak[node.name] = node;
         }
