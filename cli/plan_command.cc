@@ -30,6 +30,7 @@ struct PlanCommand {
   std::string catalog = DefaultCatalog();
   std::string tpot, ttft, latency = "33us", price = "rent", prefill = "here";
   std::string emit, svg;
+  std::string emit_shape = "disaggregated";
   ShapeLimits limits;
   PlanOptions options;
   size_t top = 10;
@@ -205,11 +206,22 @@ std::string Picture(const PlanCommand& command, const Plan& plan) {
   return ToSvg(chart);
 }
 
-Status Emit(const PlanCommand& command, const DeviceCatalog& catalog, const Plan& plan) {
-  if (plan.disaggregated.empty()) return NotFound("--emit: no disaggregated cluster serves this");
-  const Prediction& best = plan.disaggregated.front();
+// What a homogeneous cluster's device has beside the weights.
+Result<int64_t> MemoryBeside(const DeviceSpec& device, const ModelConfig& model,
+                             const PlanOptions& options) {
+  LAMINA_ASSIGN_OR_RETURN(const Graph graph, TraceModel(model));
+  return static_cast<int64_t>(options.memory_utilization *
+                              static_cast<double>(device.memory_bytes)) -
+         WeightBytes(graph, model.dtype);
+}
+
+Status Emit(const PlanCommand& command, const ModelConfig& model, const DeviceCatalog& catalog,
+            const Plan& plan) {
+  const bool alone = command.emit_shape == "homogeneous";
+  const std::vector<Prediction>& found = alone ? plan.homogeneous : plan.disaggregated;
+  if (found.empty()) return NotFound("--emit: no " + command.emit_shape + " cluster serves this");
+  const Prediction& best = found.front();
   LAMINA_ASSIGN_OR_RETURN(const DeviceSpec compute, catalog.Find(best.shape.compute));
-  LAMINA_ASSIGN_OR_RETURN(const DeviceSpec memory, catalog.Find(best.shape.memory));
   if (const Status status = CheckRanks(compute, best.shape.num_ranks); !status.ok())
     return InvalidArgument("--emit: no modelled cluster of " + best.shape.text() + ": " +
                            status.message() + ", or plan with --max-ranks 1");
@@ -218,13 +230,20 @@ Status Emit(const PlanCommand& command, const DeviceCatalog& catalog, const Plan
   file.catalog = command.catalog;
   file.options = command.options;
   file.compute_price = HourlyPrice(compute, command.options);
-  file.memory_price = HourlyPrice(memory, command.options);
-  file.compute_nic_gb_per_s = NicGbPerS(compute, command.options);
-  file.memory_nic_gb_per_s = NicGbPerS(memory, command.options);
-  file.memory_bytes = static_cast<int64_t>(command.options.memory_utilization *
-                                           static_cast<double>(memory.memory_bytes));
-  LAMINA_ASSIGN_OR_RETURN(const std::string yaml, ToClusterYaml(best, file));
-  return WriteOutput(command.emit, yaml);
+  if (alone) {
+    LAMINA_ASSIGN_OR_RETURN(file.memory_bytes, MemoryBeside(compute, model, command.options));
+  } else {
+    LAMINA_ASSIGN_OR_RETURN(const DeviceSpec memory, catalog.Find(best.shape.memory));
+    file.memory_price = HourlyPrice(memory, command.options);
+    file.compute_nic_gb_per_s = NicGbPerS(compute, command.options);
+    file.memory_nic_gb_per_s = NicGbPerS(memory, command.options);
+    file.memory_bytes = static_cast<int64_t>(command.options.memory_utilization *
+                                             static_cast<double>(memory.memory_bytes));
+  }
+  Result<std::string> yaml = ToClusterYaml(best, file);
+  if (!yaml.ok() && alone) return yaml.status().WithContext("--emit (try --max-ranks 1)");
+  LAMINA_RETURN_IF_ERROR(yaml.status());
+  return WriteOutput(command.emit, *yaml);
 }
 
 Status RunPlan(PlanCommand& command) {
@@ -249,7 +268,7 @@ Status RunPlan(PlanCommand& command) {
   }
   if (!command.svg.empty())
     LAMINA_RETURN_IF_ERROR(WriteOutput(command.svg, Picture(command, plan)));
-  if (!command.emit.empty()) LAMINA_RETURN_IF_ERROR(Emit(command, *catalog, plan));
+  if (!command.emit.empty()) LAMINA_RETURN_IF_ERROR(Emit(command, model, *catalog, plan));
   if (plan.best() == nullptr)
     return NotFound(
         "no cluster of these devices holds the model and the longest request and keeps the limits");
@@ -356,6 +375,13 @@ void RegisterPlan(CLI::App& app) {
   command->add_option("--emit", options->emit,
                       "write a cluster YAML of the best disaggregated cluster, with modelled "
                       "devices, to this file");
+  command
+      ->add_option(
+          "--emit-shape", options->emit_shape,
+          "of which kind --emit writes the best: disaggregated, or homogeneous, one device "
+          "that keeps the KV cache itself")
+      ->check(CLI::IsMember({"disaggregated", "homogeneous"}))
+      ->capture_default_str();
   QuietWhileItRuns(*command);
   OnRun(*command, "lamina plan", [options] { return RunPlan(*options); });
 }

@@ -53,9 +53,12 @@ std::string SloOf(const PlanOptions& options) {
 
 Result<std::string> ToClusterYaml(const Prediction& prediction, const ClusterFile& file) {
   const ClusterShape& shape = prediction.shape;
-  if (shape.homogeneous())
-    return Unimplemented(shape.text() + ": a cluster file needs memory nodes");
-  if (file.options.latency_us <= 0)
+  const bool alone = shape.homogeneous();
+  if (alone && shape.num_compute() > 1) {
+    return Unimplemented(shape.text() +
+                         ": a compute node that keeps the KV cache itself serves without others");
+  }
+  if (!alone && file.options.latency_us <= 0)
     return InvalidArgument("a cluster file needs a network with a latency above 0");
   std::string yaml = fmt::format(
       "# {}: {:.0f} output tokens/s at {} sequences, {:.1f} ms between tokens, as planned.\n"
@@ -70,9 +73,10 @@ Result<std::string> ToClusterYaml(const Prediction& prediction, const ClusterFil
   int port = kFirstPort;
   for (int i = 0; i < shape.num_compute(); ++i) {
     yaml += fmt::format(
-        "- {{name: c{}, role: compute, host: 127.0.0.1, port: {}, device: \"modelled:{}\", "
+        "- {{name: c{}, role: compute, host: 127.0.0.1, port: {}, device: \"modelled:{}\", {}"
         "price_per_hour: {:.4f}}}\n",
-        i, port++, shape.compute, file.compute_price);
+        i, port++, shape.compute, alone ? fmt::format("memory: {}, ", file.memory_bytes) : "",
+        file.compute_price);
   }
   for (int i = 0; i < shape.num_memory; ++i) {
     yaml += fmt::format(
@@ -81,15 +85,17 @@ Result<std::string> ToClusterYaml(const Prediction& prediction, const ClusterFil
         i, port++, shape.memory, file.memory_bytes, file.memory_price);
   }
   yaml += fmt::format("\nmodel:\n  path: {}\n\n", Quoted(Absolute(file.model_dir)));
-  if (file.compute_nic_gb_per_s != file.memory_nic_gb_per_s) {
+  if (!alone && file.compute_nic_gb_per_s != file.memory_nic_gb_per_s) {
     yaml += fmt::format(
         "# Planned with NICs of {} GB/s of compute nodes and {} of memory nodes; here all nodes "
         "have the slower.\n",
         file.compute_nic_gb_per_s, file.memory_nic_gb_per_s);
   }
-  yaml += fmt::format("network: {{modelled_latency: {}us, modelled_gb_per_s: {}}}\n",
-                      file.options.latency_us,
-                      std::min(file.compute_nic_gb_per_s, file.memory_nic_gb_per_s));
+  if (!alone) {
+    yaml += fmt::format("network: {{modelled_latency: {}us, modelled_gb_per_s: {}}}\n",
+                        file.options.latency_us,
+                        std::min(file.compute_nic_gb_per_s, file.memory_nic_gb_per_s));
+  }
   yaml += fmt::format("pipeline: {{policy: {}, num_batches: {}}}\n",
                       PipelineModeName(PipelineOf(shape, prediction.schedule)),
                       prediction.schedule.num_batches);

@@ -21,11 +21,13 @@ struct ClusterFile {
   // NIC of one node of each kind. All nodes of a modelled network are alike: the file gives them
   // the slower NIC.
   double compute_nic_gb_per_s = 0, memory_nic_gb_per_s = 0;
-  int64_t memory_bytes = 0;  // KV cache of one memory node
+  // The KV cache of one memory node, or of the compute node of a homogeneous shape.
+  int64_t memory_bytes = 0;
 };
 
-// The text of the file. kInvalidArgument if the latency is not above 0, as a cluster file needs
-// one. kUnimplemented for a homogeneous shape.
+// The text of the file. kInvalidArgument if there are memory nodes and the latency is not above 0,
+// as a network in a cluster file needs one. kUnimplemented for a homogeneous shape of several
+// devices.
 Result<std::string> ToClusterYaml(const Prediction& prediction, const ClusterFile& file);
 
 }  // namespace lamina

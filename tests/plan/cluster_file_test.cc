@@ -74,9 +74,9 @@ TEST(ClusterFile, IsWhatClusterCommandsRead) {
     EXPECT_EQ(promising->slo.ttft, milliseconds(2500));
     EXPECT_EQ(promising->slo.tpot, milliseconds(100));
   }
-  Prediction alone;
-  alone.shape = {"H100", 1, 1, "", 0};
-  EXPECT_EQ(ToClusterYaml(alone, {}).status().code(), StatusCode::kUnimplemented);
+  Prediction ranks;
+  ranks.shape = {"H100", 1, 2, "", 0};
+  EXPECT_EQ(ToClusterYaml(ranks, {}).status().code(), StatusCode::kUnimplemented);
   ClusterFile instant;
   instant.options.latency_us = 0;
   Prediction apart;
@@ -170,7 +170,8 @@ PlannedAndSimulated PlanAndSimulate(const ClusterShape& shape, const PlanOptions
   file.catalog = kShipped;
   file.options = options;
   file.compute_nic_gb_per_s = NicGbPerS(*catalog.Find(shape.compute), options);
-  file.memory_nic_gb_per_s = NicGbPerS(*catalog.Find(shape.memory), options);
+  if (!shape.homogeneous())
+    file.memory_nic_gb_per_s = NicGbPerS(*catalog.Find(shape.memory), options);
   file.memory_bytes = served.memory_node_bytes;
   std::ofstream(folder / "c.yaml") << *ToClusterYaml(both.planned, file);
   const Result<ClusterModel> cluster = ClusterModel::Load(folder / "c.yaml", {});
@@ -189,6 +190,16 @@ TEST(ClusterFile, GivesInTheSimulatorWhatWasPlanned) {
   PlanOptions options;
   options.prefill = false;
   const PlannedAndSimulated both = PlanAndSimulate({"H100", 1, 1, "RTX3090", 8}, options);
+  EXPECT_NEAR(both.planned.tokens_per_second / both.simulated_tokens_per_s, 1, 0.03);
+  EXPECT_LT(both.num_preemptions, 30) << "of 600 requests";
+}
+
+// One device has the weights and the KV cache, 46 GB of it.
+TEST(ClusterFile, OfADeviceWithoutMemoryNodesGivesInTheSimulatorWhatWasPlanned) {
+  PlanOptions options;
+  options.prefill = false;
+  const Served served{"llama-13b", 500, 500, 45'970'000'000};
+  const PlannedAndSimulated both = PlanAndSimulate({"H100", 1, 1, "", 0}, options, served);
   EXPECT_NEAR(both.planned.tokens_per_second / both.simulated_tokens_per_s, 1, 0.03);
   EXPECT_LT(both.num_preemptions, 30) << "of 600 requests";
 }
