@@ -1,6 +1,7 @@
 #include "compute_node/compute_device.h"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "base/host_memory.h"
@@ -52,6 +53,7 @@ Result<std::unique_ptr<LoadedModel>> LoadAll(Result<std::unique_ptr<LoadingModel
   if (!loading.ok()) return loading.status();
   std::unique_ptr<LoadedModel> model;
   while (model == nullptr) {
+    std::this_thread::sleep_for((*loading)->wake_at() - Clock::now());
     LAMINA_ASSIGN_OR_RETURN(model, (*loading)->Continue());
   }
   return model;

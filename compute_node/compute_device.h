@@ -90,6 +90,8 @@ class LoadingModel {
   // it is not called again. Errors are those of ComputeDevice::StartLoad.
   virtual Result<std::unique_ptr<LoadedModel>> Continue() = 0;
   virtual WeightsProgress progress() const = 0;
+  // Before then Continue has nothing to do.
+  virtual TimePoint wake_at() const { return {}; }
 };
 
 // Runs the slices of a model for one batch, all rows of a step together.

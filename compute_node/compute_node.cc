@@ -55,7 +55,7 @@ bool ComputeNode::Turn(TimePoint now) {
 }
 
 TimePoint ComputeNode::wake_at(TimePoint now) const {
-  const TimePoint latest = now + ManagerChannel::kLongestSleep;
+  const TimePoint latest = std::min(now + ManagerChannel::kLongestSleep, model_->wake_at());
   return session_ == nullptr ? latest : std::min(latest, session_->wake_at(now));
 }
 

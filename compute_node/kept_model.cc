@@ -51,6 +51,7 @@ Status KeptModel::Ask(const ConfigureCompute& request) {
 
 bool KeptModel::Turn(TimePoint now) {
   if (loading_ != nullptr) {
+    if (now < loading_->wake_at()) return false;
     Result<std::unique_ptr<LoadedModel>> model = loading_->Continue();
     progress_ = loading_->progress();
     if (model.ok() && *model == nullptr) return true;

@@ -21,9 +21,11 @@ class KeptModel {
   // Borrows the device.
   explicit KeptModel(ComputeDevice& device) : device_(device) {}
 
-  // Loads one more weight if a model is being loaded, and returns whether there was one to load.
-  // Frees the model if nobody has used it for a while. To be called at least every second or so.
+  // Loads one more weight if a model is being loaded, and returns whether there was one to load. If
+  // not, it need not be called before wake_at, if there is one. Frees the model if nobody has used
+  // it for a while. To be called at least every second or so.
   bool Turn(TimePoint now);
+  TimePoint wake_at() const { return loading_ == nullptr ? TimePoint::max() : loading_->wake_at(); }
 
  private:
   friend class AwaitedModel;

@@ -282,15 +282,37 @@ class ModelledKv final : public LocalKv {
   DeviceTimeline& timeline_;
 };
 
-class NothingToLoad final : public LoadingModel {
+// Weights that nobody has, at the rate of the device's load_gb_per_s.
+class ModelledLoading final : public LoadingModel {
  public:
-  explicit NothingToLoad(std::unique_ptr<LoadedModel> model) : model_(std::move(model)) {}
+  ModelledLoading(std::unique_ptr<LoadedModel> model, double gb_per_s)
+      : model_(std::move(model)), bytes_(model_->weight_bytes), start_(Clock::now()) {
+    if (gb_per_s <= 0) return;
+    duration_ = FromSeconds(static_cast<double>(bytes_) / (1e9 * gb_per_s));
+  }
 
-  Result<std::unique_ptr<LoadedModel>> Continue() override { return std::move(model_); }
-  WeightsProgress progress() const override { return {}; }
+  Result<std::unique_ptr<LoadedModel>> Continue() override {
+    if (Clock::now() < start_ + duration_) return std::unique_ptr<LoadedModel>();
+    return std::move(model_);
+  }
+  WeightsProgress progress() const override {
+    const double part =
+        duration_ == Clock::duration::zero()
+            ? 1
+            : SecondsSince(start_) / std::chrono::duration<double>(duration_).count();
+    return {std::min(bytes_, static_cast<int64_t>(static_cast<double>(bytes_) * part)), bytes_};
+  }
+  // Managers hear of progress as while real weights are loaded.
+  TimePoint wake_at() const override {
+    constexpr auto kLook = milliseconds(100);
+    return std::min(start_ + duration_, Clock::now() + kLook);
+  }
 
  private:
   std::unique_ptr<LoadedModel> model_;
+  const int64_t bytes_;
+  const TimePoint start_;
+  Clock::duration duration_{};
 };
 
 }  // namespace
@@ -303,7 +325,8 @@ std::byte* ModelledDevice::Pack(std::span<const PackedParts> packed, std::byte* 
 
 Result<std::unique_ptr<LoadingModel>> ModelledDevice::StartLoad(const WeightOptions& options) {
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> model, Model(options));
-  return std::unique_ptr<LoadingModel>(std::make_unique<NothingToLoad>(std::move(model)));
+  return std::unique_ptr<LoadingModel>(
+      std::make_unique<ModelledLoading>(std::move(model), spec_.load_gb_per_s));
 }
 
 Result<std::unique_ptr<LoadedModel>> ModelledDevice::Model(const WeightOptions& options) {

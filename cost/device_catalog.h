@@ -34,6 +34,7 @@ struct DeviceSpec {
   double interconnect_gb_per_s = 0;
   double host_link_gb_per_s = 0;       // from the host's memory (PCIe, NVLink-C2C); 0: unknown
   double host_link_back_gb_per_s = 0;  // to it, at the same time; 0: as the one from it
+  double load_gb_per_s = 0;            // at which weights come from where they are kept; 0: at once
   double price_usd = 0;                // to buy; 0: unknown
   double price_per_hour = 0;           // to rent, in USD; 0: unknown
   std::string price_source;   // where and when prices come from, and whether they are assumed

@@ -27,6 +27,17 @@ size_t BytesOnDevice(const WeightReader::Named& weight) {
 
 }  // namespace
 
+Result<std::unique_ptr<CudaWeights>> CudaWeights::Load(const Graph& graph,
+                                                       const ModelConfig& config,
+                                                       const WeightOptions& options,
+                                                       cuda::StagedStream& stream) {
+  LAMINA_ASSIGN_OR_RETURN(Loading loading, Loading::Start(graph, config, options, stream));
+  for (bool more = true; more;) {
+    LAMINA_ASSIGN_OR_RETURN(more, loading.Continue());
+  }
+  return loading.Take();
+}
+
 Result<CudaWeights::Loading> CudaWeights::Loading::Start(const Graph& graph,
                                                          const ModelConfig& config,
                                                          const WeightOptions& options,

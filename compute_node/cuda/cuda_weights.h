@@ -21,6 +21,11 @@ class CudaWeights final : public DeviceWeights {
  public:
   class Loading;
 
+  // Loads every weight that the graph names. Errors are those of Loading.
+  static Result<std::unique_ptr<CudaWeights>> Load(const Graph& graph, const ModelConfig& config,
+                                                   const WeightOptions& options,
+                                                   cuda::StagedStream& stream);
+
   struct Table {
     const void* data = nullptr;  // [rows, dim]
     DType dtype = DType::kBF16;

@@ -9,6 +9,7 @@
 #include "compute_node/remote_attention.h"
 #include "cost/cost_model.h"
 #include "tests/support/paths.h"
+#include "tests/support/virtual_clock.h"
 
 namespace lamina {
 namespace {
@@ -42,6 +43,28 @@ TEST(ModelledDevice, WeightsThatDoNotFitAreRefused) {
   EXPECT_THAT(status.message(),
               HasSubstr("has 65.1 GB of weights, more than the 40.0 GB of device A100-40G"));
   EXPECT_TRUE(ModelledDevice(Device("2xA100-40G")).Load(Options("llama-33b")).ok());
+}
+
+TEST(ModelledDevice, LoadingTakesTheTimeThatItsRateSays) {
+  VirtualClock clock;
+  DeviceSpec spec = Device("A100-40G");
+  spec.load_gb_per_s = 2;
+  ModelledDevice device(spec);
+  const std::unique_ptr<LoadingModel> loading = *device.StartLoad(Options("llama-13b"));
+  const int64_t bytes = loading->progress().total_bytes;
+  EXPECT_EQ(loading->progress().loaded_bytes, 0);
+  const Clock::duration whole = FromSeconds(static_cast<double>(bytes) / 2e9);
+  clock.Advance(whole / 4);
+  EXPECT_EQ(*loading->Continue(), nullptr);
+  EXPECT_NEAR(static_cast<double>(loading->progress().loaded_bytes) / static_cast<double>(bytes),
+              0.25, 1e-6);
+  clock.Advance(whole - whole / 4 - milliseconds(1));
+  EXPECT_EQ(*loading->Continue(), nullptr);
+  EXPECT_EQ(loading->wake_at(), Clock::now() + milliseconds(1));
+  clock.Advance(milliseconds(1));
+  const std::unique_ptr<LoadedModel> model = *loading->Continue();
+  ASSERT_NE(model, nullptr);
+  EXPECT_EQ(model->weight_bytes, bytes);
 }
 
 TEST(ModelledDevice, WeightsThatLieOutsideTakeNoMemoryButTimeOnTheLink) {

@@ -35,10 +35,10 @@ int64_t TensorBytes(const std::string& path) {
   return bytes;
 }
 
-class StoredBytes : public ::testing::TestWithParam<std::pair<const char*, double>> {};
+class CheckpointBytes : public ::testing::TestWithParam<std::pair<const char*, double>> {};
 
 // Some have a layer that is not quantized, or few inputs for each scale of an output.
-TEST_P(StoredBytes, AreThoseOfTheCheckpoint) {
+TEST_P(CheckpointBytes, AreReckoned) {
   const auto& [name, tolerance] = GetParam();
   const std::string dir = SourcePath("/tests/fixtures/quantized/") + name;
   const Result<ModelConfig> config = ModelConfig::Load(dir);
@@ -48,7 +48,7 @@ TEST_P(StoredBytes, AreThoseOfTheCheckpoint) {
   EXPECT_NEAR(reckoned / stored, 1, tolerance);
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, StoredBytes,
+INSTANTIATE_TEST_SUITE_P(Formats, CheckpointBytes,
                          ::testing::Values(std::pair("ct-w4g32", 0), std::pair("ct-w4g32-order", 0),
                                            std::pair("ct-w4g32-zero", 0), std::pair("gptq", 0),
                                            std::pair("gptq-w8", 0), std::pair("ct-w8", 0.03),
