@@ -174,15 +174,15 @@ class ScoringRecovery : public ::testing::Test {
  protected:
   ScoringRecovery() {
     deployment_.kv_dtype = DType::kF32;
-    deployment_.max_num_batched_tokens = 2;
+    deployment_.max_num_seqs = deployment_.max_num_batched_tokens = 2;
     prompts_.assign(6, GoldenScores().back());
   }
-  // Until so many tokens of the n-th request are scored, and none is generated.
   void Submit(Engine& engine) {
     collectors_.resize(prompts_.size());
     for (size_t i = 0; i < prompts_.size(); ++i)
       ASSERT_TRUE(engine.Submit(Scoring(prompts_[i]), collectors_[i].sink()).ok());
   }
+  // Waits until so many tokens of a request's prompt have been told.
   bool AwaitScores(size_t request, size_t count) {
     return AwaitTrue([&] { return collectors_[request].results()[0].scored.size() >= count; },
                      Deadline::After(seconds(30)));
