@@ -282,7 +282,10 @@ std::optional<ApiError> RequestReader::ReadCompletion(const std::string& body,
       if (request.echo)
         read.echo = model_.tokenizer->Decode(read.tokens, request.options.skip_special_tokens);
     }
+    const size_t length = read.tokens.size();
     Truncate(request.options, max_model_len, read.tokens);
+    if (request.echo && read.tokens.size() < length)
+      read.echo = model_.tokenizer->Decode(read.tokens, request.options.skip_special_tokens);
     if (request.options.echo_logprobs)
       read.text_offsets =
           TextOffsets(*model_.tokenizer, read.tokens, request.options.skip_special_tokens);

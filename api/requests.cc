@@ -241,6 +241,8 @@ void ReadBeamSearch(FieldReader& reader, GenerationOptions& out) {
                        "'stop_token_ids' can have at most 8 tokens with 'use_beam_search'");
   if (out.best_of > kMaxBeams)
     return reader.Fail("best_of", "'use_beam_search' can have at most 64 beams, 'best_of' or 'n'");
+  if (out.only_prompt)
+    return reader.Fail("max_tokens", "'max_tokens' must be at least 1 with 'use_beam_search'");
   const SamplingParams& sampling = out.sampling;
   const std::pair<const char*, bool> without[] = {
       {"stream", out.stream},

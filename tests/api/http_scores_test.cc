@@ -74,6 +74,19 @@ TEST_F(HttpScores, WithoutNewTokensThePromptIsTheAnswer) {
   }
 }
 
+TEST_F(HttpScores, APromptThatIsCutIsEchoedAsItIsComputed) {
+  StartServer(AlwaysAnswer({2}));
+  const json choice = Post("/v1/completions", {{"prompt", "Once upon Once"},
+                                               {"truncate_prompt_tokens", 2},
+                                               {"max_tokens", 0},
+                                               {"echo", true},
+                                               {"logprobs", 0}})
+                          .json()["choices"][0];
+  EXPECT_EQ(choice["text"], "upon Once");
+  EXPECT_EQ(choice["logprobs"]["tokens"], (json{" upon", " Once"}));
+  EXPECT_EQ(choice["logprobs"]["text_offset"], (json{0, 4}));
+}
+
 TEST_F(HttpScores, WithoutNewTokensAndLogprobsTheTextIsEchoed) {
   StartServer(AlwaysAnswer({488, 489}));
   const json body =

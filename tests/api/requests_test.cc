@@ -272,6 +272,8 @@ INSTANTIATE_TEST_SUITE_P(
                    "not supported with 'stream'"},
         BadRequest{R"({"use_beam_search": true, "n": 2, "prompt_logprobs": 1})", "prompt_logprobs",
                    "not supported with 'use_beam_search'"},
+        BadRequest{R"({"use_beam_search": true, "n": 2, "echo": true, "max_tokens": 0})",
+                   "max_tokens", "at least 1 with 'use_beam_search'"},
         BadRequest{R"({"logprobs": 1, "max_tokens": 0})", "max_tokens", "unless 'echo'"},
         BadRequest{R"({"echo": true, "max_tokens": -1})", "max_tokens", "at least 1"},
         BadRequest{R"({"echo": "yes"})", "echo", "true or false"},
