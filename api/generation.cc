@@ -17,6 +17,8 @@ ResponseOptions FormOf(const GenerationSpec& spec) {
   form.token_ids = spec.options.return_token_ids;
   form.tokens_as_ids = spec.options.return_tokens_as_token_ids;
   form.choices_per_prompt = spec.options.n;
+  if (spec.options.echo_logprobs) form.echo_logprobs = spec.options.sampling.num_logprobs;
+  form.prompt_logprobs = spec.options.prompt_logprobs;
   if (form.token_ids) {
     for (const GenerationSpec::Prompt& prompt : spec.prompts)
       form.prompt_token_ids.push_back(prompt.tokens);
@@ -97,15 +99,41 @@ Result<int64_t> MaxNewTokens(const GenerationSpec& spec, const GenerationSpec::P
   return std::min(spec.options.max_tokens.value_or(spec.default_max_tokens), room);
 }
 
+namespace {
+
+// Of each token of a prompt in a choice.
+int64_t ValuesOfPromptToken(const GenerationOptions& options) {
+  const int64_t echoed = options.echo_logprobs ? 1 + options.sampling.num_logprobs : 0;
+  return echoed + (options.prompt_logprobs >= 0 ? 1 + options.prompt_logprobs : 0);
+}
+
+Status TooManyOfPrompts(int64_t values, int64_t most) {
+  return InvalidArgument("the log-probabilities of the prompts, and the answers, come to " +
+                         std::to_string(values) + " values; at most " + std::to_string(most) +
+                         " are possible: ask for fewer or shorter prompts, choices ('n') or "
+                         "log-probabilities");
+}
+
+}  // namespace
+
 Status CheckAnswerSize(const GenerationSpec& spec, int64_t max_model_len, int64_t max_values) {
   const GenerationOptions& options = spec.options;
   const int64_t logprobs = std::max(0, options.sampling.num_logprobs);
   int64_t tokens = 0;  // of all choices: at most 1,024 of one context each
+  int64_t of_prompts = 0;
   for (const GenerationSpec::Prompt& prompt : spec.prompts) {
     LAMINA_ASSIGN_OR_RETURN(const int64_t new_tokens, MaxNewTokens(spec, prompt, max_model_len));
     tokens += new_tokens * options.best_of;
+    of_prompts += std::ssize(prompt.tokens) * ValuesOfPromptToken(options) * options.n;
   }
-  if (tokens <= max_values / (1 + logprobs)) return OkStatus();
+  if (tokens <= max_values / (1 + logprobs)) {
+    if (options.stream && of_prompts > kMaxStreamedPromptValues)
+      return TooManyOfPrompts(of_prompts, kMaxStreamedPromptValues)
+          .WithContext("'echo' with 'logprobs' in a stream");
+    const int64_t values = of_prompts + tokens * (1 + logprobs);
+    return of_prompts == 0 || values <= max_values ? OkStatus()
+                                                   : TooManyOfPrompts(values, max_values);
+  }
   const std::string each =
       logprobs == 0 ? "" : " with " + std::to_string(logprobs) + " log-probabilities for each";
   return InvalidArgument("the answer may have " + std::to_string(tokens) +

@@ -22,7 +22,9 @@ namespace lamina {
 struct GenerationSpec {
   struct Prompt {
     std::vector<TokenId> tokens;
-    std::string echo;  // stands in front of the answer
+    std::string echo = {};  // stands in front of the answer
+    // With GenerationOptions::echo_logprobs: where the text of each token begins, in characters.
+    std::vector<int64_t> text_offsets = {};
   };
   ApiKind kind = ApiKind::kCompletion;
   GenerationOptions options;  // has a seed
@@ -103,6 +105,9 @@ class Generation {
   const TimePoint begun_ = Clock::now();
 };
 
+// They are sent as they stand, and a client has to take them: about 700 KB.
+inline constexpr int64_t kMaxStreamedPromptValues = int64_t{1} << 14;
+
 // How many tokens the answer to a prompt may have: those that were asked for, else the spec's
 // default or what fits, if that is less. kInvalidArgument: the prompt is empty, or it leaves no
 // room in the model's context for any token or for as many as were asked for.
@@ -110,8 +115,10 @@ Result<int64_t> MaxNewTokens(const GenerationSpec& spec, const GenerationSpec::P
                              int64_t max_model_len);
 
 // How large the answer may become, in values: for each token itself and the log-probabilities that
-// were asked for of others in its place. kInvalidArgument if that is more than `max_values`, if a
-// prompt is empty, or if one leaves no room for the tokens that were asked for.
+// were asked for of others in its place; the same for tokens of prompts, in each choice that tells
+// of them. kInvalidArgument if that is more than `max_values`, or for prompts in a stream more than
+// kMaxStreamedPromptValues; if a prompt is empty, or if one leaves no room for the tokens that were
+// asked for.
 Status CheckAnswerSize(const GenerationSpec& spec, int64_t max_model_len, int64_t max_values);
 
 }  // namespace lamina

@@ -10,6 +10,7 @@
 #include "api/forced_call.h"
 #include "api/responses.h"
 #include "api/template_input.h"
+#include "text/detokenizer.h"
 #include "text/utf8.h"
 
 namespace lamina {
@@ -33,6 +34,26 @@ void Truncate(const GenerationOptions& options, int64_t max_model_len,
   } else {
     tokens.erase(tokens.begin(), tokens.end() - keep);
   }
+}
+
+std::vector<int64_t> TextOffsets(const Tokenizer& tokenizer, std::span<const TokenId> tokens,
+                                 bool skip_special_tokens) {
+  DetokenizerOptions options;
+  options.skip_special_tokens = skip_special_tokens;
+  options.offsets = true;
+  Detokenizer detokenizer(tokenizer, options, {});
+  std::vector<int64_t> offsets;
+  const auto take = [&] {
+    const std::vector<int64_t> certain = detokenizer.TakeOffsets();
+    offsets.insert(offsets.end(), certain.begin(), certain.end());
+  };
+  for (const TokenId token : tokens) {
+    detokenizer.Push(token);
+    take();
+  }
+  detokenizer.Finish();
+  take();
+  return offsets;
 }
 
 std::vector<TokenId> MarkerTokens(const ServedModel& model) {
@@ -261,7 +282,13 @@ std::optional<ApiError> RequestReader::ReadCompletion(const std::string& body,
       if (request.echo)
         read.echo = model_.tokenizer->Decode(read.tokens, request.options.skip_special_tokens);
     }
+    const size_t length = read.tokens.size();
     Truncate(request.options, max_model_len, read.tokens);
+    if (request.echo && read.tokens.size() < length)
+      read.echo = model_.tokenizer->Decode(read.tokens, request.options.skip_special_tokens);
+    if (request.options.echo_logprobs)
+      read.text_offsets =
+          TextOffsets(*model_.tokenizer, read.tokens, request.options.skip_special_tokens);
   }
   spec.options = std::move(request.options);
   out.outcome = std::move(spec);

@@ -206,7 +206,6 @@ void RefuseSamplers(FieldReader& reader) {
 // an effect.
 void RefuseUnsupported(FieldReader& reader) {
   reader.Refuse("suffix", "only text behind a prompt can be generated");
-  reader.Refuse("prompt_logprobs", "log-probabilities are given for generated tokens only");
   reader.Refuse("logits_processors", "use 'logit_bias', 'bad_words' or 'structured_outputs'");
   reader.Refuse("prompt_embeds", "prompts are text or token ids");
   reader.Refuse("n_predict", "use 'max_tokens'");
@@ -242,6 +241,8 @@ void ReadBeamSearch(FieldReader& reader, GenerationOptions& out) {
                        "'stop_token_ids' can have at most 8 tokens with 'use_beam_search'");
   if (out.best_of > kMaxBeams)
     return reader.Fail("best_of", "'use_beam_search' can have at most 64 beams, 'best_of' or 'n'");
+  if (out.only_prompt)
+    return reader.Fail("max_tokens", "'max_tokens' must be at least 1 with 'use_beam_search'");
   const SamplingParams& sampling = out.sampling;
   const std::pair<const char*, bool> without[] = {
       {"stream", out.stream},
@@ -255,6 +256,7 @@ void ReadBeamSearch(FieldReader& reader, GenerationOptions& out) {
       {"presence_penalty", sampling.presence_penalty != 0},
       {"repetition_penalty", sampling.repetition_penalty != 1},
       {"logprobs", sampling.num_logprobs >= 0},
+      {"prompt_logprobs", out.prompt_logprobs >= 0},
   };
   for (const auto& [name, used] : without) {
     if (used && reader.Find(name) != nullptr)
@@ -328,7 +330,50 @@ void ReadTruncation(FieldReader& reader, GenerationOptions& out) {
   out.keep_first_tokens = side == "right";
 }
 
-void ReadOptions(FieldReader& reader, const RequestRules& rules, GenerationOptions& out) {
+// None means that the prompt is all that the client wants to hear of.
+void ReadMaxTokens(FieldReader& reader, bool may_be_none, GenerationOptions& out) {
+  int64_t max_tokens = -1;
+  const json* value = reader.Find("max_tokens");
+  if (may_be_none && value != nullptr && *value == 0 && value->is_number_integer()) {
+    out.max_tokens = 0;
+    return;
+  }
+  reader.ReadInteger("max_tokens", 1, INT64_MAX, max_tokens);
+  reader.ReadInteger("max_completion_tokens", 1, INT64_MAX, max_tokens);
+  if (max_tokens > 0) out.max_tokens = max_tokens;
+}
+
+// vLLM's.
+void ReadPromptLogprobs(FieldReader& reader, GenerationOptions& out) {
+  int64_t number = -1;
+  reader.ReadInteger("prompt_logprobs", 0, kMaxLogprobs, number);
+  out.prompt_logprobs = static_cast<int32_t>(number);
+  if (number >= 0 && out.stream)
+    reader.Fail("prompt_logprobs",
+                "'prompt_logprobs' is not supported with 'stream': only whole answers have them");
+  out.sampling.num_prompt_logprobs =
+      std::max(out.sampling.num_prompt_logprobs, out.prompt_logprobs);
+}
+
+// What a completion says of its prompt.
+void ReadEcho(FieldReader& reader, CompletionRequest& out) {
+  reader.Read("echo", out.echo);
+  GenerationOptions& options = out.options;
+  options.echo_logprobs = out.echo && options.sampling.num_logprobs >= 0;
+  if (options.echo_logprobs) options.sampling.num_prompt_logprobs = options.sampling.num_logprobs;
+  ReadPromptLogprobs(reader, options);
+  if (options.max_tokens != 0) return;
+  if (!out.echo && options.prompt_logprobs < 0)
+    reader.Fail("max_tokens",
+                "'max_tokens' must be at least 1 unless 'echo' or 'prompt_logprobs' asks for the "
+                "prompt, not 0");
+  // The nodes compute a prompt to choose a token.
+  options.only_prompt = true;
+  options.max_tokens = 1;
+}
+
+void ReadOptions(FieldReader& reader, const RequestRules& rules, bool may_have_no_tokens,
+                 GenerationOptions& out) {
   reader.Read("model", out.model);
   int64_t n = 1;
   reader.ReadInteger("n", 1, kMaxChoicesOfPrompt, n);
@@ -346,10 +391,7 @@ void ReadOptions(FieldReader& reader, const RequestRules& rules, GenerationOptio
         "stream",
         "'stream' is not supported with a 'best_of' above 'n': the best are known at the end");
   ReadStreamOptions(reader, out);
-  int64_t max_tokens = -1;
-  reader.ReadInteger("max_tokens", 1, INT64_MAX, max_tokens);
-  reader.ReadInteger("max_completion_tokens", 1, INT64_MAX, max_tokens);
-  if (max_tokens > 0) out.max_tokens = max_tokens;
+  ReadMaxTokens(reader, may_have_no_tokens, out);
   reader.ReadInteger("min_tokens", 0, INT32_MAX, out.min_tokens);
   if (out.max_tokens && out.min_tokens > *out.max_tokens)
     reader.Fail("min_tokens", "'min_tokens' is larger than 'max_tokens'");
@@ -590,18 +632,14 @@ std::optional<ApiError> ParseCompletion(const json& body, const RequestRules& ru
                                         CompletionRequest& out,
                                         std::vector<std::string>& unknown_fields) {
   FieldReader reader(body);
-  ReadOptions(reader, rules, out.options);
+  ReadOptions(reader, rules, /*may_have_no_tokens=*/true, out.options);
   ReadPrompts(reader, rules.vocab_size, out.prompts);
-  reader.Read("echo", out.echo);
   reader.Read("add_special_tokens", out.add_special_tokens);
   reader.Refuse("top_logprobs", "here 'logprobs' is their number");
   int64_t logprobs = -1;
   reader.ReadInteger("logprobs", 0, kMaxLogprobs, logprobs);
   out.options.sampling.num_logprobs = static_cast<int32_t>(logprobs);
-  if (out.echo && logprobs >= 0)
-    reader.Fail("echo",
-                "'echo' together with 'logprobs' is not supported: log-probabilities are given for "
-                "generated tokens only");
+  ReadEcho(reader, out);
   ReadBeamSearch(reader, out.options);
   if (static_cast<int64_t>(out.prompts.size()) * out.options.best_of > kMaxChoices)
     reader.Fail("n", "a request can have at most 1024 choices (prompts times 'n', or 'best_of')");
@@ -612,9 +650,10 @@ std::optional<ApiError> ParseCompletion(const json& body, const RequestRules& ru
 std::optional<ApiError> ParseChat(const json& body, const RequestRules& rules, ChatRequest& out,
                                   std::vector<std::string>& unknown_fields) {
   FieldReader reader(body);
-  ReadOptions(reader, rules, out.options);
+  ReadOptions(reader, rules, /*may_have_no_tokens=*/false, out.options);
   ReadChatInput(reader, out.input);
   ReadChatLogprobs(reader, out.options.sampling);
+  ReadPromptLogprobs(reader, out.options);
   ReadBeamSearch(reader, out.options);
   out.tool_names = ReadTools(reader, out.input);
   ReadToolChoice(reader, out);

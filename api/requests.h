@@ -55,6 +55,12 @@ struct GenerationOptions {
   int priority = 0;
   Slo slo;                 // without any: the server's
   std::string request_id;  // what the client calls the request; "": one is drawn
+  // Log-probabilities of the prompt's tokens stand in front of the answer's, as many for each.
+  bool echo_logprobs = false;
+  // Of the prompt's tokens, with so many of the most likely ones for each; -1: not.
+  int32_t prompt_logprobs = -1;
+  // Nothing is generated that the client would see: it wants to know something of the prompt.
+  bool only_prompt = false;
   // Answers have the tokens of prompt and text as numbers too.
   bool return_token_ids = false;
   // Log-probabilities name tokens by number: "token_id:17".

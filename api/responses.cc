@@ -107,8 +107,8 @@ ResponseFormat::ResponseFormat(ResponseOptions options, const Tokenizer& tokeniz
                    std::chrono::system_clock::now().time_since_epoch())
                    .count()) {}
 
-// A chat has one prompt, whose tokens stand beside the choices; of completions each choice has
-// those of its own.
+// A chat has one prompt, whose tokens stand beside the choices, as do their log-probabilities; of
+// completions each choice has those of its own.
 std::string ResponseFormat::Begin(bool chunk, bool first) const {
   const char* object = kind() == ApiKind::kCompletion ? "text_completion"
                        : chunk                        ? "chat.completion.chunk"
@@ -136,6 +136,15 @@ std::string ResponseFormat::EntryEnd(const ChoiceOutput& choice, bool first) con
       json += ",\"prompt_token_ids\":" + IdList(options_.prompt_token_ids.at(prompt));
   }
   return json + "}";
+}
+
+LogprobWriter ResponseFormat::Logprobs(const ChoiceOutput& choice) const {
+  LogprobWriter::Options options{.kind = options_.kind, .tokens_as_ids = options_.tokens_as_ids};
+  if (options_.echo_logprobs >= 0) {
+    options.echo = choice.prompt.get();
+    options.num_echo_top = static_cast<size_t>(options_.echo_logprobs);
+  }
+  return {options, tokenizer_, choice.logprobs};
 }
 
 std::string ResponseFormat::Chunk(const ChoiceOutput& choice, bool first, const Usage* usage,
@@ -169,18 +178,34 @@ bool AnswerWriter::Write(std::string& json) {
   for (; choice_ < choices_.size(); ++choice_) {
     if (json.size() >= kPieceBytes) return false;
     const ChoiceOutput& choice = choices_[choice_];
+    const bool is_chat = format_.kind() == ApiKind::kChat;
     if (!logprobs_) {
       if (choice_ > 0) json += ',';
-      json += format_.kind() == ApiKind::kChat
-                  ? EntryBegin(choice.index, "message", MessageJson(choice))
-                  : EntryBegin(choice.index, "text", choice.text);
+      json += is_chat ? EntryBegin(choice.index, "message", MessageJson(choice))
+                      : EntryBegin(choice.index, "text", choice.text);
       logprobs_.emplace(format_.Logprobs(choice));
     }
-    if (!logprobs_->Write(kPieceBytes, json)) return false;
+    if (!wrote_logprobs_ && !logprobs_->Write(kPieceBytes, json)) return false;
+    wrote_logprobs_ = true;
+    if (!is_chat && !WritePrompt(choice, json)) return false;
     logprobs_.reset();
+    wrote_logprobs_ = false;
     json += format_.EntryEnd(choice, /*first=*/true);
   }
-  json += "],\"usage\":" + DumpJson(UsageJson(usage_)) + "}";
+  if (!std::exchange(ended_choices_, true)) json += ']';
+  if (format_.kind() == ApiKind::kChat && !WritePrompt(choices_.front(), json)) return false;
+  json += ",\"usage\":" + DumpJson(UsageJson(usage_)) + "}";
+  return true;
+}
+
+bool AnswerWriter::WritePrompt(const ChoiceOutput& choice, std::string& json) {
+  if (!format_.tells_prompt(choice)) return true;
+  if (!prompt_) {
+    json += ",\"prompt_logprobs\":";
+    prompt_.emplace(format_.PromptLogprobs(choice));
+  }
+  if (!prompt_->Write(kPieceBytes, json)) return false;
+  prompt_.reset();
   return true;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -27,6 +28,9 @@ struct ChoiceOutput {
   size_t calls_bytes = 0;  // that they take
   bool called = false;     // the choice has calls, here or sent before
   LogprobRecords logprobs;
+  // How likely the prompt is, if the answer says so: echoed before `logprobs`, or by itself. Shared
+  // by the choices of one prompt; null: it is not said here.
+  std::shared_ptr<const PromptScores> prompt;
   std::vector<TokenId> token_ids;  // of the text, if they are asked for
   std::optional<FinishReason> finish;
   nlohmann::ordered_json stop_reason;  // the stop string or stop token id, else null
@@ -57,6 +61,10 @@ struct ResponseOptions {
   int choices_per_prompt = 1;
   // Of each prompt, if `token_ids`.
   std::vector<std::vector<TokenId>> prompt_token_ids = {};
+  // Of the prompt's tokens, with so many of the most likely ones in the place of each: told before
+  // those of the answer; told as `prompt_logprobs`. -1: not.
+  int32_t echo_logprobs = -1;
+  int32_t prompt_logprobs = -1;
 };
 
 class ResponseFormat {
@@ -80,8 +88,13 @@ class ResponseFormat {
   std::string Begin(bool chunk, bool first) const;  // up to the first choice
   // Behind the log-probabilities of a choice.
   std::string EntryEnd(const ChoiceOutput& choice, bool first) const;
-  LogprobWriter Logprobs(const ChoiceOutput& choice) const {
-    return {options_.kind, tokenizer_, choice.logprobs, options_.tokens_as_ids};
+  LogprobWriter Logprobs(const ChoiceOutput& choice) const;
+  bool tells_prompt(const ChoiceOutput& choice) const {
+    return options_.prompt_logprobs >= 0 && choice.prompt != nullptr;
+  }
+  // REQUIRES: tells_prompt.
+  PromptScoresWriter PromptLogprobs(const ChoiceOutput& choice) const {
+    return {tokenizer_, *choice.prompt, static_cast<size_t>(options_.prompt_logprobs)};
   }
 
   ResponseOptions options_;
@@ -102,12 +115,18 @@ class AnswerWriter {
   bool Write(std::string& json);
 
  private:
+  // Writes `prompt_logprobs` of the choice if they are asked for; returns whether all is written.
+  bool WritePrompt(const ChoiceOutput& choice, std::string& json);
+
   ResponseFormat format_;
   std::vector<ChoiceOutput> choices_;
   Usage usage_;
   bool begun_ = false;
+  bool ended_choices_ = false;
   size_t choice_ = 0;                      // the current one
   std::optional<LogprobWriter> logprobs_;  // of the current one, once its text is written
+  bool wrote_logprobs_ = false;            // of the current one
+  std::optional<PromptScoresWriter> prompt_;
 };
 
 }  // namespace lamina

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "api/api_error.h"
+#include "text/utf8.h"
 
 namespace lamina {
 
@@ -12,15 +13,23 @@ SampledGeneration::SampledGeneration(GenerationSpec spec, const Server& server,
     : Generation(std::move(spec), server, std::move(exchange)) {
   const GenerationOptions& options = spec_.options;
   for (const GenerationSpec::Prompt& prompt : spec_.prompts) {
+    if (options.sampling.num_prompt_logprobs >= 0) {
+      scores_.push_back(std::make_shared<PromptScores>(prompt.tokens, prompt.text_offsets));
+      held_.Change(scores_.back()->held_bytes(), 0);
+    }
     for (int i = 0; i < options.best_of; ++i) {
       DetokenizerOptions text{
           options.stop,       options.include_stop_in_output,     options.skip_special_tokens,
           options.min_tokens, options.sampling.num_logprobs >= 0, spec_.marker_tokens};
-      choices_.push_back(
-          {Detokenizer(tokenizer_, std::move(text), prompt.tokens), {}, {}, false, false, 0, 0});
+      choices_.push_back({.detokenizer = Detokenizer(tokenizer_, std::move(text), prompt.tokens),
+                          .parser = {},
+                          .output = {},
+                          .prompt = static_cast<size_t>(&prompt - spec_.prompts.data()),
+                          .num_echoed = static_cast<int64_t>(CountCodePoints(prompt.echo))});
       if (spec_.format) choices_.back().parser.emplace(*spec_.format);
       choices_.back().output.index = static_cast<int>(choices_.size()) - 1;
       choices_.back().output.text = prompt.echo;
+      if (!scores_.empty()) choices_.back().output.prompt = scores_.back();
       held_.Change(choices_.back().held_bytes(), 0);
     }
   }
@@ -70,9 +79,11 @@ bool SampledGeneration::OnEvent(int prompt, const TokenEvent& event) {
     Fail(event.error.ok() ? InternalError("the request failed") : event.error);
     return true;
   }
+  bool has_room = event.scored.empty() || TakeScores(static_cast<size_t>(prompt), event);
   const size_t held_before = choice.held_bytes();
   Take(prompt, choice, event);
-  if (!held_.Change(choice.held_bytes(), held_before)) {
+  has_room &= held_.Change(choice.held_bytes(), held_before);
+  if (!has_room) {
     Fail(
         TryAgain("answers that are not sent yet hold more memory than the server has for them; ask "
                  "for smaller ones, or stream them"));
@@ -82,7 +93,26 @@ bool SampledGeneration::OnEvent(int prompt, const TokenEvent& event) {
   return num_open_ == 0;
 }
 
+bool SampledGeneration::TakeScores(size_t prompt, const TokenEvent& event) {
+  if (scores_.empty()) return true;  // nobody asks
+  PromptScores& scores = *scores_[prompt];
+  const size_t held_before = scores.held_bytes();
+  scores.Add(event.scored);
+  const bool has_room = held_.Change(scores.held_bytes(), held_before);
+  if (!spec_.options.stream || !scores.complete()) return has_room;
+  for (Choice& choice : choices_) {
+    if (choice.prompt == prompt) SendNews(choice);
+  }
+  return has_room;
+}
+
 void SampledGeneration::Take(int prompt, Choice& choice, const TokenEvent& event) {
+  if (spec_.options.only_prompt) {
+    if (event.index == 0) usage_.cached_tokens += event.num_cached;
+    choice.done = event.finish.has_value();
+    if (choice.done) choice.output.finish = FinishReason::kLength;
+    return SendNews(choice);
+  }
   if (event.token) TakeToken(choice, event);
   const bool over = choice.parser && choice.parser->over();
   if (over || choice.detokenizer.matched_stop()) {
@@ -95,9 +125,14 @@ void SampledGeneration::Take(int prompt, Choice& choice, const TokenEvent& event
   } else if (event.finish) {
     FinishChoice(choice, event);
   }
+  SendNews(choice);
+}
+
+void SampledGeneration::SendNews(Choice& choice) {
   const ChoiceOutput& output = choice.output;
   const bool has_news = !output.text.empty() || !output.reasoning.empty() || !output.calls.empty();
-  if (spec_.options.stream && (choice.done || has_news)) SendChunk(choice);
+  if (!spec_.options.stream || LacksScores(choice)) return;
+  if (choice.done || has_news) SendChunk(choice);
 }
 
 void SampledGeneration::AddText(Choice& choice, std::string text) {
@@ -132,14 +167,15 @@ void SampledGeneration::TakeToken(Choice& choice, const TokenEvent& event) {
   } else {
     choice.detokenizer.Skip();
   }
-  if (with_logprobs) choice.output.logprobs.Place(choice.detokenizer.TakeOffsets());
+  if (with_logprobs)
+    choice.output.logprobs.Place(choice.detokenizer.TakeOffsets(), choice.num_echoed);
 }
 
 void SampledGeneration::FinishChoice(Choice& choice, const TokenEvent& event) {
   choice.done = true;
   AddText(choice, choice.detokenizer.Finish());
   EndText(choice);
-  choice.output.logprobs.Place(choice.detokenizer.TakeOffsets());
+  choice.output.logprobs.Place(choice.detokenizer.TakeOffsets(), choice.num_echoed);
   choice.output.finish = event.finish;
   const auto& asked_for = spec_.options.stop_token_ids;
   // The held-back end became complete by the last, incomplete character.
@@ -164,6 +200,7 @@ void SampledGeneration::SendChunk(Choice& choice) {
   choice.output.calls_bytes = 0;
   choice.output.logprobs.Clear();
   choice.output.token_ids.clear();
+  choice.output.prompt.reset();
 }
 
 void SampledGeneration::Complete() {

@@ -24,7 +24,9 @@ class SampledGeneration final : public Generation {
   struct Choice {
     Detokenizer detokenizer;
     std::optional<AnswerParser> parser;  // if the answer may be more than text
-    ChoiceOutput output;  // whole answers: all of it; streams: what has not been sent
+    ChoiceOutput output;     // whole answers: all of it; streams: what has not been sent
+    size_t prompt = 0;       // its number
+    int64_t num_echoed = 0;  // characters of the prompt, in front of the text
     bool sent_first = false;
     bool done = false;
     double logprob = 0;  // of all tokens together
@@ -41,11 +43,19 @@ class SampledGeneration final : public Generation {
   };
 
   Status SubmitPrompt(int prompt, const MakeSink& make_sink);
+  // Of a prompt's tokens; returns whether there is memory for them.
+  bool TakeScores(size_t prompt, const TokenEvent& event);
+  // Whether the choice has to wait for what its prompt's scores say.
+  bool LacksScores(const Choice& choice) const {
+    return !scores_.empty() && !scores_[choice.prompt]->complete();
+  }
   void Take(int prompt, Choice& choice, const TokenEvent& event);
   void TakeToken(Choice& choice, const TokenEvent& event);
   void FinishChoice(Choice& choice, const TokenEvent& event);
   void AddText(Choice& choice, std::string text);
   void EndText(Choice& choice);
+  // Sends what is new of the choice, if anything is.
+  void SendNews(Choice& choice);
   void SendChunk(Choice& choice);
   void Complete();
   void RespondError(const ApiError& error) override;
@@ -54,6 +64,8 @@ class SampledGeneration final : public Generation {
 
   std::vector<RequestId> requests_;  // one for each prompt
   std::vector<Choice> choices_;
+  // By prompt, if the answer says how likely it is. Shared with the answer.
+  std::vector<std::shared_ptr<PromptScores>> scores_;
   size_t num_open_ = 0;
 };
 

@@ -41,6 +41,8 @@ struct SamplingParams {
   float presence_penalty = 0.0f;
   uint64_t seed = 0;
   int32_t num_logprobs = -1;  // -1: none; 0: of the chosen token; k: also of the k most likely
+  // The same of each token of the prompt but the first: how likely it was behind those before it.
+  int32_t num_prompt_logprobs = -1;
   std::vector<std::pair<TokenId, float>> logit_bias = {};  // added to the logits of these tokens
   // Tokens that are not chosen while the output has fewer than min_tokens: eos and stop tokens.
   // They may be chosen where a text that `grammar` constrains is complete.
@@ -68,6 +70,16 @@ struct SampledToken {
   float logprob = 0;  // of `token`; set if num_logprobs >= 0
   int32_t rank = 0;   // of `token`, 1: the most likely; set if num_logprobs >= 0
   // The num_logprobs most likely tokens, the most likely first (ties: lowest id).
+  std::vector<TokenLogprob> top = {};
+};
+
+// How likely a token of a prompt was behind those before it.
+struct TokenScore {
+  TokenId token = 0;  // -1: the logits were unusable; nothing else is set then
+  float logprob = 0;
+  int32_t rank = 0;  // 1: the most likely
+  // The num_prompt_logprobs most likely tokens in its place, the most likely first (ties: lowest
+  // id).
   std::vector<TokenLogprob> top = {};
 };
 

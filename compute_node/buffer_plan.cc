@@ -5,6 +5,19 @@
 
 namespace lamina {
 
+std::optional<HeadOps> HeadOf(const SlicedModel& model) {
+  const std::vector<Op>& program = model.slices.back().program;
+  ValueId made = model.graph.logits;
+  for (size_t i = program.size(); i > 0; --i) {
+    const Op& op = program[i - 1];
+    if (op.output != made || op.inputs.size() != 1) return std::nullopt;
+    made = op.inputs[0];
+    if (op.kind == OpKind::kLinear) return HeadOps{i - 1, made};
+    if (op.kind != OpKind::kScale && op.kind != OpKind::kSoftCap) return std::nullopt;
+  }
+  return std::nullopt;
+}
+
 // A linear scan over the chain of slices and attentions (as in register allocation: Poletto and
 // Sarkar, Linear Scan Register Allocation, 1999). A buffer is free again after the last operator
 // that reads its value.
@@ -23,6 +36,12 @@ BufferPlan PlanBuffers(const SlicedModel& model) {
   }
   // Sampling reads the logits after the last operator.
   last_use[static_cast<size_t>(model.graph.logits)] = chain.size();
+  const std::optional<HeadOps> head = HeadOf(model);
+  size_t head_begin = chain.size();  // in the chain
+  if (head) {
+    last_use[static_cast<size_t>(head->input)] = chain.size();
+    head_begin -= model.slices.back().program.size() - head->first;
+  }
 
   BufferPlan plan;
   plan.buffer_of.assign(num_values, -1);
@@ -37,7 +56,9 @@ BufferPlan PlanBuffers(const SlicedModel& model) {
     } else {
       plan.buffer_of[static_cast<size_t>(op.output)] = static_cast<int>(plan.widths.size());
       plan.widths.push_back(op_width);
+      plan.only_head.push_back(true);
     }
+    if (i < head_begin) plan.only_head[plan.BufferOf(op.output)] = false;
     // The output was placed first, so no operator writes into a buffer that it reads. An operator
     // may read a value twice, and its buffer must be freed once.
     std::vector<ValueId> inputs = op.inputs;

@@ -2,16 +2,29 @@
 // of them. The plan is made once, over the whole chain slice 0, attention 0, slice 1, ...
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "splitter/slices.h"
 
 namespace lamina {
 
+// The operators at the end of the last slice that make the logits of one value, row by row: a
+// linear one, and those that scale its output.
+struct HeadOps {
+  size_t first = 0;  // in the slice's program
+  ValueId input = -1;
+};
+
+// nullopt if the model's logits are made otherwise.
+std::optional<HeadOps> HeadOf(const SlicedModel& model);
+
 struct BufferPlan {
   std::vector<int> buffer_of;   // [values] index into widths; -1 for tokens and positions
   std::vector<int64_t> widths;  // [buffers] elements of a row
+  std::vector<bool> only_head;  // [buffers] whether nobody but HeadOf's operators writes there
 
   // REQUIRES: the value is neither tokens nor positions.
   size_t BufferOf(ValueId id) const {
@@ -19,7 +32,8 @@ struct BufferPlan {
   }
 };
 
-// Values that are live at the same time get different buffers. The logits keep theirs to the end.
+// Values that are live at the same time get different buffers. The logits keep theirs to the end,
+// and so does what HeadOf's operators read.
 BufferPlan PlanBuffers(const SlicedModel& model);
 
 }  // namespace lamina

@@ -97,11 +97,12 @@ Result<std::unique_ptr<LoadingModel>> CpuDevice::StartLoad(const WeightOptions& 
 }
 
 Result<std::unique_ptr<SliceRunner>> CpuDevice::MakeSlices(const LoadedModel& model, int max_rows) {
+  const int logit_rows = SliceExecutor::LogitRows(model.sliced, *model.weights, max_rows);
   LAMINA_RETURN_IF_ERROR(
-      CheckHostMemory(SaturatedProduct(SliceExecutor::ValueBytes(model.sliced), max_rows),
+      CheckHostMemory(SliceExecutor::ValueBytes(model.sliced, max_rows, logit_rows),
                       "the values of a step of " + std::to_string(max_rows) + " tokens"));
   return std::unique_ptr<SliceRunner>(
-      std::make_unique<SliceExecutor>(model.sliced, *model.weights, max_rows, team_));
+      std::make_unique<SliceExecutor>(model.sliced, *model.weights, max_rows, logit_rows, team_));
 }
 
 Result<std::unique_ptr<LocalKv>> CpuDevice::MakeKv(const AttentionShape& shape, const KvShape& kv,

@@ -97,7 +97,7 @@ class LoadingModel {
 // Runs the slices of a model for one batch, all rows of a step together.
 //
 // Per step: Begin; then for each slice k Run, perhaps after RunToQueries; KeepRows before the last
-// slice; then Sample. Thread: one owner.
+// slice; then Score, if there is anything to score, and Sample. Thread: one owner.
 class SliceRunner {
  public:
   virtual ~SliceRunner() = default;
@@ -117,13 +117,17 @@ class SliceRunner {
   virtual const Op* RunToQueries(int k) = 0;
 
   // Drops all rows but these (ascending) for the rest of the step: the last slice is needed only
-  // for rows that are sampled. REQUIRES: called after attention k - 1 and before Run(k).
+  // for rows that are sampled or scored. REQUIRES: called after attention k - 1 and before Run(k).
   virtual void KeepRows(int k, std::span<const int> rows) = 0;
 
   // [rows, width] fp32: a q, k, v, attention output, value of the context, or input or output of an
   // all-reduce that is live now. The memory is the device's: only the device and what it has made
   // may read or write there.
   virtual float* value(ValueId id) = 0;
+
+  // Says how likely tokens of prompts are by the logits of kept rows: scores[i] for work[i], as
+  // lamina::Score does. REQUIRES: the last slice has run, and Sample was not called.
+  virtual void Score(std::span<const ScoreWork> work, std::span<TokenScore> scores) = 0;
 
   // Chooses next tokens from the logits of kept rows: tokens[i] for work[i], by the rules of
   // lamina::Sample. REQUIRES: the last slice has run; once per row.

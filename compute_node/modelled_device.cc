@@ -126,6 +126,11 @@ class ModelledSlices final : public SliceRunner {
 
   float* value(ValueId id) override { return values_[role_of_.at(id)].data(); }
 
+  // As likely as can be, like the tokens that it chooses.
+  void Score(std::span<const ScoreWork> work, std::span<TokenScore> scores) override {
+    for (size_t i = 0; i < work.size(); ++i) scores[i] = {work[i].token, 0, 1};
+  }
+
   void Sample(std::span<const SampleWork> work, std::span<SampledToken> tokens) override {
     for (size_t i = 0; i < work.size(); ++i)
       tokens[i] = LowestToken(*work[i].params, work[i].context);

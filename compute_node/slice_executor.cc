@@ -1,25 +1,47 @@
 #include "compute_node/slice_executor.h"
 
 #include <algorithm>
-#include <numeric>
+#include <cstdint>
 #include <utility>
 
+#include "base/host_memory.h"
 #include "kernels/elementwise.h"
 #include "kernels/linear.h"
 
 namespace lamina {
 
 SliceExecutor::SliceExecutor(const SlicedModel& model, const Weights& weights, int max_rows,
-                             WorkerTeam& team)
-    : model_(model), weights_(weights), team_(team), plan_(PlanBuffers(model)) {
-  for (const int64_t width : plan_.widths)
-    buffers_.emplace_back(static_cast<size_t>(width * max_rows));
+                             int logit_rows, WorkerTeam& team)
+    : model_(model),
+      weights_(weights),
+      team_(team),
+      logit_rows_(logit_rows),
+      plan_(PlanBuffers(model)),
+      head_(HeadOf(model)) {
+  for (size_t i = 0; i < plan_.widths.size(); ++i) {
+    const int64_t rows = plan_.only_head[i] ? logit_rows : max_rows;
+    buffers_.emplace_back(static_cast<size_t>(plan_.widths[i] * rows));
+  }
   turn_.Begin(weights.ring());
 }
 
-int64_t SliceExecutor::ValueBytes(const SlicedModel& model) {
-  const std::vector<int64_t> widths = PlanBuffers(model).widths;
-  return std::reduce(widths.begin(), widths.end()) * static_cast<int64_t>(sizeof(float));
+// The ring may give the place of the last slice's weights away when the slice has run.
+int SliceExecutor::LogitRows(const SlicedModel& model, const Weights& weights, int max_rows) {
+  if (weights.ring() != nullptr || !HeadOf(model)) return max_rows;
+  const int64_t row_bytes = model.graph.values[static_cast<size_t>(model.graph.logits)].width *
+                            static_cast<int64_t>(sizeof(float));
+  return static_cast<int>(std::clamp<int64_t>(kLogitBytes / row_bytes, 1, std::max(max_rows, 1)));
+}
+
+int64_t SliceExecutor::ValueBytes(const SlicedModel& model, int max_rows, int logit_rows) {
+  const BufferPlan plan = PlanBuffers(model);
+  int64_t bytes = 0;
+  for (size_t i = 0; i < plan.widths.size(); ++i) {
+    const int64_t row_bytes = plan.widths[i] * static_cast<int64_t>(sizeof(float));
+    const int64_t more = SaturatedProduct(row_bytes, plan.only_head[i] ? logit_rows : max_rows);
+    bytes += std::min(more, INT64_MAX - bytes);
+  }
+  return bytes;
 }
 
 void SliceExecutor::Begin(std::span<const TokenId> tokens, std::span<const int32_t> positions) {
@@ -34,7 +56,9 @@ void SliceExecutor::Begin(std::span<const TokenId> tokens, std::span<const int32
 const Op* SliceExecutor::RunTo(int k, ValueId there) {
   if (computes_) turn_.Enter(k);
   const std::vector<Op>& program = model_.slices[static_cast<size_t>(k)].program;
-  while (next_op_ < program.size()) {
+  const bool is_last = static_cast<size_t>(k) + 1 == model_.slices.size();
+  const size_t end = is_last && leaves_logits() ? head_->first : program.size();
+  while (next_op_ < end) {
     const Op& op = program[next_op_++];
     if (op.kind == OpKind::kAllReduce) return &op;
     if (!tokens_.empty()) Execute(op);
@@ -69,13 +93,59 @@ void SliceExecutor::KeepRows(int k, std::span<const int> rows) {
   positions_.resize(rows.size());
 }
 
-void SliceExecutor::Sample(std::span<const SampleWork> work, std::span<SampledToken> tokens) {
+void SliceExecutor::RunHead(int64_t first, int64_t count) {
+  const std::vector<Op>& program = model_.slices.back().program;
+  for (const Op& op : std::span(program).subspan(head_->first)) {
+    const float* x = value(op.inputs[0]);
+    float* const y = value(op.output);
+    const int64_t elements = count * width(op.output);
+    if (op.kind == OpKind::kLinear) {
+      x += first * width(op.inputs[0]);
+      const float* const bias =
+          op.weights.size() > 1 ? weights_.Vector(op.weights[1]).data() : nullptr;
+      Linear(weights_.Matrix(op.weights[0]), x, count, bias, y, team_);
+    } else if (op.kind == OpKind::kScale) {
+      Scale(x, op.scale, elements, y);
+    } else {
+      SoftCap(x, op.soft_cap, elements, y);
+    }
+  }
+}
+
+template <typename Work, typename Take>
+void SliceExecutor::ForEachRow(std::span<const Work> work, Take take) {
   const auto vocab = static_cast<size_t>(width(model_.graph.logits));
-  float* const logits = value(model_.graph.logits);
-  team_.ParallelFor(std::ssize(work), 1, [&](int64_t begin, int64_t end) {
-    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i)
-      tokens[i] =
-          lamina::Sample({logits + work[i].row * vocab, vocab}, *work[i].params, work[i].context);
+  const bool in_pieces = leaves_logits();
+  const auto piece = static_cast<size_t>(in_pieces ? logit_rows_ : num_rows());
+  const auto rows = static_cast<size_t>(num_rows());
+  std::vector<size_t> there;  // of the work
+  for (size_t first = 0; first < rows; first += piece) {
+    there.clear();
+    for (size_t i = 0; i < work.size(); ++i) {
+      if (work[i].row >= first && work[i].row < first + piece) there.push_back(i);
+    }
+    if (there.empty()) continue;
+    if (in_pieces)
+      RunHead(static_cast<int64_t>(first), static_cast<int64_t>(std::min(piece, rows - first)));
+    float* const logits = value(model_.graph.logits);
+    team_.ParallelFor(std::ssize(there), 1, [&](int64_t begin, int64_t end) {
+      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+        const size_t one = there[i];
+        take(one, std::span(logits + (work[one].row - first) * vocab, vocab));
+      }
+    });
+  }
+}
+
+void SliceExecutor::Score(std::span<const ScoreWork> work, std::span<TokenScore> scores) {
+  ForEachRow(work, [&](size_t i, std::span<float> logits) {
+    scores[i] = lamina::Score(logits, work[i].token, work[i].num_top);
+  });
+}
+
+void SliceExecutor::Sample(std::span<const SampleWork> work, std::span<SampledToken> tokens) {
+  ForEachRow(work, [&](size_t i, std::span<float> logits) {
+    tokens[i] = lamina::Sample(logits, *work[i].params, work[i].context);
   });
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -21,12 +22,21 @@ namespace lamina {
 // Thread: one owner.
 class SliceExecutor final : public SliceRunner {
  public:
-  // Borrows model, weights and team. `max_rows` is the largest number of rows of a step.
-  // REQUIRES: the host has memory for the values of that many rows (ValueBytes).
-  SliceExecutor(const SlicedModel& model, const Weights& weights, int max_rows, WorkerTeam& team);
+  // Logits of more rows than fit into this are computed in pieces, when Score and Sample need them.
+  static constexpr int64_t kLogitBytes = int64_t{64} << 20;
 
-  // The size of all values of a row that an executor of this model keeps.
-  static int64_t ValueBytes(const SlicedModel& model);
+  // Borrows model, weights and team. `max_rows` is the largest number of rows of a step, and
+  // `logit_rows` of how many of them logits are kept at a time.
+  // REQUIRES: the host has memory for the values of that many rows (ValueBytes).
+  SliceExecutor(const SlicedModel& model, const Weights& weights, int max_rows, int logit_rows,
+                WorkerTeam& team);
+
+  // As many as fit into kLogitBytes, at least one; all where the last slice's weights may be gone
+  // when it has run.
+  static int LogitRows(const SlicedModel& model, const Weights& weights, int max_rows);
+
+  // The size of all values that such an executor keeps; INT64_MAX if it cannot be told.
+  static int64_t ValueBytes(const SlicedModel& model, int max_rows, int logit_rows);
 
   void Begin(std::span<const TokenId> tokens, std::span<const int32_t> positions) override;
   const Op* Run(int k) override { return RunTo(k, -1); }
@@ -37,6 +47,7 @@ class SliceExecutor final : public SliceRunner {
   // next all-reduce and returns it.
   const Op* RunTo(int k, ValueId there);
   void KeepRows(int k, std::span<const int> rows) override;
+  void Score(std::span<const ScoreWork> work, std::span<TokenScore> scores) override;
   void Sample(std::span<const SampleWork> work, std::span<SampledToken> tokens) override;
 
   int64_t num_rows() const { return static_cast<int64_t>(tokens_.size()); }
@@ -46,11 +57,20 @@ class SliceExecutor final : public SliceRunner {
 
  private:
   void Execute(const Op& op);
+  // Whether Run leaves the logits of the last slice to Score and Sample.
+  bool leaves_logits() const { return head_ && num_rows() > logit_rows_; }
+  // Computes the logits of rows [first, first + count).
+  void RunHead(int64_t first, int64_t count);
+  // Calls take(i, logits) for each i of `work`, with the logits of its row, on the team.
+  template <typename Work, typename Take>
+  void ForEachRow(std::span<const Work> work, Take take);
 
   const SlicedModel& model_;
   const Weights& weights_;
   WorkerTeam& team_;
+  const int64_t logit_rows_;
   const BufferPlan plan_;
+  const std::optional<HeadOps> head_;
   std::vector<std::vector<float>> buffers_;  // one for each buffer of the plan
   size_t next_op_ = 0;                       // in a slice that has stopped at q or an all-reduce
   SliceTurn<WeightRing> turn_;

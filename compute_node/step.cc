@@ -1,5 +1,6 @@
 #include "compute_node/step.h"
 
+#include <algorithm>
 #include <span>
 #include <utility>
 #include <vector>
@@ -42,7 +43,7 @@ void Step::Leave() {
 }
 
 void Step::Enter() {
-  if (course_.at_last_slice()) slices_->KeepRows(course_.next_slice(), rows_.sampled);
+  if (course_.at_last_slice()) slices_->KeepRows(course_.next_slice(), rows_.kept);
 }
 
 const Op* Step::RunToQueries() {
@@ -88,8 +89,45 @@ void Step::Account(int64_t stale_messages) {
 
 void Step::TellTimes() { outcome_.TellTimes(session_.trace, Traced(0), session_.self); }
 
+// Before tokens are chosen, which overwrites logits and does not happen where this fails.
+void Step::Score() {
+  std::vector<ScoreWork> work;
+  std::vector<ScoredTokens> scored;  // of the work, without its tokens
+  std::vector<size_t> ends;          // of `scored`, in the work
+  for (const int row : rows_.scored) {
+    const SequenceId id = rows_.sequence_of(row);
+    const auto behind = static_cast<size_t>(rows_.positions[static_cast<size_t>(row)]) + 1;
+    const KnownSequence* const known = session_.sequences.Find(id);
+    if (!outcome_.goes_on(id)) continue;
+    if (known == nullptr || behind >= known->tokens.size()) {
+      outcome_.Fail(id, FailureCause::kKvLost,
+                    NotFound("it was released while its step was under way"));
+      continue;
+    }
+    if (scored.empty() || scored.back().sequence != id) {
+      scored.push_back({id, static_cast<int64_t>(behind)});
+      ends.push_back(0);
+    }
+    work.push_back(
+        {rows_.PlaceOf(row), known->tokens[behind], known->sampling.num_prompt_logprobs});
+    ends.back() = work.size();
+  }
+  std::vector<TokenScore> scores(work.size());
+  slices_->Score(work, scores);
+  size_t next = 0;
+  for (size_t i = 0; i < scored.size(); ++i) {
+    for (; next < ends[i]; ++next) scored[i].tokens.push_back(std::move(scores[next]));
+    const bool usable = std::ranges::all_of(
+        scored[i].tokens, [](const TokenScore& score) { return score.token >= 0; });
+    if (usable)
+      outcome_.AddScores(std::move(scored[i]));
+    else
+      outcome_.Fail(scored[i].sequence, FailureCause::kRequest,
+                    InternalError("the model gave logits that are not numbers"));
+  }
+}
+
 void Step::Sample() {
-  const int64_t start_ns = session_.trace.Now();
   std::vector<SampleWork> work;
   std::vector<SequenceId> ids;  // of the work
   for (size_t i = 0; i < rows_.sampled.size(); ++i) {
@@ -101,7 +139,7 @@ void Step::Sample() {
       outcome_.Fail(id, is_gone ? FailureCause::kKvLost : FailureCause::kRequest, one.status());
       continue;
     }
-    one->row = i;
+    one->row = rows_.PlaceOf(rows_.sampled[i]);
     work.push_back(*one);
     ids.push_back(id);
   }
@@ -114,11 +152,13 @@ void Step::Sample() {
       outcome_.AddToken({ids[i], std::move(tokens[i])});
   }
   session_.sequences.EndStep();
-  session_.trace.Ran(StepWork::kSample, Traced(course_.num_slices()), start_ns);
 }
 
 StepResult Step::End() {
+  const int64_t start_ns = session_.trace.Now();
+  if (!rows_.scored.empty()) Score();
   Sample();
+  session_.trace.Ran(StepWork::kSample, Traced(course_.num_slices()), start_ns);
   outcome_.Complete();
   TellTimes();
   Leave();

@@ -53,8 +53,8 @@ class Step {
     return {id(), static_cast<int>(batch_), layer, rows_.size()};
   }
 
-  // The rows of the next slice; the last one needs only those that are sampled.
-  size_t num_rows() const { return course_.at_last_slice() ? rows_.sampled.size() : rows_.size(); }
+  // The rows of the next slice; the last one needs only those that are sampled or scored.
+  size_t num_rows() const { return course_.at_last_slice() ? rows_.kept.size() : rows_.size(); }
   // The attention before and behind it. REQUIRES: it is not the first; not the last.
   const Op& attention_before() const { return AttentionBehind(course_.next_slice() - 1); }
   const Op& attention_behind() const { return AttentionBehind(course_.next_slice()); }
@@ -78,7 +78,8 @@ class Step {
   // Ends the timing of the step here and adds this node's times to the outcome.
   void TellTimes();
 
-  // The last slice has run: chooses tokens for the sampled rows, and returns the step's result.
+  // The last slice has run: chooses tokens for the sampled rows, says how likely tokens of prompts
+  // are, and returns the step's result.
   StepResult End();
   // The step is given up because another compute node is lost.
   StepResult Abandon(const LostNode& lost);
@@ -90,6 +91,7 @@ class Step {
   const Op& AttentionBehind(int slice) const {
     return session_.model.sliced.attentions[static_cast<size_t>(SliceOf(slice).attention)];
   }
+  void Score();
   void Sample();
 
   StepSession& session_;

@@ -31,6 +31,7 @@ class StepOutcome {
     return !failed_.contains(sequence) && !late_.contains(sequence);
   }
   void AddToken(NewToken token) { result_.sampled.push_back(std::move(token)); }
+  void AddScores(ScoredTokens scored) { result_.scored.push_back(std::move(scored)); }
 
   // Adds what has failed or is late in the step's attention, the nodes that it goes on without,
   // those that are lost in `all`, and the traffic since the last call; and `stale_messages` from

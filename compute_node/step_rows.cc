@@ -39,10 +39,17 @@ Status CheckPositions(const ComputeWork& work, int64_t num_tokens) {
                        std::to_string(num_tokens) + " tokens");
 }
 
-void AddRows(const ComputeWork& work, StepRows& rows) {
+// `num_scoring` is KnownSequence's.
+void AddRows(const ComputeWork& work, size_t num_scoring, StepRows& rows) {
   int64_t position = work.first_position;
-  for (const TokenId token : work.tokens) {
-    rows.tokens.push_back(token);
+  for (size_t i = 0; i < work.tokens.size(); ++i) {
+    const auto row = static_cast<int>(rows.size());
+    const bool samples = work.sample && i + 1 == work.tokens.size();
+    const bool scores = !samples && static_cast<size_t>(position) < num_scoring;
+    if (samples) rows.sampled.push_back(row);
+    if (scores) rows.scored.push_back(row);
+    if (samples || scores) rows.kept.push_back(row);
+    rows.tokens.push_back(work.tokens[i]);
     rows.positions.push_back(static_cast<int32_t>(position++));
   }
   position = work.first_position;
@@ -53,7 +60,6 @@ void AddRows(const ComputeWork& work, StepRows& rows) {
           {work.sequence, part.node, position++, slot, work.prefill, work.ends_prefill});
     }
   }
-  if (work.sample) rows.sampled.push_back(static_cast<int>(rows.size()) - 1);
   if (work.prefill) return;
   rows.first_prefill = rows.size();
   for (const WorkPart& part : work.route) {
@@ -117,7 +123,7 @@ StepRows KnownSequences::RowsOf(const ComputeOrder& order, KvCache* own_kv,
     if (!lacking.ok())
       failed.push_back({work.sequence, std::move(lacking), FailureCause::kKvLost});
     else if (!made_up)
-      AddRows(work, rows);
+      AddRows(work, Find(work.sequence)->num_scoring(), rows);
   }
   return rows;
 }

@@ -1,6 +1,7 @@
 // The rows of a step, as an order says them, and the sequences that orders are checked against.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -24,11 +25,17 @@ struct StepRows {
   std::vector<TokenId> tokens;
   std::vector<int32_t> positions;
   std::vector<AttentionWork> attention;
-  std::vector<int> sampled;  // indices of the rows whose logits choose a token
+  // Indices of rows, all ascending: those whose logits choose a token; those whose logits say how
+  // likely the token of the prompt behind them is; and both, all that the last slice is needed for.
+  std::vector<int> sampled, scored, kept;
   size_t first_prefill = 0;  // rows [first_prefill, tokens.size()) are prefill
 
   size_t size() const { return tokens.size(); }
   SequenceId sequence_of(int row) const { return attention[static_cast<size_t>(row)].sequence; }
+  // The place in `kept` of a row that is there.
+  size_t PlaceOf(int row) const {
+    return static_cast<size_t>(std::ranges::lower_bound(kept, row) - kept.begin());
+  }
 };
 
 // What this node knows of a sequence.
@@ -40,6 +47,10 @@ struct KnownSequence {
 
   std::span<const TokenId> prompt() const { return std::span(tokens).first(num_prompt); }
   std::span<const TokenId> output() const { return std::span(tokens).subspan(num_prompt); }
+  // So many of its first tokens have one behind them whose log-probability is asked for.
+  size_t num_scoring() const {
+    return sampling.num_prompt_logprobs < 0 || num_prompt == 0 ? 0 : num_prompt - 1;
+  }
 };
 
 // The sequences that this node was told of. An order comes from another process, so it is checked

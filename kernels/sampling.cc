@@ -52,29 +52,30 @@ double SumExp(std::span<const float> logits, float max) {
   return sum;
 }
 
-void FillTopLogprobs(std::span<const float> raw, int32_t num, double log_sum,
-                     SampledToken& sampled) {
+std::vector<TokenLogprob> TopLogprobs(std::span<const float> raw, int32_t num, double log_sum) {
   std::vector<TokenId> ids(raw.size());
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<TokenId>(i);
   const size_t count = std::min(ids.size(), static_cast<size_t>(num));
   std::partial_sort(ids.begin(), ids.begin() + static_cast<int64_t>(count), ids.end(),
                     ByLogit{raw});
+  std::vector<TokenLogprob> top;
+  top.reserve(count);
   for (size_t i = 0; i < count; ++i) {
-    sampled.top.push_back({ids[i], static_cast<float>(raw[static_cast<size_t>(ids[i])] - log_sum)});
+    top.push_back({ids[i], static_cast<float>(raw[static_cast<size_t>(ids[i])] - log_sum)});
   }
+  return top;
 }
 
-void FillLogprobs(std::span<const float> raw, int32_t num, SampledToken& sampled) {
+// REQUIRES: the logits are sane and have the token.
+TokenScore ScoreOf(std::span<const float> raw, TokenId token, int32_t num_top) {
   const float max = MaxOf(raw);
   const double log_sum = max + std::log(SumExp(raw, max));
-  const float chosen = raw[static_cast<size_t>(sampled.token)];
-  sampled.logprob = static_cast<float>(chosen - log_sum);
-  sampled.rank = 1;
-  for (size_t i = 0; i < raw.size(); ++i) {
-    sampled.rank +=
-        raw[i] > chosen || (raw[i] == chosen && static_cast<TokenId>(i) < sampled.token);
-  }
-  if (num > 0) FillTopLogprobs(raw, num, log_sum, sampled);
+  const float own = raw[static_cast<size_t>(token)];
+  TokenScore score{token, static_cast<float>(own - log_sum), 1};
+  for (size_t i = 0; i < raw.size(); ++i)
+    score.rank += raw[i] > own || (raw[i] == own && static_cast<TokenId>(i) < token);
+  if (num_top > 0) score.top = TopLogprobs(raw, num_top, log_sum);
+  return score;
 }
 
 // Repetition penalty (Keskar et al. 2019, section 4.1) over prompt and output; frequency and
@@ -275,8 +276,18 @@ SampledToken Sample(std::span<float> logits, const SamplingParams& params,
   } else {
     sampled.token = Draw(logits, params, context.prompt.size() + context.output.size());
   }
-  if (wants_logprobs) FillLogprobs(raw, params.num_logprobs, sampled);
+  if (wants_logprobs) {
+    TokenScore score = ScoreOf(raw, sampled.token, params.num_logprobs);
+    sampled.logprob = score.logprob;
+    sampled.rank = score.rank;
+    sampled.top = std::move(score.top);
+  }
   return sampled;
+}
+
+TokenScore Score(std::span<const float> logits, TokenId token, int32_t num_top) {
+  if (!IsSane(logits) || !InVocab(token, std::ssize(logits))) return {.token = -1};
+  return ScoreOf(logits, token, num_top);
 }
 
 double Random01(uint64_t seed, uint64_t position) {

@@ -58,6 +58,18 @@ struct SampleWork {
 SampledToken Sample(std::span<float> logits, const SamplingParams& params,
                     const SampleContext& context);
 
+// A token of a prompt, with the row of logits that was computed from the tokens before it.
+struct ScoreWork {
+  size_t row = 0;  // of the batch's logits, [rows, vocab]
+  TokenId token = 0;
+  int32_t num_top = 0;
+};
+
+// How likely a token of a prompt was, with the `num_top` most likely tokens, by `logits`, [vocab]
+// fp32. Returns token -1 if the logits hold a
+// NaN or +inf or nothing finite, or have no such token. Thread: any, one row each.
+TokenScore Score(std::span<const float> logits, TokenId token, int32_t num_top);
+
 // One change of one logit; LogitEdits says what `value` means.
 struct LogitEdit {
   TokenId token = 0;

@@ -96,7 +96,8 @@ Result<RequestId> EngineCore::Submit(GenerateRequest request, Engine::Sink sink,
     if (told.over) continue;
     Status status =
         scheduler().Add({sequences[i], spec.prompt, spec.max_new_tokens, group, told_bytes,
-                         told.tokens, told.num_cached, told.kv, spec.priority, now, spec.slo});
+                         told.tokens, told.num_cached, told.kv, spec.priority, now, spec.slo,
+                         requests_.LacksScores(sequences[i])});
     if (status.ok()) continue;
     for (const SequenceId added : sequences.first(i)) scheduler().Finish(added);
     requests_.Drop(id);
@@ -274,6 +275,10 @@ void EngineCore::CompleteStep(const StepResult& result, TimePoint now) {
   for (const NewToken& token : result.sampled)
     sampled.push_back({token.sequence, token.chosen.token});
   // A sequence that has lost its slots since this step was planned is of it no more.
+  std::vector<const ScoredTokens*> scores;
+  for (const ScoredTokens& scored : result.scored) {
+    if (scheduler().IsInStep(scored.sequence, static_cast<int>(batch))) scores.push_back(&scored);
+  }
   std::vector<const FailedSequence*> failures;
   for (const FailedSequence& failed : result.failed) {
     if (scheduler().IsInStep(failed.sequence, static_cast<int>(batch))) failures.push_back(&failed);
@@ -286,9 +291,16 @@ void EngineCore::CompleteStep(const StepResult& result, TimePoint now) {
                      next->rotates ? ", rotating," : "", before.num_batches,
                      before.rotates ? ", rotating" : "", scheduler().stats().num_running);
   }
+  // Before a first token, which comes behind all of the prompt.
+  for (const ScoredTokens* scored : scores) requests_.TakeScores(*scored, decisions_.deliveries);
   // Only these are told: the others are sampled again.
   for (const size_t taken : completed.taken) {
     const NewToken& token = result.sampled[taken];
+    if (requests_.LacksScores(token.sequence)) {
+      Fail(token.sequence,
+           InternalError("the nodes did not say how likely all tokens of the prompt are"), now);
+      continue;
+    }
     if (requests_.TakeToken(token, now, decisions_.deliveries)) scheduler().Finish(token.sequence);
   }
   for (const FailedSequence* failed : failures) TakeFailure(*failed, now);

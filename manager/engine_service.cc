@@ -20,6 +20,10 @@ constexpr int kMaxEventsPerTurn = 4096;
 // More than api/requests.h lets clients ask for, and little to keep.
 constexpr size_t kMaxListedTokens = size_t{1} << 20;
 constexpr int32_t kMaxLogprobs = 1024;
+// A step says as much of each of its rows.
+constexpr int32_t kMaxPromptLogprobs = 64;
+// Most log-probabilities in one message, but for those of one event: a few MiB.
+constexpr size_t kMaxScoresPerMessage = size_t{1} << 18;
 
 }  // namespace
 
@@ -172,6 +176,8 @@ Status EngineService::Check(const GenerateRequest& request) const {
     return bad("presence_penalty", sampling.presence_penalty);
   if (sampling.num_logprobs < -1 || sampling.num_logprobs > kMaxLogprobs)
     return bad("num_logprobs", sampling.num_logprobs);
+  if (sampling.num_prompt_logprobs < -1 || sampling.num_prompt_logprobs > kMaxPromptLogprobs)
+    return bad("num_prompt_logprobs", sampling.num_prompt_logprobs);
   if (sampling.min_tokens < 0) return bad("min_tokens", sampling.min_tokens);
   if (!sampling.banned.empty()) return bad("the number of banned tokens", sampling.banned.size());
   if (sampling.logit_bias.size() > kMaxListedTokens)
@@ -230,7 +236,8 @@ void EngineService::Lose(Connection connection, const std::string& why) {
 bool EngineService::SendEvents() {
   std::map<Connection, RequestEvents> by_front;
   bool did = false;
-  for (int i = 0; i < kMaxEventsPerTurn; ++i) {
+  size_t num_scores = 0;
+  for (int i = 0; i < kMaxEventsPerTurn && num_scores < kMaxScoresPerMessage; ++i) {
     std::optional<ToldEvent> told = told_->TryPop();
     if (!told) break;
     did = true;
@@ -239,6 +246,7 @@ bool EngineService::SendEvents() {
     const auto of = front->second.requests.find(told->id);
     if (of == front->second.requests.end()) continue;  // the front does not want it any more
     if (told->event.finish && --of->second.num_open == 0) front->second.requests.erase(of);
+    for (const TokenScore& score : told->event.scored) num_scores += 1 + score.top.size();
     by_front[told->front].events.push_back({told->id, std::move(told->event)});
   }
   for (const auto& [connection, events] : by_front)

@@ -64,6 +64,13 @@ Status OpenRequests::CheckTold(const GenerateRequest& request) const {
     if (std::ssize(told.tokens) >= request.max_new_tokens)
       return InvalidArgument("a continuation that is not over has all of its " +
                              std::to_string(request.max_new_tokens) + " tokens");
+    const int64_t all_scored =
+        request.sampling.num_prompt_logprobs < 0 ? 0 : std::ssize(request.prompt) - 1;
+    const bool scored_first =
+        &told != &request.told.front() || told.tokens.empty() || told.num_scored == all_scored;
+    if (told.num_scored < 0 || told.num_scored > all_scored || !scored_first)
+      return InvalidArgument(std::to_string(told.num_scored) + " of " + std::to_string(all_scored) +
+                             " log-probabilities of the prompt cannot have been told");
     if (told.num_cached < 0 || told.num_cached >= std::ssize(request.prompt))
       return InvalidArgument("not " + std::to_string(told.num_cached) + " of " +
                              std::to_string(request.prompt.size()) +
@@ -111,6 +118,9 @@ RequestId OpenRequests::Add(GenerateRequest request, Engine::Sink sink, TimePoin
     continuation.index = i;
     continuation.submitted = continuation.last_token = now;
     continuation.num_generated = std::ssize(told.tokens);
+    // Once is enough: the prompt is the same in all.
+    if (i == 0 && entry.spec.sampling.num_prompt_logprobs >= 0)
+      continuation.num_unscored = std::ssize(entry.spec.prompt) - 1 - told.num_scored;
     SetRebuilding(continuation, !told.tokens.empty());
     continuations_[sequence] = continuation;
   }
@@ -156,9 +166,40 @@ NewSequence OpenRequests::Announce(SequenceId sequence, std::span<const TokenId>
   announced.sampling = spec.sampling;
   announced.sampling.seed =
       ChoiceSeed(spec.sampling.seed, spec.prompt_index, static_cast<uint64_t>(continuation.index));
+  if (continuation.num_unscored == 0) announced.sampling.num_prompt_logprobs = -1;
   announced.tokens.assign(tokens.begin(), tokens.end());
   announced.num_prompt_tokens = static_cast<int32_t>(spec.prompt.size());
   return announced;
+}
+
+bool OpenRequests::LacksScores(SequenceId sequence) const {
+  const auto found = continuations_.find(sequence);
+  return found != continuations_.end() && found->second.num_unscored > 0;
+}
+
+// A sequence that has started again has its prompt computed from its beginning.
+void OpenRequests::TakeScores(const ScoredTokens& scored, std::vector<Delivery>& out) {
+  const auto found = continuations_.find(scored.sequence);
+  if (found == continuations_.end()) return;
+  Continuation& continuation = found->second;
+  const Request& request = requests_.at(continuation.request);
+  const int64_t next = std::ssize(request.spec.prompt) - continuation.num_unscored;
+  const int64_t known = next - scored.first_position;
+  if (known < 0 || known >= std::ssize(scored.tokens)) return;
+  const int64_t count = std::min(std::ssize(scored.tokens) - known, continuation.num_unscored);
+  const auto told =
+      std::span(scored.tokens).subspan(static_cast<size_t>(known), static_cast<size_t>(count));
+  // A node may say anything.
+  if (count == 0 ||
+      !std::ranges::equal(
+          told, std::span(request.spec.prompt).subspan(static_cast<size_t>(next), told.size()), {},
+          &TokenScore::token))
+    return;
+  TokenEvent event;
+  event.index = continuation.index;
+  event.scored.assign(told.begin(), told.end());
+  continuation.num_unscored -= count;
+  out.push_back({request.sink, std::move(event)});
 }
 
 bool OpenRequests::TakeToken(const NewToken& sampled, TimePoint now, std::vector<Delivery>& out) {

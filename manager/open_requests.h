@@ -59,6 +59,15 @@ class OpenRequests {
   // What nodes are told of a sequence that starts with these tokens.
   NewSequence Announce(SequenceId sequence, std::span<const TokenId> tokens) const;
 
+  // Whether log-probabilities of the prompt's tokens are asked for, and have not all been told.
+  // False for sequences that are over.
+  bool LacksScores(SequenceId sequence) const;
+
+  // A step says how likely tokens of the sequence's prompt are. Those that its client has not heard
+  // of are appended to `out`. Does nothing for one that is over, if tokens before these are
+  // missing, or if the prompt has others.
+  void TakeScores(const ScoredTokens& scored, std::vector<Delivery>& out);
+
   // A step sampled this. Appends what the client hears to `out`, and returns whether the sequence
   // is over with it. Does nothing for one that was over before.
   bool TakeToken(const NewToken& sampled, TimePoint now, std::vector<Delivery>& out);
@@ -89,6 +98,8 @@ class OpenRequests {
     std::array<int, 3> num_setbacks{};     // by Setback
     bool rebuilding = false;               // had a setback and no token since
     bool dropped = false;                  // MarkDropped
+    // Tokens of the prompt, behind its first, whose log-probabilities are asked for and not told.
+    int64_t num_unscored = 0;
   };
   struct Request {
     GenerateRequest spec;

@@ -129,7 +129,8 @@ void RemoteRequests::SendWaiting(TimePoint now) {
 
 void RemoteRequests::Send(uint64_t id, Request& request) {
   const auto is_told = [](const Continuation& continuation) {
-    return continuation.told.over || !continuation.told.tokens.empty();
+    const Told& told = continuation.told;
+    return told.over || !told.tokens.empty() || told.num_scored > 0;
   };
   SubmitRequest message{id, request.spec};
   if (std::ranges::any_of(request.continuations, is_told)) {
@@ -169,8 +170,26 @@ Status RemoteRequests::TakeEvent(RequestEvent event, TimePoint now) {
   const std::optional<TokenId> token = event.event.token;
   if (token && (*token < 0 || *token >= options_.vocab_size))
     return Corrupt(fmt::format("token {} of {}", *token, options_.vocab_size));
-  if (!found->second.continuations[static_cast<size_t>(index)].told.over)
-    Tell(found, std::move(event.event), now);
+  if (found->second.continuations[static_cast<size_t>(index)].told.over) return OkStatus();
+  LAMINA_RETURN_IF_ERROR(CheckScores(found->second, event.event));
+  Tell(found, std::move(event.event), now);
+  return OkStatus();
+}
+
+// Clients count on them.
+Status RemoteRequests::CheckScores(const Request& request, const TokenEvent& event) const {
+  const SamplingParams& sampling = request.spec.sampling;
+  const int64_t all = sampling.num_prompt_logprobs < 0 ? 0 : std::ssize(request.spec.prompt) - 1;
+  const Told& told = request.continuations.front().told;
+  const int64_t scored = told.num_scored + (event.index == 0 ? std::ssize(event.scored) : 0);
+  const auto is_next = [&, i = told.num_scored](const TokenScore& token) mutable {
+    return token.token == request.spec.prompt[static_cast<size_t>(++i)];
+  };
+  if (event.index != 0 && !event.scored.empty())
+    return Corrupt("log-probabilities of a prompt with another continuation than the first");
+  if (scored > all || !std::ranges::all_of(event.scored, is_next) ||
+      (event.index == 0 && event.token && scored < all))
+    return Corrupt(fmt::format("log-probabilities of {} prompt tokens, expected {}", scored, all));
   return OkStatus();
 }
 
@@ -222,6 +241,7 @@ void RemoteRequests::Tell(Requests::iterator request, TokenEvent event, TimePoin
   Continuation& continuation = entry.continuations[static_cast<size_t>(event.index)];
   Told& told = continuation.told;
   event.first = event.token && told.tokens.empty();
+  told.num_scored += std::ssize(event.scored);
   if (event.token) {
     if (event.first) told.num_cached = event.num_cached;
     told.tokens.push_back(*event.token);

@@ -379,7 +379,7 @@ std::set<uint64_t> Scheduler::State::AwaitedGroups() const {
 
 Scheduler::State::Beginning Scheduler::State::FindBeginning(const Sequence& sequence,
                                                             std::span<const NodeLoad> loads) {
-  if (!options.prefix_caching) return {};
+  if (!options.prefix_caching || sequence.computes_prompt) return {};
   // A sequence that placement would spread does not share.
   if (placement->spreads() &&
       placement->Place(sequence.num_tokens(), sequence.growth(), loads).size() != 1)

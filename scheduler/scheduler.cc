@@ -276,6 +276,7 @@ Status Scheduler::Add(SequenceSpec spec) {
   sequence.priority = spec.priority;
   sequence.start = spec.start;
   sequence.slo = spec.slo;
+  sequence.computes_prompt = spec.computes_prompt && spec.generated.empty();
   if (sequence.num_generated() == 0 && spec.slo.ttft > Clock::duration::zero())
     state_->first_due.emplace(NextTokenDue(spec.start, spec.slo, 0), spec.id);
   if (has_left && state_->GoOn(sequence, prompt_tokens, spec.left)) return OkStatus();
@@ -328,6 +329,7 @@ std::vector<size_t> Scheduler::CompleteStep(std::span<const Sampled> sampled, in
     if (proves && std::exchange(sequence.num_proven, sequence.num_computed) == 0)
       state_->KeepProven(sequence);
     sequence.prefilling = false;
+    sequence.computes_prompt = false;
     sequence.tokens.push_back(sampled[i].token);
     if (sequence.ended()) state_->GiveUpSlots(sequence);
   }

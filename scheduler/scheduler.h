@@ -35,7 +35,8 @@
 // Prefixes (SchedulerOptions::prefix_caching): K and V that a completed step has attended to stay
 // on their node until somebody else needs the room. A sequence that finds more than half of its
 // tokens there starts on that node, shares those slots, and computes the rest by decode rows.
-// Sequences that are spread over several nodes neither leave nor use a prefix. While the first
+// Sequences that are spread over several nodes neither leave nor use a prefix; those that have to
+// compute their prompts leave one, and use none. While the first
 // sequence of a group computes the prefix that the others will share, the others wait, and
 // sequences behind them in the queue may start; then all of the group that fit start at once.
 //
@@ -124,6 +125,10 @@ struct SequenceSpec {
   int priority = 0;
   TimePoint start = {};  // when it arrived; counts with `slo`
   Slo slo = {};
+  // Whether a step has to compute every token of the prompt, because something is asked of each:
+  // until it has its first new token the sequence takes none of them from others. It may still give
+  // them.
+  bool computes_prompt = false;
 };
 
 // The part of a sequence that one node holds, and the part of a Work that goes there.

@@ -48,6 +48,8 @@ struct Sequence {
   TimePoint start;         // SequenceSpec::start
   Slo slo;                 // SequenceSpec::slo
   bool hopeless = false;   // Scheduler::PutLast
+  // SequenceSpec::computes_prompt; false once it has a new token.
+  bool computes_prompt = false;
   // How many of its first tokens it computed by prefill, or found in the cache, when it started the
   // first time; 0 before.
   int64_t num_prefilled = 0;

@@ -384,21 +384,22 @@ constexpr auto FieldsOf(const TokenList*) {
 constexpr auto FieldsOf(const SamplingParams*) {
   using M = SamplingParams;
   using P = control::SamplingParams;
-  return List<P>(Field(&M::temperature, &P::temperature, &P::set_temperature),
-                 Field(&M::top_p, &P::top_p, &P::set_top_p),
-                 Field(&M::top_k, &P::top_k, &P::set_top_k),
-                 Field(&M::min_p, &P::min_p, &P::set_min_p),
-                 Field(&M::repetition_penalty, &P::repetition_penalty, &P::set_repetition_penalty),
-                 Field(&M::frequency_penalty, &P::frequency_penalty, &P::set_frequency_penalty),
-                 Field(&M::presence_penalty, &P::presence_penalty, &P::set_presence_penalty),
-                 Field(&M::seed, &P::seed, &P::set_seed),
-                 Field(&M::num_logprobs, &P::num_logprobs, &P::set_num_logprobs),
-                 Field(&M::logit_bias, &P::logit_bias, &P::mutable_logit_bias),
-                 Field(&M::banned, &P::banned_until_min, &P::mutable_banned_until_min),
-                 Field(&M::min_tokens, &P::min_tokens, &P::set_min_tokens),
-                 Field(&M::bad_words, &P::bad_words, &P::mutable_bad_words),
-                 Field(&M::allowed_tokens, &P::allowed_tokens, &P::mutable_allowed_tokens),
-                 Field(&M::grammar, &P::grammar, &P::mutable_grammar));
+  return List<P>(
+      Field(&M::temperature, &P::temperature, &P::set_temperature),
+      Field(&M::top_p, &P::top_p, &P::set_top_p), Field(&M::top_k, &P::top_k, &P::set_top_k),
+      Field(&M::min_p, &P::min_p, &P::set_min_p),
+      Field(&M::repetition_penalty, &P::repetition_penalty, &P::set_repetition_penalty),
+      Field(&M::frequency_penalty, &P::frequency_penalty, &P::set_frequency_penalty),
+      Field(&M::presence_penalty, &P::presence_penalty, &P::set_presence_penalty),
+      Field(&M::seed, &P::seed, &P::set_seed),
+      Field(&M::num_logprobs, &P::num_logprobs, &P::set_num_logprobs),
+      Field(&M::logit_bias, &P::logit_bias, &P::mutable_logit_bias),
+      Field(&M::banned, &P::banned_until_min, &P::mutable_banned_until_min),
+      Field(&M::min_tokens, &P::min_tokens, &P::set_min_tokens),
+      Field(&M::bad_words, &P::bad_words, &P::mutable_bad_words),
+      Field(&M::allowed_tokens, &P::allowed_tokens, &P::mutable_allowed_tokens),
+      Field(&M::grammar, &P::grammar, &P::mutable_grammar),
+      Field(&M::num_prompt_logprobs, &P::num_prompt_logprobs, &P::set_num_prompt_logprobs));
 }
 constexpr auto FieldsOf(const NewSequence*) {
   using M = NewSequence;
@@ -460,6 +461,20 @@ constexpr auto FieldsOf(const NewToken*) {
   using P = control::SampledToken;
   return List<P>(Field(&M::sequence, &P::sequence, &P::set_sequence), Inner(&M::chosen));
 }
+constexpr auto FieldsOf(const TokenScore*) {
+  using M = TokenScore;
+  using P = control::TokenScore;
+  return List<P>(Field(&M::token, &P::token, &P::set_token),
+                 Field(&M::logprob, &P::logprob, &P::set_logprob),
+                 Field(&M::rank, &P::rank, &P::set_rank), Field(&M::top, &P::top, &P::mutable_top));
+}
+constexpr auto FieldsOf(const ScoredTokens*) {
+  using M = ScoredTokens;
+  using P = control::ScoredTokens;
+  return List<P>(Field(&M::sequence, &P::sequence, &P::set_sequence),
+                 Field(&M::first_position, &P::first_position, &P::set_first_position),
+                 Field(&M::tokens, &P::tokens, &P::mutable_tokens));
+}
 constexpr auto FieldsOf(const FailedSequence*) {
   using M = FailedSequence;
   using P = control::FailedSequence;
@@ -491,6 +506,7 @@ constexpr auto FieldsOf(const StepResult*) {
                  Field(&M::step, &P::step, &P::set_step),
                  Field(&M::batch, &P::batch, &P::set_batch),
                  Field(&M::sampled, &P::sampled, &P::mutable_sampled),
+                 Field(&M::scored, &P::scored, &P::mutable_scored),
                  Field(&M::failed, &P::failed, &P::mutable_failed),
                  Field(&M::lost_nodes, &P::lost_peers, &P::mutable_lost_peers),
                  Field(&M::suspended, &P::suspended_peers, &P::mutable_suspended_peers),

@@ -56,7 +56,8 @@ constexpr auto FieldsOf(const Told*) {
   using P = control::Told;
   return List<P>(Field(&M::tokens, &P::tokens, &P::mutable_tokens),
                  Field(&M::num_cached, &P::num_cached, &P::set_num_cached),
-                 Field(&M::over, &P::over, &P::set_over), Field(&M::kv, &P::kv, &P::mutable_kv));
+                 Field(&M::over, &P::over, &P::set_over), Field(&M::kv, &P::kv, &P::mutable_kv),
+                 Field(&M::num_scored, &P::num_scored, &P::set_num_scored));
 }
 constexpr auto FieldsOf(const Slo*) {
   using M = Slo;
@@ -111,7 +112,8 @@ constexpr auto FieldsOf(const TokenEvent*) {
       Optional(&P::has_stop_token, Field(&M::stop_token, &P::stop_token, &P::set_stop_token)),
       Inner(&M::error), Field(&M::first, &P::first, &P::set_first),
       Field(&M::num_cached, &P::num_cached, &P::set_num_cached),
-      Field(&M::sequence, &P::sequence, &P::set_sequence));
+      Field(&M::sequence, &P::sequence, &P::set_sequence),
+      Field(&M::scored, &P::scored, &P::mutable_scored));
 }
 constexpr auto FieldsOf(const RequestEvent*) {
   using M = RequestEvent;

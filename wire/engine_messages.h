@@ -33,6 +33,9 @@ struct Told {
   bool over = false;
   // Of the engine that told the last token: memory nodes may have K and V of them under it.
   KvHandle kv = {};
+  // Tokens of the prompt whose log-probabilities were told (TokenEvent::scored); all of them, if
+  // they are asked for, before the first of `tokens`.
+  int64_t num_scored = 0;
 };
 
 // One request: a prompt and n independent continuations of it.
@@ -59,7 +62,8 @@ struct GenerateRequest {
 enum class FinishReason { kStop, kLength, kAbort, kError };
 
 // What comes back, one call per token and continuation, and one last call with `finish` set (it may
-// carry a token too).
+// carry a token too). Before the first token of the first continuation come, in several calls, the
+// log-probabilities of the prompt's tokens if they are asked for.
 struct TokenEvent {
   int index = 0;                 // which of the n continuations
   std::optional<TokenId> token;  // an end-of-sequence or stop token is reported here as well
@@ -73,6 +77,9 @@ struct TokenEvent {
   // With the first one: prompt tokens whose KV was there from an earlier request.
   int64_t num_cached = 0;
   SequenceId sequence = {};  // with a token: the engine's number for the continuation
+  // The next tokens of the prompt, from its second one on: each comes once, whatever is computed
+  // again.
+  std::vector<TokenScore> scored = {};
 };
 
 // How a compute node reaches another node.

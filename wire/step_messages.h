@@ -125,6 +125,13 @@ struct NewToken {
   SampledToken chosen;
 };
 
+// How likely tokens of a sequence's prompt were, one behind the other.
+struct ScoredTokens {
+  SequenceId sequence;
+  int64_t first_position = 0;  // of the first one in the sequence, at least 1
+  std::vector<TokenScore> tokens = {};
+};
+
 // Whether a sequence that has failed may go on when it is started again from its tokens.
 enum class FailureCause {
   // It may not: what failed is the request's own, or would be ordered in the same way again. Its
@@ -170,6 +177,9 @@ struct StepResult {
   StepId step = {};
   uint32_t batch = 0;
   std::vector<NewToken> sampled = {};
+  // Of sequences whose sampling parameters ask for it (num_prompt_logprobs): the tokens behind
+  // those that the step has computed, as far as they are of the prompt.
+  std::vector<ScoredTokens> scored = {};
   std::vector<FailedSequence> failed = {};
   std::vector<LostNode> lost_nodes = {};
   std::vector<SuspendedNode> suspended = {};

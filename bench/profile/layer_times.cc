@@ -93,7 +93,8 @@ std::vector<LayerTimes> MeasureLayers(const LoadedModel& model, const std::vecto
   const auto num_layers = static_cast<double>(model.sliced.attentions.size());
   std::vector<LayerTimes> all;
   for (const int64_t count : rows) {
-    SliceExecutor slices(model.sliced, *model.weights, static_cast<int>(count), team);
+    SliceExecutor slices(model.sliced, *model.weights, static_cast<int>(count),
+                         static_cast<int>(count), team);
     const std::vector<TokenId> tokens(static_cast<size_t>(count), TokenId{0});
     RunStep(model.sliced, columns, tokens, slices);  // warms up
     std::vector<LayerTimes> steps;

@@ -189,6 +189,11 @@ void CudaSlices::KeepRows(int k, std::span<const int> rows) {
   UploadRows();
 }
 
+void CudaSlices::Score(std::span<const ScoreWork> work, std::span<TokenScore> scores) {
+  engine_.staged().Enter();
+  sampler_->Score(value(model_.graph.logits), work, scores);
+}
+
 void CudaSlices::Sample(std::span<const SampleWork> work, std::span<SampledToken> tokens) {
   engine_.staged().Enter();
   sampler_->Sample(value(model_.graph.logits), work, tokens);

@@ -39,6 +39,9 @@ class CudaSlices final : public SliceRunner {
   void KeepRows(int k, std::span<const int> rows) override;
   float* value(ValueId id) override { return buffers_[plan_.BufferOf(id)]; }
 
+  // Copies logits to this host, some rows at a time.
+  void Score(std::span<const ScoreWork> work, std::span<TokenScore> scores) override;
+
   // Samples all rows at once on the GPU; what the GPU does not support, on this host
   // (kernels/cuda/host/sampler.h).
   void Sample(std::span<const SampleWork> work, std::span<SampledToken> tokens) override;

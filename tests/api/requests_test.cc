@@ -151,6 +151,29 @@ TEST(ParseCompletion, PromptForms) {
   EXPECT_THAT(std::get<std::vector<TokenId>>(lists.request.prompts.at(1)), ElementsAre(3));
 }
 
+TEST(ParseCompletion, WhatIsAskedOfThePrompt) {
+  const auto options = [](const json& fields) {
+    const auto parsed = Completion(WithPrompt(fields));
+    EXPECT_FALSE(parsed.error) << parsed.error->message;
+    return parsed.request.options;
+  };
+  GenerationOptions of = options({{"echo", true}, {"logprobs", 2}, {"max_tokens", 0}});
+  EXPECT_TRUE(of.echo_logprobs && of.only_prompt);
+  EXPECT_EQ(of.max_tokens, 1) << "the nodes choose one";
+  EXPECT_EQ(of.sampling.num_prompt_logprobs, 2);
+  EXPECT_EQ(of.prompt_logprobs, -1);
+  of = options({{"echo", true}, {"logprobs", 2}, {"prompt_logprobs", 5}});
+  EXPECT_EQ(of.sampling.num_prompt_logprobs, 5) << "the most of both";
+  EXPECT_EQ(of.sampling.num_logprobs, 2);
+  EXPECT_FALSE(of.only_prompt);
+  of = options({{"prompt_logprobs", 0}});
+  EXPECT_FALSE(of.echo_logprobs);
+  EXPECT_EQ(of.sampling.num_prompt_logprobs, 0);
+  of = options({{"echo", true}});
+  EXPECT_EQ(of.sampling.num_prompt_logprobs, -1);
+  EXPECT_EQ(options({{"prompt_logprobs", nullptr}}).sampling.num_prompt_logprobs, -1);
+}
+
 TEST(ParseCompletion, UnknownFieldsAreNamedAndIgnored) {
   const auto parsed = Completion({{"prompt", "x"}, {"zzz", 1}, {"foo", {{"a", 1}}}});
   EXPECT_FALSE(parsed.error);
@@ -242,8 +265,17 @@ INSTANTIATE_TEST_SUITE_P(
         BadRequest{R"({"use_beam_search": true, "n": 4, "logprobs": 1})", "logprobs",
                    "not supported with"},
         BadRequest{R"({"suffix": "end"})", "suffix", "not supported"},
-        BadRequest{R"({"prompt_logprobs": 1})", "prompt_logprobs", "not supported"},
-        BadRequest{R"({"echo": true, "logprobs": 1})", "echo", "not supported"},
+        BadRequest{R"({"prompt_logprobs": 21})", "prompt_logprobs", "between 0 and 20"},
+        BadRequest{R"({"prompt_logprobs": -1})", "prompt_logprobs", "between 0 and 20"},
+        BadRequest{R"({"prompt_logprobs": true})", "prompt_logprobs", "must be an integer"},
+        BadRequest{R"({"prompt_logprobs": 0, "stream": true})", "prompt_logprobs",
+                   "not supported with 'stream'"},
+        BadRequest{R"({"use_beam_search": true, "n": 2, "prompt_logprobs": 1})", "prompt_logprobs",
+                   "not supported with 'use_beam_search'"},
+        BadRequest{R"({"use_beam_search": true, "n": 2, "echo": true, "max_tokens": 0})",
+                   "max_tokens", "at least 1 with 'use_beam_search'"},
+        BadRequest{R"({"logprobs": 1, "max_tokens": 0})", "max_tokens", "unless 'echo'"},
+        BadRequest{R"({"echo": true, "max_tokens": -1})", "max_tokens", "at least 1"},
         BadRequest{R"({"echo": "yes"})", "echo", "true or false"},
         BadRequest{R"({"truncate_prompt_tokens": 0})", "truncate_prompt_tokens", "not be 0"},
         BadRequest{R"({"truncate_prompt_tokens": -2})", "truncate_prompt_tokens", "between -1"},

@@ -62,7 +62,7 @@ class Runner {
     attention_ = std::make_unique<LocalAttention>(*device.MakeKv(shape, kv, windows, 64), 1);
     for (int i = 0; i < num_executors; ++i) {
       executors_.push_back(
-          std::make_unique<SliceExecutor>(sliced, *model.weights, kMaxRows, team_));
+          std::make_unique<SliceExecutor>(sliced, *model.weights, kMaxRows, kMaxRows, team_));
     }
   }
 

@@ -102,6 +102,31 @@ TEST_F(StepRowsTest, DecodeRowsComeFirstAndSayWhereTheirTokensAre) {
   EXPECT_EQ(rows.attention[2].position, 1);
 }
 
+// A row says how likely the token behind it is, if that is one of the prompt.
+TEST_F(StepRowsTest, RowsOfAPromptWhoseLogprobsAreAskedForAreScored) {
+  Announce(kA, {5, 6, 7});
+  Announce(kB, {8, 9, 10, 11});
+  order_.new_sequences.back().sampling.num_prompt_logprobs = 2;
+  order_.new_sequences.back().num_prompt_tokens = 3;  // one was generated before it started again
+  Add(kA, 2, {7}, false);
+  Add(kB, 0, {8, 9}, true).sample = false;
+  StepRows rows = Rows();
+  EXPECT_THAT(rows.sampled, ElementsAre(0));
+  EXPECT_THAT(rows.scored, ElementsAre(1, 2));
+  EXPECT_THAT(rows.kept, ElementsAre(0, 1, 2));
+  EXPECT_EQ(rows.PlaceOf(2), 2u);
+  Add(kB, 1, {9, 10, 11}, true);
+  rows = Rows();
+  EXPECT_THAT(rows.scored, ElementsAre(0)) << "behind the second one comes the answer";
+  EXPECT_THAT(rows.sampled, ElementsAre(2));
+  EXPECT_THAT(rows.kept, ElementsAre(0, 2));
+  EXPECT_EQ(rows.PlaceOf(2), 1u);
+  Add(kB, 0, {8}, true);
+  rows = Rows();
+  EXPECT_THAT(rows.scored, IsEmpty()) << "a row is for one of the two";
+  EXPECT_THAT(rows.kept, ElementsAre(0));
+}
+
 TEST_F(StepRowsTest, ATokenThatWasSampledElsewhereIsLearnt) {
   Announce(kA, {5, 6});
   Rows();

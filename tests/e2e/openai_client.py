@@ -24,6 +24,16 @@ for chunk in stream:
 assert "".join(pieces) == text, ("".join(pieces), text)
 assert usage.completion_tokens == 40, usage
 
+# As lm-evaluation-harness asks how likely a text is: the log-probability of the answer above, token by token, is that of the prompt.
+tokens = client.completions.create(model=model, prompt="Once upon a time", temperature=0, max_tokens=8, logprobs=1, echo=True).choices[0]
+told = client.completions.create(model=model, prompt=tokens.text, temperature=0, max_tokens=0, logprobs=1, echo=True).choices[0]
+assert told.text == tokens.text and told.logprobs.tokens == tokens.logprobs.tokens, (told, tokens)
+assert told.logprobs.token_logprobs[0] is None and told.logprobs.top_logprobs[0] is None
+assert all(abs(a - b) < 1e-2 for a, b in zip(told.logprobs.token_logprobs[1:], tokens.logprobs.token_logprobs[1:])), (told, tokens)
+assert all(token in top for token, top in zip(told.logprobs.tokens[1:], told.logprobs.top_logprobs[1:]))
+listed = client.completions.create(model=model, prompt=tokens.text, max_tokens=1, extra_body={"prompt_logprobs": 0}).choices[0].prompt_logprobs
+assert [next(iter(entry.values()))["logprob"] for entry in listed[1:]] == told.logprobs.token_logprobs[1:], listed
+
 many = client.completions.create(model=model, prompt="One rainy day,", n=3, seed=7, temperature=0.9, max_tokens=20, stop=["."])
 again = client.completions.create(model=model, prompt="One rainy day,", n=3, seed=7, temperature=0.9, max_tokens=20, stop=["."])
 assert [c.text for c in many.choices] == [c.text for c in again.choices], "a seed decides the text"

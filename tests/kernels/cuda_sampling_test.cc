@@ -422,6 +422,31 @@ TEST_F(CudaSampling, PenaltiesOfMoreTokensThanThereIsRoomForAreTheHosts) {
   for (size_t i = 0; i < cases.size(); ++i) EXPECT_EQ(got[i].token, OnTheHost(cases[i]).token) << i;
 }
 
+// Of more rows than are on the host at a time.
+TEST_F(CudaSampling, TokensOfPromptsAreScoredAsOnTheHost) {
+  constexpr size_t kVocab = 300000, kRows = 30;
+  const std::vector<float> logits = RandomFloats(kVocab * kRows, 1, 10);
+  const std::unique_ptr<StagedStream> staged = StagedStream::Create(0).value();
+  const std::unique_ptr<Sampler> sampler = Sampler::Create(kRows, kVocab, *staged, team_).value();
+  std::vector<ScoreWork> work;
+  for (size_t row = 0; row < kRows; ++row) {
+    if (row != 3) work.push_back({row, static_cast<TokenId>(row * 9999), 2});
+  }
+  const DeviceBuffer device_logits = Upload(logits);
+  std::vector<TokenScore> scores(work.size());
+  sampler->Score(device_logits.as<float>(), work, scores);
+  for (size_t i = 0; i < work.size(); ++i) {
+    const auto row = std::span(logits).subspan(work[i].row * kVocab, kVocab);
+    const TokenScore expected = Score(row, work[i].token, 2);
+    EXPECT_EQ(scores[i].token, work[i].token);
+    EXPECT_EQ(scores[i].logprob, expected.logprob);
+    EXPECT_EQ(scores[i].rank, expected.rank);
+    ASSERT_EQ(scores[i].top.size(), 2u);
+    EXPECT_EQ(scores[i].top[1].token, expected.top[1].token);
+    EXPECT_EQ(scores[i].top[1].logprob, expected.top[1].logprob);
+  }
+}
+
 }  // namespace
 }  // namespace lamina::cuda
 #endif

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -415,6 +416,41 @@ TEST(Sampling, ExtremeSettingsStayDefined) {
   params.min_p = 1.0f;
   EXPECT_EQ(Draw({-300, 5, 700}, params).token, 2);
   EXPECT_EQ(Draw({kNever, kNever, -1e30f}, params).token, 2);
+}
+
+TEST(Score, IsTheLogSoftmaxAndTheRankOfTheGivenToken) {
+  const std::vector<float> logits = {1.5f, -2.0f, 1.5f, 0.25f, kNever, 3.0f};
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(double{logit});
+  const std::vector<int32_t> ranks = {2, 5, 3, 4, 6, 1};  // of equals the lower id is first
+  const std::vector<TokenId> order = {5, 0, 2, 3, 1, 4};
+  for (TokenId token = 0; token < 6; ++token) {
+    const TokenScore scored = Score(logits, token, 4);
+    const auto i = static_cast<size_t>(token);
+    EXPECT_EQ(scored.token, token);
+    EXPECT_EQ(scored.rank, ranks[i]);
+    if (token != 4) {
+      EXPECT_NEAR(scored.logprob, logits[i] - std::log(sum), 1e-6);
+    } else {
+      EXPECT_EQ(scored.logprob, kNever);
+    }
+    ASSERT_EQ(scored.top.size(), 4u);
+    for (size_t k = 0; k < 4; ++k) {
+      EXPECT_EQ(scored.top[k].token, order[k]);
+      EXPECT_NEAR(scored.top[k].logprob, logits[static_cast<size_t>(order[k])] - std::log(sum),
+                  1e-6);
+    }
+  }
+  EXPECT_TRUE(Score(logits, 2, 0).top.empty());
+}
+
+TEST(Score, HasNothingToSayOfLogitsThatAreNoNumbersOrLackTheToken) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(Score(std::vector<float>{1, nan}, 0, 1).token, -1);
+  EXPECT_EQ(Score(std::vector<float>{1, -kNever}, 0, 1).token, -1);
+  EXPECT_EQ(Score(std::vector<float>{kNever, kNever}, 0, 1).token, -1);
+  EXPECT_EQ(Score(std::vector<float>{1, 2}, 2, 1).token, -1);
+  EXPECT_EQ(Score(std::vector<float>{1, 2}, -1, 1).token, -1);
 }
 
 }  // namespace

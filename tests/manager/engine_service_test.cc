@@ -260,6 +260,8 @@ TEST_F(EngineServiceTest, WhatNoEngineCouldDoIsRefused) {
   refused([](GenerateRequest& of) { of.sampling.top_k = -1; });
   refused([](GenerateRequest& of) { of.sampling.num_logprobs = -2; });
   refused([](GenerateRequest& of) { of.sampling.num_logprobs = 1 << 30; });
+  refused([](GenerateRequest& of) { of.sampling.num_prompt_logprobs = -2; });
+  refused([](GenerateRequest& of) { of.sampling.num_prompt_logprobs = 1 << 30; });
   refused([](GenerateRequest& of) { of.sampling.min_tokens = -1; });
   refused([](GenerateRequest& of) { of.sampling.banned = {3}; });
   for (const TokenId outside : {-1, static_cast<TokenId>(kVocab)}) {

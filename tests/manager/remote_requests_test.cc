@@ -51,6 +51,7 @@ class RemoteRequestsTest : public ::testing::Test {
   struct Heard {
     std::vector<TokenId> tokens;
     std::vector<bool> first;
+    std::vector<TokenId> scored;  // of the prompt
     std::optional<FinishReason> finish;
     Status error;
   };
@@ -87,15 +88,17 @@ class RemoteRequestsTest : public ::testing::Test {
     }
     for (const Delivery& delivery : front_.TakeDeliveries()) delivery.sink(delivery.event);
   }
-  RequestId Submit(int n = 1, int64_t max_new_tokens = 10) {
+  RequestId Submit(int n = 1, int64_t max_new_tokens = 10, int32_t num_prompt_logprobs = -1) {
     GenerateRequest request;
     request.prompt = {1, 2, 3};
+    request.sampling.num_prompt_logprobs = num_prompt_logprobs;
     request.n = n;
     request.max_new_tokens = max_new_tokens;
     heard_.emplace_back(static_cast<size_t>(n));
     const auto sink = [this, k = heard_.size() - 1](const TokenEvent& event) {
       Heard& of = heard_[k].at(static_cast<size_t>(event.index));
       EXPECT_FALSE(of.finish) << "nothing comes after the end";
+      for (const TokenScore& score : event.scored) of.scored.push_back(score.token);
       if (event.token) of.tokens.push_back(*event.token);
       if (event.token) of.first.push_back(event.first);
       of.finish = event.finish;
@@ -183,6 +186,58 @@ TEST_F(RemoteRequestsTest, TheNextManagerGoesOnBehindWhatClientsHave) {
   EXPECT_THAT(Of(1).tokens, ElementsAre(70));
   EXPECT_EQ(second.service->num_requests(), 0u);
   EXPECT_EQ(front_.next_turn(), TimePoint::max()) << "nothing is left";
+}
+
+TEST_F(RemoteRequestsTest, TheNextManagerIsToldWhichScoresOfThePromptClientsHave) {
+  Manager first, second;
+  Connect(first);
+  Submit(2, 10, /*num_prompt_logprobs=*/0);
+  TokenEvent event;
+  event.scored = {{.token = 2, .logprob = -1, .rank = 3}};
+  first.engine.asked[0].sink(event);
+  Run();
+  Lose();
+  Connect(second);
+  ASSERT_THAT(second.engine.asked, SizeIs(1));
+  const std::vector<Told>& told = second.engine.asked[0].request.told;
+  ASSERT_THAT(told, SizeIs(2));
+  EXPECT_EQ(told[0].num_scored, 1);
+  EXPECT_THAT(told[0].tokens, IsEmpty());
+  EXPECT_EQ(told[1].num_scored, 0);
+  event.scored = {{.token = 3, .logprob = -2, .rank = 1}};
+  second.engine.asked[0].sink(event);
+  second.engine.Tell(0, 41, 0, FinishReason::kLength);
+  Run();
+  EXPECT_TRUE(refused_.ok()) << refused_;
+  EXPECT_THAT(Of(0).scored, ElementsAre(2, 3));
+  EXPECT_THAT(Of(0).tokens, ElementsAre(41));
+}
+
+// Clients would get an answer that does not fit its prompt.
+TEST_F(RemoteRequestsTest, ScoresThatAreNotThePromptsAreNotTaken) {
+  const auto refuses = [&](std::vector<TokenScore> scored, std::optional<TokenId> token, int index,
+                           int32_t num_prompt_logprobs = 0) {
+    Manager manager;
+    Connect(manager);
+    Submit(2, 10, num_prompt_logprobs);
+    TokenEvent event;
+    event.index = index;
+    event.scored = std::move(scored);
+    event.token = token;
+    manager.engine.asked.back().sink(event);
+    refused_ = OkStatus();
+    Run();
+    const bool refused = refused_.code() == StatusCode::kCorrupt;
+    Lose();
+    return refused;
+  };
+  EXPECT_FALSE(refuses({{.token = 2}}, {}, 0));
+  EXPECT_FALSE(refuses({{.token = 2}, {.token = 3}}, 40, 0));
+  EXPECT_TRUE(refuses({{.token = 3}}, {}, 0));
+  EXPECT_TRUE(refuses({{.token = 2}, {.token = 3}, {.token = 4}}, {}, 0));
+  EXPECT_TRUE(refuses({{.token = 2}}, {}, 1));
+  EXPECT_TRUE(refuses({{.token = 2}}, 40, 0)) << "one is missing";
+  EXPECT_TRUE(refuses({{.token = 2}}, {}, 0, -1)) << "nobody asked";
 }
 
 TEST_F(RemoteRequestsTest, HowMuchWasCachedIsKeptForTheNextManager) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "scheduler/scheduler.h"
 #include "tests/support/fake_cluster.h"
@@ -163,6 +164,40 @@ TEST(FailedSequence, UnknownAndWaitingOnesAreForgotten) {
   EXPECT_THAT(cluster.results(), SizeIs(1));
   EXPECT_EQ(cluster.scheduler().stats().num_waiting, 0);
   EXPECT_THAT(cluster.scheduler().Tokens(SequenceId{8}), IsEmpty());
+}
+
+// Of each of its prompt's tokens something is asked.
+TEST(ComputesPrompt, TakesNothingFromOthersAndLeavesThemWhatItHas) {
+  Scheduler scheduler(Options(8, 64), MakeFifoQueue(), MakeLeastLoadedPlacement());
+  scheduler.AddNode({NodeId{1}, 1000});
+  uint64_t last = 0;
+  // Where the first work of a sequence of 40 tokens begins.
+  const auto begins = [&](bool computes_prompt, uint64_t group = 0) {
+    const SequenceId id{++last};
+    EXPECT_TRUE(scheduler
+                    .Add({.id = id,
+                          .prompt = std::vector<TokenId>(40, 7),
+                          .max_new_tokens = 4,
+                          .group = group,
+                          .computes_prompt = computes_prompt})
+                    .ok());
+    std::optional<int64_t> begin;
+    for (StepPlan plan = scheduler.NextStep(); !plan.work.empty(); plan = scheduler.NextStep()) {
+      if (!begin) begin = plan.work.at(0).first_position;
+      std::vector<Scheduler::Sampled> sampled;
+      for (const Work& work : plan.work) {
+        if (work.sample) sampled.push_back({work.sequence, 9});
+      }
+      scheduler.CompleteStep(sampled);
+    }
+    scheduler.Finish(id);
+    return begin;
+  };
+  EXPECT_EQ(begins(true), 0);
+  EXPECT_EQ(begins(false), 39) << "it finds what the other one has computed";
+  EXPECT_EQ(begins(true), 0);
+  EXPECT_EQ(begins(true, /*group=*/5), 0);
+  EXPECT_EQ(begins(false), 39);
 }
 
 }  // namespace

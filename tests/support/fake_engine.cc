@@ -51,6 +51,22 @@ bool FakeEngine::Ready(const Sequence& sequence) const {
   return sequence.aborted || sequence.stopped || sequence.next < pause_after_;
 }
 
+std::vector<TokenScore> FakeEngine::NextScored(const GenerateRequest& request, Sequence& sequence) {
+  std::vector<TokenScore> scored;
+  if (request.sampling.num_prompt_logprobs < 0 || sequence.index > 0) return scored;
+  const size_t left = request.prompt.size() - 1 - sequence.num_scored;
+  for (size_t i = 0; i < (left + 1) / 2; ++i) {
+    const auto position = static_cast<int32_t>(++sequence.num_scored);
+    TokenScore& token = scored.emplace_back();
+    token.token = request.prompt[static_cast<size_t>(position)];
+    token.logprob = -0.125f * static_cast<float>(position);
+    token.rank = position;
+    for (int32_t top = 0; top < request.sampling.num_prompt_logprobs; ++top)
+      token.top.push_back({500 + top, -0.125f * static_cast<float>(top + 1)});
+  }
+  return scored;
+}
+
 TokenEvent FakeEngine::NextEvent(Sequence& sequence) const {
   TokenEvent event;
   event.index = sequence.index;
@@ -63,11 +79,13 @@ TokenEvent FakeEngine::NextEvent(Sequence& sequence) const {
     event.error = failure_;
     return event;
   }
+  const GenerateRequest& request = requests_[sequence.request.value - 1];
+  event.scored = NextScored(request, sequence);
+  if (!event.scored.empty()) return event;
   if (sequence.next == sequence.tokens.size()) {
     event.finish = FinishReason::kLength;
     return event;
   }
-  const GenerateRequest& request = requests_[sequence.request.value - 1];
   const TokenId token = sequence.tokens[sequence.next++];
   event.token = token;
   event.first = sequence.next == 1;

@@ -68,8 +68,13 @@ class FakeEngine final : public Engine {
     Sink sink;
     bool aborted = false;
     bool stopped = false;
+    size_t num_scored = 0;  // tokens of the prompt
   };
 
+  // The next tokens of the prompt, if they are asked for and not all told: half of what is left, or
+  // all if that is one. Token p has the log-probability -p / 8 and the rank p; the most likely are
+  // tokens 500, 501, ..., with -1/8, -2/8, ...
+  static std::vector<TokenScore> NextScored(const GenerateRequest& request, Sequence& sequence);
   void Run();
   bool Ready(const Sequence& sequence) const;
   TokenEvent NextEvent(Sequence& sequence) const;

@@ -20,6 +20,7 @@ class PlainSlices final : public SliceRunner {
   const Op* Run(int) override { return nullptr; }
   void KeepRows(int, std::span<const int>) override {}
   float* value(ValueId id) override { return values_[static_cast<size_t>(id)].data(); }
+  void Score(std::span<const ScoreWork>, std::span<TokenScore>) override {}
   void Sample(std::span<const SampleWork>, std::span<SampledToken>) override {}
 
  private:

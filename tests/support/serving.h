@@ -24,6 +24,7 @@ struct Generated {
   std::vector<TokenId> tokens;
   std::vector<float> logprobs;
   std::vector<std::vector<TokenLogprob>> tops;
+  std::vector<TokenScore> scored;  // of the prompt
   FinishReason reason = FinishReason::kError;
   Status error;
   bool finished = false;

@@ -13,6 +13,7 @@ static_assert(std::is_trivially_copyable_v<SampleRow> && std::is_trivially_copya
               "they are uploaded as they stand");
 // Places for all edits of a step: 4096 different tokens in each of 256 rows.
 constexpr int64_t kMaxEdits = int64_t{1} << 20;
+constexpr size_t kScoredBytes = size_t{32} << 20;  // of logits that are on the host at a time
 
 int64_t NumEdits(const LogitEdits& edits) {
   return std::ssize(edits.biases) + std::ssize(edits.penalties);
@@ -138,6 +139,25 @@ void Sampler::Sample(float* logits, std::span<const SampleWork> work,
                             *work[i].params, vocab_);
     }
   });
+}
+
+void Sampler::Score(const float* logits, std::span<const ScoreWork> work,
+                    std::span<TokenScore> scores) {
+  const auto vocab = static_cast<size_t>(vocab_);
+  const size_t at_a_time = std::max<size_t>(1, kScoredBytes / (vocab * sizeof(float)));
+  std::vector<const float*> fetched;
+  for (size_t first = 0; first < work.size(); first += at_a_time) {
+    const auto some = work.subspan(first, std::min(at_a_time, work.size() - first));
+    fetched.clear();
+    for (const ScoreWork& one : some)
+      fetched.push_back(reinterpret_cast<const float*>(
+          stream_.Fetch(logits + one.row * vocab, vocab * sizeof(float))));
+    stream_.Finish();
+    team_.ParallelFor(std::ssize(some), 1, [&](int64_t begin, int64_t end) {
+      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i)
+        scores[first + i] = lamina::Score({fetched[i], vocab}, some[i].token, some[i].num_top);
+    });
+  }
 }
 
 }  // namespace lamina::cuda

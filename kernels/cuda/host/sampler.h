@@ -37,6 +37,11 @@ class Sampler {
   // has more than kMaxSampledVocab tokens.
   void Sample(float* logits, std::span<const SampleWork> work, std::span<SampledToken> tokens);
 
+  // Sets scores[i] to what lamina::Score says of work[i]. The rows are copied to the host, at most
+  // 32 MiB (or one row) at a time, and scored there. Waits for the stream. logits: [any, vocab]
+  // fp32, device memory.
+  void Score(const float* logits, std::span<const ScoreWork> work, std::span<TokenScore> scores);
+
  private:
   struct Buffers {
     DeviceBuffer rows;     // [max_rows] SampleRow
