@@ -6,6 +6,7 @@
 #include <random>
 
 #include "api/cluster_json.h"
+#include "api/protocols/foreign_requests.h"
 #include "base/log.h"
 #include "base/version.h"
 
@@ -108,6 +109,8 @@ const std::unordered_map<std::string_view, ApiService::Route>& ApiService::Route
   static const std::unordered_map<std::string_view, Route> routes = {
       {"/v1/completions", {"POST", &ApiService::HandleCompletion, false}},
       {"/v1/chat/completions", {"POST", &ApiService::HandleChat, false}},
+      {"/v1/messages", {"POST", &ApiService::HandleMessages, false}},
+      {"/v1/messages/count_tokens", {"POST", &ApiService::HandleCountTokens, false}},
       {"/v1/models", {"GET", &ApiService::HandleModels, false}},
       {kModelPath, {"GET", &ApiService::HandleModel, false}},
       {"/health", {"GET", &ApiService::HandleHealth, true}},
@@ -126,9 +129,10 @@ ApiService::RouteMap::const_iterator ApiService::FindRoute(std::string_view path
   return Routes().find(names_model ? kModelPath : path);
 }
 
-// The scheme in any case (RFC 9110, section 11.1).
+// A token by its scheme, in any case (RFC 9110, section 11.1), or the header of Anthropic's
+// clients.
 bool ApiService::Authorized(const InboundRequest& request) const {
-  if (options_.api_key.empty()) return true;
+  if (options_.api_key.empty() || SameKey(request.api_key, options_.api_key)) return true;
   constexpr std::string_view kScheme = "bearer ";
   const std::string_view given = request.authorization;
   const bool is_bearer =
@@ -196,6 +200,15 @@ void ApiService::HandleChat(const std::shared_ptr<Exchange>& exchange) {
   Read(exchange, &RequestReader::Chat, chat_readers_);
 }
 
+void ApiService::Generate(const std::shared_ptr<Exchange>& exchange, Translate translate) {
+  if (Status status = CheckAccepting(); !status.ok()) return Answer(exchange, status);
+  const auto read = [this, translate](const RequestReader& reader, const std::string& body,
+                                      int64_t max_model_len) {
+    return ReadForeign(translate, reader, model_, body, max_model_len);
+  };
+  Read(exchange, read, chat_readers_);
+}
+
 void ApiService::HandleTokenize(const std::shared_ptr<Exchange>& exchange) {
   Read(exchange, &RequestReader::Tokenize, chat_readers_);
 }
@@ -220,7 +233,7 @@ void ApiService::Read(const std::shared_ptr<Exchange>& exchange, ReadBody read,
     if (!*wanted) return;
     BodyRead done{id, {}};
     try {
-      done.request = (reader_.*read)(exchange->request().body, max_model_len);
+      done.request = read(reader_, exchange->request().body, max_model_len);
     } catch (const std::exception& exception) {
       // Out of memory, for example: this request fails, not the server.
       LAMINA_LOG_ERROR("a request to {} failed: {}", exchange->request().path, exception.what());

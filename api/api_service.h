@@ -17,6 +17,7 @@
 #include "api/exchange.h"
 #include "api/generation.h"
 #include "api/metrics.h"
+#include "api/protocols/translation.h"
 #include "api/request_reader.h"
 #include "api/worker_pool.h"
 #include "base/clock.h"
@@ -97,8 +98,8 @@ class ApiService {
     std::shared_ptr<std::atomic<bool>> wanted;
   };
   using Event = std::variant<EngineEvent, BodyRead>;
-  using ReadBody = ReadRequest (RequestReader::*)(const std::string& body,
-                                                  int64_t max_model_len) const;
+  using ReadBody = std::function<ReadRequest(const RequestReader& reader, const std::string& body,
+                                             int64_t max_model_len)>;
   using Handler = void (ApiService::*)(const std::shared_ptr<Exchange>&);
   struct Route {
     const char* method;
@@ -113,6 +114,8 @@ class ApiService {
 
   void HandleCompletion(const std::shared_ptr<Exchange>& exchange);
   void HandleChat(const std::shared_ptr<Exchange>& exchange);
+  void HandleMessages(const std::shared_ptr<Exchange>& exchange);
+  void HandleCountTokens(const std::shared_ptr<Exchange>& exchange);
   void HandleModels(const std::shared_ptr<Exchange>& exchange);
   void HandleModel(const std::shared_ptr<Exchange>& exchange);
   void HandleHealth(const std::shared_ptr<Exchange>& exchange);
@@ -127,6 +130,8 @@ class ApiService {
   Status CheckReaders() const;
   // Large bodies are read by large_reader_, whatever `readers` is.
   void Read(const std::shared_ptr<Exchange>& exchange, ReadBody read, WorkerPool& readers);
+  // A request for text of another protocol.
+  void Generate(const std::shared_ptr<Exchange>& exchange, Translate translate);
   void OnBodyRead(BodyRead event);
   void OnEngineEvent(const EngineEvent& event);
   void Begin(GenerationSpec spec, const std::shared_ptr<Exchange>& exchange);

@@ -34,7 +34,8 @@ Status SampledGeneration::Start(MakeSink make_sink) {
       return status;
     }
   }
-  if (spec_.options.stream) exchange_->ExpectStream();
+  if (spec_.options.stream)
+    exchange_->ExpectStream(spec_.form ? spec_.form->stream_kind() : StreamKind::kEvents);
   return OkStatus();
 }
 
@@ -70,9 +71,12 @@ bool SampledGeneration::OnEvent(int prompt, const TokenEvent& event) {
     Fail(event.error.ok() ? InternalError("the request failed") : event.error);
     return true;
   }
-  const size_t held_before = choice.held_bytes();
+  const auto held_bytes = [&] {
+    return choice.held_bytes() + (spec_.form ? spec_.form->held_bytes() : 0);
+  };
+  const size_t held_before = held_bytes();
   Take(prompt, choice, event);
-  if (!held_.Change(choice.held_bytes(), held_before)) {
+  if (!held_.Change(held_bytes(), held_before)) {
     Fail(
         TryAgain("answers that are not sent yet hold more memory than the server has for them; ask "
                  "for smaller ones, or stream them"));
@@ -155,8 +159,12 @@ void SampledGeneration::FinishChoice(Choice& choice, const TokenEvent& event) {
 void SampledGeneration::SendChunk(Choice& choice) {
   const GenerationOptions& options = spec_.options;
   const Usage* usage = options.continuous_usage && options.include_usage ? &usage_ : nullptr;
-  exchange_->SendEvent(
-      format_.Chunk(choice.output, !choice.sent_first, usage, options.include_usage));
+  if (spec_.form) {
+    spec_.form->SendPiece(choice.output, usage_, *exchange_);
+  } else {
+    exchange_->SendEvent(
+        format_.Chunk(choice.output, !choice.sent_first, usage, options.include_usage));
+  }
   choice.sent_first = true;
   choice.output.text.clear();
   choice.output.reasoning.clear();
@@ -167,6 +175,10 @@ void SampledGeneration::SendChunk(Choice& choice) {
 }
 
 void SampledGeneration::Complete() {
+  if (spec_.options.stream && spec_.form) {
+    spec_.form->SendEnd(usage_, *exchange_);
+    return exchange_->EndStream();
+  }
   if (spec_.options.stream) {
     if (spec_.options.include_usage) exchange_->SendEvent(format_.UsageChunk(usage_));
     exchange_->SendEvent("[DONE]");
@@ -204,8 +216,12 @@ void SampledGeneration::Abort() {
 
 void SampledGeneration::RespondError(const ApiError& error) {
   if (!exchange_->stream_begun()) return exchange_->Respond(ErrorResponse(error));
-  exchange_->SendEvent(ErrorJson(error));
-  exchange_->SendEvent("[DONE]");
+  if (spec_.form) {
+    spec_.form->SendError(error, *exchange_);
+  } else {
+    exchange_->SendEvent(ErrorJson(error));
+    exchange_->SendEvent("[DONE]");
+  }
   exchange_->EndStream();
 }
 
