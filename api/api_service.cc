@@ -111,6 +111,7 @@ const std::unordered_map<std::string_view, ApiService::Route>& ApiService::Route
       {"/v1/chat/completions", {"POST", &ApiService::HandleChat, false}},
       {"/v1/messages", {"POST", &ApiService::HandleMessages, false}},
       {"/v1/messages/count_tokens", {"POST", &ApiService::HandleCountTokens, false}},
+      {"/v1/responses", {"POST", &ApiService::HandleResponses, false}},
       {"/v1/models", {"GET", &ApiService::HandleModels, false}},
       {kModelPath, {"GET", &ApiService::HandleModel, false}},
       {"/health", {"GET", &ApiService::HandleHealth, true}},

@@ -116,6 +116,7 @@ class ApiService {
   void HandleChat(const std::shared_ptr<Exchange>& exchange);
   void HandleMessages(const std::shared_ptr<Exchange>& exchange);
   void HandleCountTokens(const std::shared_ptr<Exchange>& exchange);
+  void HandleResponses(const std::shared_ptr<Exchange>& exchange);
   void HandleModels(const std::shared_ptr<Exchange>& exchange);
   void HandleModel(const std::shared_ptr<Exchange>& exchange);
   void HandleHealth(const std::shared_ptr<Exchange>& exchange);

@@ -2,6 +2,7 @@
 #include "api/api_service.h"
 #include "api/protocols/foreign_requests.h"
 #include "api/protocols/messages_request.h"
+#include "api/protocols/responses_request.h"
 
 namespace lamina {
 
@@ -15,6 +16,10 @@ void ApiService::HandleCountTokens(const std::shared_ptr<Exchange>& exchange) {
     return CountForeignTokens(TranslateCountTokens, reader, model_, body, max_model_len);
   };
   Read(exchange, read, chat_readers_);
+}
+
+void ApiService::HandleResponses(const std::shared_ptr<Exchange>& exchange) {
+  Generate(exchange, TranslateResponses);
 }
 
 }  // namespace lamina
