@@ -17,6 +17,7 @@
 #include "api/exchange.h"
 #include "api/generation.h"
 #include "api/metrics.h"
+#include "api/protocols/server_facts.h"
 #include "api/protocols/translation.h"
 #include "api/request_reader.h"
 #include "api/worker_pool.h"
@@ -117,6 +118,13 @@ class ApiService {
   void HandleMessages(const std::shared_ptr<Exchange>& exchange);
   void HandleCountTokens(const std::shared_ptr<Exchange>& exchange);
   void HandleResponses(const std::shared_ptr<Exchange>& exchange);
+  void HandleOllamaChat(const std::shared_ptr<Exchange>& exchange);
+  void HandleOllamaGenerate(const std::shared_ptr<Exchange>& exchange);
+  void HandleOllamaTags(const std::shared_ptr<Exchange>& exchange);
+  void HandleOllamaProcesses(const std::shared_ptr<Exchange>& exchange);
+  void HandleOllamaShow(const std::shared_ptr<Exchange>& exchange);
+  void HandleProps(const std::shared_ptr<Exchange>& exchange);
+  void HandleSlots(const std::shared_ptr<Exchange>& exchange);
   void HandleModels(const std::shared_ptr<Exchange>& exchange);
   void HandleModel(const std::shared_ptr<Exchange>& exchange);
   void HandleHealth(const std::shared_ptr<Exchange>& exchange);
@@ -133,6 +141,9 @@ class ApiService {
   void Read(const std::shared_ptr<Exchange>& exchange, ReadBody read, WorkerPool& readers);
   // A request for text of another protocol.
   void Generate(const std::shared_ptr<Exchange>& exchange, Translate translate);
+  // Tells clients of other servers about this one.
+  using Tell = nlohmann::ordered_json (*)(const ServerFacts& facts);
+  void AnswerFacts(const std::shared_ptr<Exchange>& exchange, Tell tell);
   void OnBodyRead(BodyRead event);
   void OnEngineEvent(const EngineEvent& event);
   void Begin(GenerationSpec spec, const std::shared_ptr<Exchange>& exchange);

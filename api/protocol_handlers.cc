@@ -2,6 +2,7 @@
 #include "api/api_service.h"
 #include "api/protocols/foreign_requests.h"
 #include "api/protocols/messages_request.h"
+#include "api/protocols/ollama_request.h"
 #include "api/protocols/responses_request.h"
 
 namespace lamina {
@@ -20,6 +21,51 @@ void ApiService::HandleCountTokens(const std::shared_ptr<Exchange>& exchange) {
 
 void ApiService::HandleResponses(const std::shared_ptr<Exchange>& exchange) {
   Generate(exchange, TranslateResponses);
+}
+
+void ApiService::HandleOllamaChat(const std::shared_ptr<Exchange>& exchange) {
+  Generate(exchange, TranslateOllamaChat);
+}
+
+void ApiService::HandleOllamaGenerate(const std::shared_ptr<Exchange>& exchange) {
+  Generate(exchange, TranslateOllamaGenerate);
+}
+
+void ApiService::AnswerFacts(const std::shared_ptr<Exchange>& exchange, Tell tell) {
+  const EngineStatus status = engine_ != nullptr ? engine_->status() : EngineStatus();
+  const ServerFacts facts{model_, status, max_model_len(), created_};
+  exchange->Respond({200, "application/json", DumpJson(tell(facts)), {}});
+}
+
+void ApiService::HandleOllamaTags(const std::shared_ptr<Exchange>& exchange) {
+  AnswerFacts(exchange, OllamaTags);
+}
+
+void ApiService::HandleOllamaProcesses(const std::shared_ptr<Exchange>& exchange) {
+  AnswerFacts(exchange, OllamaProcesses);
+}
+
+// The request's body says which model, and there is one.
+void ApiService::HandleOllamaShow(const std::shared_ptr<Exchange>& exchange) {
+  const auto read = [this](const RequestReader&, const std::string& body, int64_t max_model_len) {
+    ReadRequest out;
+    const EngineStatus no_status;
+    const ServerFacts facts{model_, no_status, max_model_len, created_};
+    const auto error = CheckOllamaShow(body, model_);
+    out.outcome = error
+                      ? ErrorResponse(*error)
+                      : OutboundResponse{200, "application/json", DumpJson(OllamaShow(facts)), {}};
+    return out;
+  };
+  Read(exchange, read, chat_readers_);
+}
+
+void ApiService::HandleProps(const std::shared_ptr<Exchange>& exchange) {
+  AnswerFacts(exchange, LlamaProps);
+}
+
+void ApiService::HandleSlots(const std::shared_ptr<Exchange>& exchange) {
+  AnswerFacts(exchange, LlamaSlots);
 }
 
 }  // namespace lamina
