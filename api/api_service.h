@@ -105,7 +105,9 @@ class ApiService {
   struct Route {
     const char* method;
     Handler handler;
-    bool open;  // without the API key
+    bool open;                  // without the API key
+    const char* summary;        // for /openapi.json
+    const char* required = "";  // fields of the body that have to be there, with spaces between
   };
 
   using RouteMap = std::unordered_map<std::string_view, Route>;
@@ -125,6 +127,9 @@ class ApiService {
   void HandleOllamaShow(const std::shared_ptr<Exchange>& exchange);
   void HandleProps(const std::shared_ptr<Exchange>& exchange);
   void HandleSlots(const std::shared_ptr<Exchange>& exchange);
+  void HandleOpenApi(const std::shared_ptr<Exchange>& exchange);
+  void HandleDocs(const std::shared_ptr<Exchange>& exchange);
+  void HandleChatPage(const std::shared_ptr<Exchange>& exchange);
   void HandleModels(const std::shared_ptr<Exchange>& exchange);
   void HandleModel(const std::shared_ptr<Exchange>& exchange);
   void HandleHealth(const std::shared_ptr<Exchange>& exchange);

@@ -1,5 +1,10 @@
 // ApiService's handlers of what clients of other servers ask for.
+#include <utility>
+#include <vector>
+
 #include "api/api_service.h"
+#include "api/openapi.h"
+#include "api/pages/pages.h"
 #include "api/protocols/foreign_requests.h"
 #include "api/protocols/messages_request.h"
 #include "api/protocols/ollama_request.h"
@@ -66,6 +71,21 @@ void ApiService::HandleProps(const std::shared_ptr<Exchange>& exchange) {
 
 void ApiService::HandleSlots(const std::shared_ptr<Exchange>& exchange) {
   AnswerFacts(exchange, LlamaSlots);
+}
+
+void ApiService::HandleOpenApi(const std::shared_ptr<Exchange>& exchange) {
+  std::vector<PathDescription> paths;
+  for (const auto& [path, route] : Routes())
+    paths.push_back({std::string(path), route.method, route.summary, route.required, route.open});
+  exchange->Respond({200, "application/json", DumpJson(OpenApiDocument(std::move(paths))), {}});
+}
+
+void ApiService::HandleDocs(const std::shared_ptr<Exchange>& exchange) {
+  exchange->Respond(PageResponse(kDocsPage));
+}
+
+void ApiService::HandleChatPage(const std::shared_ptr<Exchange>& exchange) {
+  exchange->Respond(PageResponse(kChatPage));
 }
 
 }  // namespace lamina

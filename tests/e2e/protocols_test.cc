@@ -37,5 +37,20 @@ TEST(Protocols, ClientsOfOtherServersWorkUnchanged) {
   EXPECT_EQ(output->exit_status, 0) << output->out << output->err;
 }
 
+TEST(Protocols, TheChatPageWorks) {
+  const auto soon = Deadline::After(std::chrono::seconds(20));
+  const Result<CommandOutput> node = RunCommand({"node", "--version"}, soon);
+  if (!node.ok() || node->exit_status != 0)
+    GTEST_SKIP() << "there is no Node, which runs its script";
+  const auto server = ServerProcess::Start(
+      {SourcePath("/models/tiny-stories"), "--memory-nodes", "1", "--api-key", "sesame"});
+  ASSERT_TRUE(server.ok()) << server.status();
+  const Result<CommandOutput> output =
+      RunCommand({"node", SourcePath("/tests/e2e/chat_page.mjs"), (*server)->url(), "sesame"},
+                 Deadline::After(std::chrono::seconds(100)));
+  ASSERT_TRUE(output.ok()) << output.status();
+  EXPECT_EQ(output->exit_status, 0) << output->out << output->err;
+}
+
 }  // namespace
 }  // namespace lamina::testing
