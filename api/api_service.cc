@@ -6,6 +6,7 @@
 #include <random>
 
 #include "api/cluster_json.h"
+#include "api/protocols/foreign_requests.h"
 #include "base/log.h"
 #include "base/version.h"
 
@@ -105,18 +106,40 @@ ApiService::~ApiService() {
 }
 
 const std::unordered_map<std::string_view, ApiService::Route>& ApiService::Routes() {
+  using Self = ApiService;
   static const std::unordered_map<std::string_view, Route> routes = {
-      {"/v1/completions", {"POST", &ApiService::HandleCompletion, false}},
-      {"/v1/chat/completions", {"POST", &ApiService::HandleChat, false}},
-      {"/v1/models", {"GET", &ApiService::HandleModels, false}},
-      {kModelPath, {"GET", &ApiService::HandleModel, false}},
-      {"/health", {"GET", &ApiService::HandleHealth, true}},
-      {"/ping", {"GET", &ApiService::HandlePing, true}},
-      {"/version", {"GET", &ApiService::HandleVersion, true}},
-      {"/metrics", {"GET", &ApiService::HandleMetrics, true}},
-      {"/tokenize", {"POST", &ApiService::HandleTokenize, false}},
-      {"/detokenize", {"POST", &ApiService::HandleDetokenize, false}},
-      {"/cluster/status", {"GET", &ApiService::HandleClusterStatus, false}},
+      {"/v1/completions",
+       {"POST", &Self::HandleCompletion, false, "text that goes on from prompts", "prompt"}},
+      {"/v1/chat/completions",
+       {"POST", &Self::HandleChat, false, "answers in a conversation", "messages"}},
+      {"/v1/responses", {"POST", &Self::HandleResponses, false, "OpenAI's Responses API", "input"}},
+      {"/v1/messages",
+       {"POST", &Self::HandleMessages, false, "Anthropic's Messages API",
+        "model max_tokens messages"}},
+      {"/v1/messages/count_tokens",
+       {"POST", &Self::HandleCountTokens, false, "the tokens of such a request", "model messages"}},
+      {"/v1/models", {"GET", &Self::HandleModels, false, "what is served"}},
+      {kModelPath, {"GET", &Self::HandleModel, false, "one model, by its name"}},
+      {"/api/chat", {"POST", &Self::HandleOllamaChat, false, "Ollama's chats", "model"}},
+      {"/api/generate", {"POST", &Self::HandleOllamaGenerate, false, "Ollama's texts", "model"}},
+      {"/api/tags", {"GET", &Self::HandleOllamaTags, false, "what is served, for Ollama"}},
+      {"/api/ps", {"GET", &Self::HandleOllamaProcesses, false, "what is loaded, for Ollama"}},
+      {"/api/show", {"POST", &Self::HandleOllamaShow, false, "a model, for Ollama", "model"}},
+      {"/api/version", {"GET", &Self::HandleVersion, true, "the version, for Ollama"}},
+      {"/props", {"GET", &Self::HandleProps, false, "the model and its defaults, for llama.cpp"}},
+      {"/slots", {"GET", &Self::HandleSlots, false, "how busy the server is, for llama.cpp"}},
+      {"/health", {"GET", &Self::HandleHealth, true, "200 while requests are answered, else 503"}},
+      {"/ping", {"GET", &Self::HandlePing, true, "200 while the process runs"}},
+      {"/version", {"GET", &Self::HandleVersion, true, "the version of lamina"}},
+      {"/metrics", {"GET", &Self::HandleMetrics, true, "figures for Prometheus"}},
+      {"/tokenize",
+       {"POST", &Self::HandleTokenize, false, "the tokens of a text or a conversation"}},
+      {"/detokenize", {"POST", &Self::HandleDetokenize, false, "the text of tokens", "tokens"}},
+      {"/cluster/status",
+       {"GET", &Self::HandleClusterStatus, false, "the nodes and what they hold"}},
+      {"/openapi.json", {"GET", &Self::HandleOpenApi, true, "this list, for programs"}},
+      {"/docs", {"GET", &Self::HandleDocs, true, "this list, for people"}},
+      {"/", {"GET", &Self::HandleChatPage, true, "a page to chat"}},
   };
   return routes;
 }
@@ -126,9 +149,10 @@ ApiService::RouteMap::const_iterator ApiService::FindRoute(std::string_view path
   return Routes().find(names_model ? kModelPath : path);
 }
 
-// The scheme in any case (RFC 9110, section 11.1).
+// A token by its scheme, in any case (RFC 9110, section 11.1), or the header of Anthropic's
+// clients.
 bool ApiService::Authorized(const InboundRequest& request) const {
-  if (options_.api_key.empty()) return true;
+  if (options_.api_key.empty() || SameKey(request.api_key, options_.api_key)) return true;
   constexpr std::string_view kScheme = "bearer ";
   const std::string_view given = request.authorization;
   const bool is_bearer =
@@ -143,9 +167,7 @@ std::optional<OutboundResponse> ApiService::Screen(const InboundRequest& request
   const auto route = FindRoute(request.path);
   if (route == Routes().end())
     return ErrorResponse(
-        {404,
-         "there is nothing at this path; see /v1/models, /v1/completions and /v1/chat/completions",
-         ""});
+        {404, "there is nothing at this path; /docs and /openapi.json say what there is", ""});
   const std::string method = request.method == "HEAD" ? "GET" : request.method;
   if (method != route->second.method) {
     OutboundResponse response = ErrorResponse(
@@ -196,6 +218,15 @@ void ApiService::HandleChat(const std::shared_ptr<Exchange>& exchange) {
   Read(exchange, &RequestReader::Chat, chat_readers_);
 }
 
+void ApiService::Generate(const std::shared_ptr<Exchange>& exchange, Translate translate) {
+  if (Status status = CheckAccepting(); !status.ok()) return Answer(exchange, status);
+  const auto read = [this, translate](const RequestReader& reader, const std::string& body,
+                                      int64_t max_model_len) {
+    return ReadForeign(translate, reader, model_, body, max_model_len);
+  };
+  Read(exchange, read, chat_readers_);
+}
+
 void ApiService::HandleTokenize(const std::shared_ptr<Exchange>& exchange) {
   Read(exchange, &RequestReader::Tokenize, chat_readers_);
 }
@@ -220,7 +251,7 @@ void ApiService::Read(const std::shared_ptr<Exchange>& exchange, ReadBody read,
     if (!*wanted) return;
     BodyRead done{id, {}};
     try {
-      done.request = (reader_.*read)(exchange->request().body, max_model_len);
+      done.request = read(reader_, exchange->request().body, max_model_len);
     } catch (const std::exception& exception) {
       // Out of memory, for example: this request fails, not the server.
       LAMINA_LOG_ERROR("a request to {} failed: {}", exchange->request().path, exception.what());

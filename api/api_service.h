@@ -17,6 +17,8 @@
 #include "api/exchange.h"
 #include "api/generation.h"
 #include "api/metrics.h"
+#include "api/protocols/server_facts.h"
+#include "api/protocols/translation.h"
 #include "api/request_reader.h"
 #include "api/worker_pool.h"
 #include "base/clock.h"
@@ -97,13 +99,15 @@ class ApiService {
     std::shared_ptr<std::atomic<bool>> wanted;
   };
   using Event = std::variant<EngineEvent, BodyRead>;
-  using ReadBody = ReadRequest (RequestReader::*)(const std::string& body,
-                                                  int64_t max_model_len) const;
+  using ReadBody = std::function<ReadRequest(const RequestReader& reader, const std::string& body,
+                                             int64_t max_model_len)>;
   using Handler = void (ApiService::*)(const std::shared_ptr<Exchange>&);
   struct Route {
     const char* method;
     Handler handler;
-    bool open;  // without the API key
+    bool open;                  // without the API key
+    const char* summary;        // for /openapi.json
+    const char* required = "";  // fields of the body that have to be there, with spaces between
   };
 
   using RouteMap = std::unordered_map<std::string_view, Route>;
@@ -113,6 +117,19 @@ class ApiService {
 
   void HandleCompletion(const std::shared_ptr<Exchange>& exchange);
   void HandleChat(const std::shared_ptr<Exchange>& exchange);
+  void HandleMessages(const std::shared_ptr<Exchange>& exchange);
+  void HandleCountTokens(const std::shared_ptr<Exchange>& exchange);
+  void HandleResponses(const std::shared_ptr<Exchange>& exchange);
+  void HandleOllamaChat(const std::shared_ptr<Exchange>& exchange);
+  void HandleOllamaGenerate(const std::shared_ptr<Exchange>& exchange);
+  void HandleOllamaTags(const std::shared_ptr<Exchange>& exchange);
+  void HandleOllamaProcesses(const std::shared_ptr<Exchange>& exchange);
+  void HandleOllamaShow(const std::shared_ptr<Exchange>& exchange);
+  void HandleProps(const std::shared_ptr<Exchange>& exchange);
+  void HandleSlots(const std::shared_ptr<Exchange>& exchange);
+  void HandleOpenApi(const std::shared_ptr<Exchange>& exchange);
+  void HandleDocs(const std::shared_ptr<Exchange>& exchange);
+  void HandleChatPage(const std::shared_ptr<Exchange>& exchange);
   void HandleModels(const std::shared_ptr<Exchange>& exchange);
   void HandleModel(const std::shared_ptr<Exchange>& exchange);
   void HandleHealth(const std::shared_ptr<Exchange>& exchange);
@@ -127,6 +144,11 @@ class ApiService {
   Status CheckReaders() const;
   // Large bodies are read by large_reader_, whatever `readers` is.
   void Read(const std::shared_ptr<Exchange>& exchange, ReadBody read, WorkerPool& readers);
+  // A request for text of another protocol.
+  void Generate(const std::shared_ptr<Exchange>& exchange, Translate translate);
+  // Tells clients of other servers about this one.
+  using Tell = nlohmann::ordered_json (*)(const ServerFacts& facts);
+  void AnswerFacts(const std::shared_ptr<Exchange>& exchange, Tell tell);
   void OnBodyRead(BodyRead event);
   void OnEngineEvent(const EngineEvent& event);
   void Begin(GenerationSpec spec, const std::shared_ptr<Exchange>& exchange);

@@ -13,6 +13,7 @@ struct InboundRequest {
   std::string method;         // "GET", "POST", ...
   std::string path;           // without the query
   std::string authorization;  // header of that name, "" if absent
+  std::string api_key;        // header X-Api-Key, "" if absent
   std::string request_id;     // the header X-Request-Id, or one that was drawn
   std::string body;
 };
@@ -23,6 +24,9 @@ struct OutboundResponse {
   std::string body;
   std::vector<std::pair<std::string, std::string>> headers;  // further ones
 };
+
+// What a stream is made of: server-sent events, or lines that are JSON each.
+enum class StreamKind { kEvents, kLines };
 
 // Thread: the server's. Exactly one of Respond, RespondInPieces and (SendEvent ..., EndStream)
 // answers the request; calls after the client has gone do nothing.
@@ -49,11 +53,13 @@ class Exchange {
   // Until the answer is complete, also before the first event, a comment is sent whenever nothing
   // else was for ServerOptions::comment_interval; clients read past it. REQUIRES: called once at
   // most.
-  virtual void ExpectStream() = 0;
+  virtual void ExpectStream(StreamKind kind) = 0;
 
-  // One server-sent event, "data: <data>". `data` has no line break. Whatever is first in a stream,
-  // an event or a comment, sends the header of a 200 before it.
-  virtual void SendEvent(std::string_view data) = 0;
+  // One server-sent event, "data: <data>", with "event: <name>" before it unless the name is empty;
+  // or a line, `data` alone. `data` has no line break. Whatever is first in a stream, an event or a
+  // comment, sends the header of a 200 before it.
+  virtual void SendEvent(std::string_view data, std::string_view name) = 0;
+  void SendEvent(std::string_view data) { SendEvent(data, ""); }
   virtual void EndStream() = 0;
 
   // Whether a stream's header was sent. Then the client can be told an error by an event only, and

@@ -36,6 +36,7 @@ Generation::Generation(GenerationSpec spec, const Server& server,
       held_(server.memory),
       exchange_(std::move(exchange)),
       format_(FormOf(spec_), tokenizer_) {
+  if (spec_.form) spec_.form->NameRequest(spec_.options.request_id);
   for (const GenerationSpec::Prompt& prompt : spec_.prompts)
     usage_.prompt_tokens += std::ssize(prompt.tokens);
 }
@@ -68,6 +69,7 @@ void Generation::AddPieces(AnswerPieces pieces, ChoiceOutput& output) const {
 }
 
 void Generation::Respond(std::vector<ChoiceOutput> outputs) {
+  if (spec_.form) return RespondInForm(outputs.at(0));
   struct Answer {
     AnswerWriter writer;
     AnswerMemory::Share held;
@@ -76,6 +78,18 @@ void Generation::Respond(std::vector<ChoiceOutput> outputs) {
   const std::shared_ptr<Answer> answer(
       new Answer{AnswerWriter(format_, std::move(outputs), usage_), std::move(held_)});
   exchange_->RespondInPieces([answer](std::string& piece) { return answer->writer.Write(piece); });
+}
+
+void Generation::RespondInForm(const ChoiceOutput& output) {
+  // Shared because std::function wants to be copied.
+  const auto held = std::make_shared<AnswerMemory::Share>(std::move(held_));
+  exchange_->RespondInPieces(
+      [held, json = spec_.form->Whole(output, usage_), at = size_t{0}](std::string& piece) mutable {
+        constexpr size_t kPieceBytes = size_t{64} << 10;
+        piece.append(json, at, kPieceBytes);
+        at += kPieceBytes;
+        return at >= json.size();
+      });
 }
 
 Result<int64_t> MaxNewTokens(const GenerationSpec& spec, const GenerationSpec::Prompt& prompt,

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "api/answer_form.h"
 #include "api/answer_memory.h"
 #include "api/api_error.h"
 #include "api/exchange.h"
@@ -35,6 +36,8 @@ struct GenerationSpec {
   std::optional<AnswerFormat> format;
   std::vector<TokenId> marker_tokens;  // of the format: special or not, they are not skipped
   bool include_reasoning = true;       // false: it is dropped
+  // Null: the answer is told as OpenAI's API tells it. REQUIRES: one choice otherwise.
+  std::unique_ptr<AnswerForm> form;
 };
 
 // Thread: the server's.
@@ -101,6 +104,8 @@ class Generation {
   void AddPieces(AnswerPieces pieces, ChoiceOutput& output) const;
 
  private:
+  void RespondInForm(const ChoiceOutput& output);
+
   bool failed_ = false;
   const TimePoint begun_ = Clock::now();
 };

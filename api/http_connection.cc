@@ -25,8 +25,6 @@ constexpr auto kShutdownWriteTimeout = std::chrono::seconds(2);
 // seems to take nothing for a minute, because room is only reported when a third is free.
 constexpr int kMaxUnsentBytes = 128 << 10;
 
-constexpr std::string_view kComment = ": waiting\n\n";  // in a stream that is silent
-
 }  // namespace
 
 HttpConnection::HttpConnection(tcp::socket socket, const ServerOptions& options)
@@ -100,7 +98,8 @@ void HttpConnection::RespondInPieces(Exchange::PieceWriter write_piece) {
   StartWriting();
 }
 
-void HttpConnection::ExpectStream() {
+void HttpConnection::ExpectStream(StreamKind kind) {
+  wire_.stream = kind;
   asio::co_spawn(socket_.get_executor(), SendComments(shared_from_this(), answer_), asio::detached);
 }
 
@@ -109,15 +108,15 @@ std::string HttpConnection::TakeStreamHeader() {
   return std::exchange(stream_begun_, true) ? "" : WriteStreamHeader(wire_);
 }
 
-void HttpConnection::SendEvent(std::string_view data) {
-  Send(TakeStreamHeader() + WriteEvent(data, wire_));
+void HttpConnection::SendEvent(std::string_view data, std::string_view name) {
+  Send(TakeStreamHeader() + WriteEvent(data, name, wire_));
 }
 
 void HttpConnection::EndStream() { Finish(WriteStreamEnd(wire_)); }
 
 void HttpConnection::Probe() {
   if (write_piece_) return;  // the answer itself is on its way
-  Send(stream_begun_ ? WritePiece(":\n\n", wire_) : std::string(kContinue));
+  Send(stream_begun_ ? WriteComment("", wire_) : std::string(kContinue));
 }
 
 void HttpConnection::Send(std::string_view bytes) {
@@ -196,7 +195,7 @@ asio::awaitable<void> HttpConnection::SendComments(Self, uint64_t answer) {
     due = std::max(due, sent_at_ + interval);
     if (now < due) continue;
     // Bytes that wait for the client break the silence once it takes them: comments would pile up.
-    if (!writing_ && Takes(answer)) Send(TakeStreamHeader() + WritePiece(kComment, wire_));
+    if (!writing_ && Takes(answer)) Send(TakeStreamHeader() + WriteComment(" waiting", wire_));
     due = now + interval;
   }
 }

@@ -59,8 +59,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   // As in Exchange. REQUIRES: Takes(the answer that was begun last).
   void Respond(const OutboundResponse& response);
   void RespondInPieces(Exchange::PieceWriter write_piece);
-  void ExpectStream();
-  void SendEvent(std::string_view data);
+  void ExpectStream(StreamKind kind);
+  void SendEvent(std::string_view data, std::string_view name);
   void EndStream();
   bool stream_begun() const { return stream_begun_; }
 

@@ -11,6 +11,7 @@
 #include "api/body_memory.h"
 #include "api/exchange.h"
 #include "api/http_connection.h"
+#include "api/protocols/protocol_errors.h"
 
 namespace lamina {
 
@@ -32,16 +33,18 @@ class HttpExchange final : public Exchange {
     return std::exchange(request_.body, {});
   }
   void Respond(OutboundResponse response) override {
-    if (const auto connection = Live()) connection->Respond(response);
+    if (const auto connection = Live())
+      connection->Respond(InProtocolOf(request_.path, std::move(response)));
   }
   void RespondInPieces(PieceWriter write_piece) override {
     if (const auto connection = Live()) connection->RespondInPieces(std::move(write_piece));
   }
-  void ExpectStream() override {
-    if (const auto connection = Live()) connection->ExpectStream();
+  void ExpectStream(StreamKind kind) override {
+    if (const auto connection = Live()) connection->ExpectStream(kind);
   }
-  void SendEvent(std::string_view data) override {
-    if (const auto connection = Live()) connection->SendEvent(data);
+  using Exchange::SendEvent;
+  void SendEvent(std::string_view data, std::string_view name) override {
+    if (const auto connection = Live()) connection->SendEvent(data, name);
   }
   void EndStream() override {
     if (const auto connection = Live()) connection->EndStream();

@@ -16,6 +16,7 @@
 #include "api/http_connection.h"
 #include "api/http_exchange.h"
 #include "api/http_wire.h"
+#include "api/protocols/protocol_errors.h"
 #include "base/log.h"
 #include "transport/strangers.h"
 #include "transport/tcp_socket.h"
@@ -96,7 +97,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void Dispatch(InboundRequest request, BodyMemory::Share body);
   void RefuseLargestBody();
   bool RefuseRequest(const error_code& error);
-  void Refuse(const OutboundResponse& response);
+  void Refuse(OutboundResponse response);
   void OnLost();
   void Close();
   void Leave();
@@ -111,7 +112,9 @@ class Session : public std::enable_shared_from_this<Session> {
   asio::steady_timer probing_;
 
   std::shared_ptr<HttpExchange> current_;
-  WireOptions wire_;  // of the request that was read last
+  // Of the request that was read last.
+  WireOptions wire_;
+  std::string path_;
   int num_wrong_keys_ = 0;
 };
 
@@ -152,6 +155,8 @@ asio::awaitable<bool> Session::ReadRequest() {
   co_await http::async_read_header(socket_, buffer_, parser,
                                    asio::redirect_error(asio::use_awaitable, error));
   if (connection_->closed()) co_return false;
+  const auto target = parser.get().target();
+  path_ = PathOfTarget({target.data(), target.size()});
   if (error) co_return RefuseRequest(error);
   InboundRequest request = TakeHeader(parser);
   if (!Screen(request, parser)) co_return true;
@@ -206,8 +211,9 @@ InboundRequest Session::TakeHeader(const Parser& parser) {
   const auto text = [](const auto& view) { return std::string(view.data(), view.size()); };
   InboundRequest request;
   request.method = text(message.method_string());
-  request.path = PathOfTarget({message.target().data(), message.target().size()});
+  request.path = path_;
   request.authorization = text(message[http::field::authorization]);
+  request.api_key = text(message["X-Api-Key"]);
   wire_ = {message.keep_alive() && !context_.stopping && !place_.is_last(), message.version() >= 11,
            request.method == "HEAD", RequestIdOf(text(message["X-Request-Id"])),
            AllowedOrigin(context_.options.allowed_origins, text(message[http::field::origin]))};
@@ -255,7 +261,7 @@ bool Session::Screen(const InboundRequest& request, Parser& parser) {
   connection_->Disarm();
   if (!parser.is_done()) wire_.keep_alive = false;  // its body would be taken for a request
   if (refusal->status == 401 && ++num_wrong_keys_ >= kMaxWrongKeys) wire_.keep_alive = false;
-  Refuse(*refusal);
+  Refuse(*std::move(refusal));
   return false;
 }
 
@@ -349,9 +355,9 @@ bool Session::RefuseRequest(const error_code& error) {
 }
 
 // An answer that needs no handler.
-void Session::Refuse(const OutboundResponse& response) {
+void Session::Refuse(OutboundResponse response) {
   connection_->Begin(wire_);
-  connection_->Respond(response);
+  connection_->Respond(InProtocolOf(path_, std::move(response)));
 }
 
 asio::awaitable<void> Session::Linger() {

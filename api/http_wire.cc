@@ -63,14 +63,25 @@ std::string WritePiece(std::string_view piece, const WireOptions& options) {
 }
 
 std::string WriteStreamHeader(const WireOptions& options) {
-  std::string bytes = HeaderStart(200, "text/event-stream; charset=utf-8", options) +
-                      "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n";
+  const bool lines = options.stream == StreamKind::kLines;
+  const char* type = lines ? "application/x-ndjson" : "text/event-stream; charset=utf-8";
+  std::string bytes =
+      HeaderStart(200, type, options) + "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n";
   if (options.chunked) bytes += "Transfer-Encoding: chunked\r\n";
   return bytes + "\r\n";
 }
 
-std::string WriteEvent(std::string_view data, const WireOptions& options) {
-  return WritePiece(std::string("data: ").append(data).append("\n\n"), options);
+std::string WriteEvent(std::string_view data, std::string_view name, const WireOptions& options) {
+  if (options.stream == StreamKind::kLines)
+    return WritePiece(std::string(data).append("\n"), options);
+  std::string event;
+  if (!name.empty()) event.append("event: ").append(name).append("\n");
+  return WritePiece(event.append("data: ").append(data).append("\n\n"), options);
+}
+
+std::string WriteComment(std::string_view text, const WireOptions& options) {
+  if (options.stream == StreamKind::kLines) return WritePiece(" ", options);
+  return WritePiece(std::string(":").append(text).append("\n\n"), options);
 }
 
 std::string WriteStreamEnd(const WireOptions& options) {

@@ -16,6 +16,7 @@ struct WireOptions {
   bool head_only = false;      // HEAD: the header alone
   std::string request_id;      // X-Request-Id, unless empty. REQUIRES: printable ASCII
   std::string allowed_origin;  // of web pages that may read the answer; "": none is named
+  StreamKind stream = StreamKind::kEvents;
 };
 
 // An interim answer before the answer to a request. HTTP/1.0 knows none (RFC 9110, section 10.1.1).
@@ -28,10 +29,13 @@ std::string WriteResponse(const OutboundResponse& response, const WireOptions& o
 std::string WritePiecesHeader(const WireOptions& options);
 std::string WritePiece(std::string_view piece, const WireOptions& options);
 
-// Header of a stream of server-sent events, one event, and the end of either.
+// Header of a stream, one event or line of it, and the end of it or of what has no length.
 std::string WriteStreamHeader(const WireOptions& options);
-std::string WriteEvent(std::string_view data, const WireOptions& options);
+std::string WriteEvent(std::string_view data, std::string_view name, const WireOptions& options);
 std::string WriteStreamEnd(const WireOptions& options);
+
+// Bytes of a stream that clients read past: a comment, or white space in front of the next line.
+std::string WriteComment(std::string_view text, const WireOptions& options);
 
 // The path that a request's target names, without the query: "/health" of "/health?a" and, as
 // requests to proxies are written and servers accept (RFC 9112, section 3.2.2), of

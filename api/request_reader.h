@@ -33,6 +33,7 @@ struct ServedModel {
   // How the model writes calls of tools; nullopt: nobody knows, and requests with tools get 400.
   std::optional<ToolFormat> tool_format;
   bool reasoning = false;  // whether it may reason before it answers
+  int max_num_seqs = 64;   // sequences that are decoded at once
 };
 
 // What became of a body: text is to be generated, or the answer, which may be an error.

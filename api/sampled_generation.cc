@@ -43,7 +43,8 @@ Status SampledGeneration::Start(MakeSink make_sink) {
       return status;
     }
   }
-  if (spec_.options.stream) exchange_->ExpectStream();
+  if (spec_.options.stream)
+    exchange_->ExpectStream(spec_.form ? spec_.form->stream_kind() : StreamKind::kEvents);
   return OkStatus();
 }
 
@@ -79,10 +80,13 @@ bool SampledGeneration::OnEvent(int prompt, const TokenEvent& event) {
     Fail(event.error.ok() ? InternalError("the request failed") : event.error);
     return true;
   }
+  const auto held_bytes = [&] {
+    return choice.held_bytes() + (spec_.form ? spec_.form->held_bytes() : 0);
+  };
   bool has_room = event.scored.empty() || TakeScores(static_cast<size_t>(prompt), event);
-  const size_t held_before = choice.held_bytes();
+  const size_t held_before = held_bytes();
   Take(prompt, choice, event);
-  has_room &= held_.Change(choice.held_bytes(), held_before);
+  has_room &= held_.Change(held_bytes(), held_before);
   if (!has_room) {
     Fail(
         TryAgain("answers that are not sent yet hold more memory than the server has for them; ask "
@@ -191,8 +195,12 @@ void SampledGeneration::FinishChoice(Choice& choice, const TokenEvent& event) {
 void SampledGeneration::SendChunk(Choice& choice) {
   const GenerationOptions& options = spec_.options;
   const Usage* usage = options.continuous_usage && options.include_usage ? &usage_ : nullptr;
-  exchange_->SendEvent(
-      format_.Chunk(choice.output, !choice.sent_first, usage, options.include_usage));
+  if (spec_.form) {
+    spec_.form->SendPiece(choice.output, usage_, *exchange_);
+  } else {
+    exchange_->SendEvent(
+        format_.Chunk(choice.output, !choice.sent_first, usage, options.include_usage));
+  }
   choice.sent_first = true;
   choice.output.text.clear();
   choice.output.reasoning.clear();
@@ -204,6 +212,10 @@ void SampledGeneration::SendChunk(Choice& choice) {
 }
 
 void SampledGeneration::Complete() {
+  if (spec_.options.stream && spec_.form) {
+    spec_.form->SendEnd(usage_, *exchange_);
+    return exchange_->EndStream();
+  }
   if (spec_.options.stream) {
     if (spec_.options.include_usage) exchange_->SendEvent(format_.UsageChunk(usage_));
     exchange_->SendEvent("[DONE]");
@@ -241,8 +253,12 @@ void SampledGeneration::Abort() {
 
 void SampledGeneration::RespondError(const ApiError& error) {
   if (!exchange_->stream_begun()) return exchange_->Respond(ErrorResponse(error));
-  exchange_->SendEvent(ErrorJson(error));
-  exchange_->SendEvent("[DONE]");
+  if (spec_.form) {
+    spec_.form->SendError(error, *exchange_);
+  } else {
+    exchange_->SendEvent(ErrorJson(error));
+    exchange_->SendEvent("[DONE]");
+  }
   exchange_->EndStream();
 }
 

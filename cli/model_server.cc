@@ -67,6 +67,7 @@ Result<std::unique_ptr<HttpServer>> StartHttp(const ClusterConfig& config, const
   model.chat_template = files.chat_template.get();
   if (!files.no_chat_reason.empty()) model.no_chat_reason = files.no_chat_reason;
   model.config = files.model;
+  model.max_num_seqs = config.max_num_seqs;
   LAMINA_RETURN_IF_ERROR(options.api.ApplyTo(server, model));
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<HttpServer> http,
                           HttpServer::Create(server, model, *files.metrics));
