@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/printable.h"
 #include "base/units.h"
 
 namespace lamina {
@@ -77,7 +78,7 @@ Status BlobFile::ReadExisting() {
 Status BlobFile::Append(std::string_view bytes) {
   if (static_cast<int64_t>(bytes.size()) > file_.size - num_bytes_)
     return Corrupt(fmt::format("{}: the server sends more than the {} bytes that the file has",
-                               file_.path, file_.size));
+                               Printable(file_.path), file_.size));
   while (!bytes.empty()) {
     const ssize_t written = pwrite(fd_.get(), bytes.data(), bytes.size(), num_bytes_);
     if (written < 0 && errno == EINTR) continue;
@@ -101,8 +102,8 @@ Status BlobFile::Finish() {
   const std::string incomplete = path_ + ".incomplete";
   if (hash_->Finish() != file_.hash()) {
     unlink(incomplete.c_str());
-    return Corrupt(file_.path + ": the bytes that came do not have the checksum " + file_.hash() +
-                   " that the hub names; they were deleted");
+    return Corrupt(Printable(file_.path) + ": the bytes that came do not have the checksum " +
+                   file_.hash() + " that the hub names; they were deleted");
   }
   // The name must not be there after a power failure without the bytes.
   if (fdatasync(fd_.get()) != 0) return DiskError(incomplete, "fdatasync", errno);

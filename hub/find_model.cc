@@ -15,9 +15,10 @@ Result<std::string> ModelInSnapshot(const std::string& snapshot, const HubName& 
   if (name.file.empty() && fs::exists(snapshot + "/config.json", error)) return snapshot;
   const std::vector<GgufChoice> choices = GgufChoices(FilesBelow(snapshot));
   if (choices.empty()) {
-    return NotFound(snapshot +
-                    " has neither a config.json nor a GGUF file; to complete it: lamina pull " +
-                    name.text());
+    return NotFound(
+        snapshot +
+        (name.file.empty() ? " has neither a config.json nor a GGUF file" : " has no GGUF file") +
+        "; to complete it: lamina pull " + name.text());
   }
   HubName repository = name;
   repository.file.clear();

@@ -175,7 +175,7 @@ Status HubClient::DownloadOnce(const HttpsUrl& url, const HubName& name, const H
     const ContentRange range = ParseContentRange(response->Header("Content-Range"));
     if (range.first != blob.num_bytes() || range.total != file.size)
       return Corrupt(fmt::format("{}: asked for the bytes from {} of {}, the server sends others",
-                                 file.path, blob.num_bytes(), file.size));
+                                 Printable(file.path), blob.num_bytes(), file.size));
   } else if (blob.num_bytes() > 0) {
     LAMINA_RETURN_IF_ERROR(blob.Restart());  // the server has no ranges and sends the whole file
   }
@@ -186,8 +186,8 @@ Status HubClient::DownloadOnce(const HttpsUrl& url, const HubName& name, const H
     on_bytes();
   }
   if (blob.is_complete()) return OkStatus();
-  return PeerLost(
-      fmt::format("{}: the server sent {} of {} bytes", file.path, blob.num_bytes(), file.size));
+  return PeerLost(fmt::format("{}: the server sent {} of {} bytes", Printable(file.path),
+                              blob.num_bytes(), file.size));
 }
 
 Status HubClient::Download(const HubName& name, const std::string& commit, const HubFile& file,
