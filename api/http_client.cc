@@ -6,8 +6,8 @@
 #include <boost/beast/http.hpp>
 #include <nlohmann/json.hpp>
 
-#include "api/name_lookup.h"
 #include "base/net_address.h"
+#include "transport/name_lookup.h"
 
 namespace lamina {
 namespace {

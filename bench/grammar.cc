@@ -13,6 +13,7 @@
 #include "cli/commands.h"
 #include "grammar/constrained_text.h"
 #include "grammar/constraint.h"
+#include "hub/find_model.h"
 #include "plan/statistics.h"
 #include "text/tokenizer.h"
 
@@ -158,8 +159,8 @@ Status RunGrammar(const GrammarOptions& options) {
   if (options.tokenizer.empty()) {
     vocabulary = MadeUpVocabulary(options.vocab_size);
   } else {
-    LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
-                            LoadTokenizer(options.tokenizer));
+    LAMINA_ASSIGN_OR_RETURN(const std::string path, FindModel(options.tokenizer));
+    LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, LoadTokenizer(path));
     vocabulary = Vocabulary::Of(*tokenizer, tokenizer->vocab_size());
   }
   for (const GrammarCase& test : GrammarCases()) {

@@ -366,8 +366,9 @@ void RegisterThroughput(CLI::App& app) {
       "  lamina bench throughput configs/models/llama-7b --load-format dummy --device cuda:0 "
       "--memory-nodes 1 --decode-only");
   command
-      ->add_option("model", options->model,
-                   "checkpoint directory (with --load-format dummy its config.json is enough)")
+      ->add_option(
+          "model", options->model,
+          "checkpoint directory or name (with --load-format dummy its config.json is enough)")
       ->required();
   AddSetting(*command, "--load-format", kLoadFormats, options->load_format,
              kLoadFormats.listed() + " (random weights)");
@@ -429,7 +430,10 @@ void RegisterThroughput(CLI::App& app) {
   command->add_option("--trace-out", options->trace_out,
                       "write what the cluster's nodes did to this file, for ui.perfetto.dev");
   command->add_flag("--json", options->json, "one JSON line instead of text");
-  OnRun(*command, "lamina bench throughput", [options] { return Measure(*options); });
+  OnRun(*command, "lamina bench throughput", [options] {
+    LAMINA_ASSIGN_OR_RETURN(options->model, FindModel(options->model));
+    return Measure(*options);
+  });
 }
 
 }  // namespace lamina

@@ -19,6 +19,8 @@ inline constexpr int kExitFailure = 1;
 inline constexpr int kExitUsage = 2;
 
 void RegisterServe(CLI::App& app);
+void RegisterPull(CLI::App& app);
+void RegisterModels(CLI::App& app);
 void RegisterFront(CLI::App& app);
 void RegisterComplete(CLI::App& app);
 void RegisterChat(CLI::App& app);

@@ -10,8 +10,9 @@ void RegisterFront(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "front",
       "Answer clients in a process of its own, so that their requests survive the manager's");
-  command->add_option("MODEL", options->model,
-                      "Checkpoint folder or GGUF file on this host; default: the cluster file's");
+  command->add_option(
+      "MODEL", options->model,
+      "Checkpoint folder, GGUF file or name on this host; default: the cluster file's");
   command
       ->add_option("--cluster", options->cluster_file,
                    "The manager's cluster file, with a front_port")

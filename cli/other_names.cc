@@ -24,6 +24,8 @@ struct OtherName {
 constexpr OtherName kOfServers[] = {
     {"-m", Becomes::kArgument, ""},
     {"--model", Becomes::kArgument, ""},
+    {"-hf", Becomes::kArgument, ""},
+    {"--hf-repo", Becomes::kArgument, ""},
     {"-c", Becomes::kOption, "--max-model-len"},
     {"--ctx-size", Becomes::kOption, "--max-model-len"},
     {"-a", Becomes::kOption, "--served-model-name"},
@@ -64,6 +66,7 @@ constexpr OtherName kOfServers[] = {
     {"--swap-space", Becomes::kAnswer,
      "memory nodes hold the KV cache: more of them (--memory-nodes), or more --memory, hold more"},
     {"--block-size", Becomes::kAnswer, "KV cache is given out token by token; leave it out"},
+    {"--revision", Becomes::kAnswer, "write it behind the model's name: OWNER/NAME@REVISION"},
     {"-q", Becomes::kAnswer, "the checkpoint says how it is quantized; leave it out"},
     {"--quantization", Becomes::kAnswer, "the checkpoint says how it is quantized; leave it out"},
     {"-dp", Becomes::kAnswer, "--compute-nodes is how many nodes have the whole model each"},
@@ -76,8 +79,6 @@ constexpr OtherName kOfServers[] = {
     {"--speculative-config", Becomes::kAnswer, "there is no speculative decoding; leave it out"},
     {"--ssl-keyfile", Becomes::kAnswer, "docs/tls.md says how to put TLS in front"},
     {"--ssl-certfile", Becomes::kAnswer, "docs/tls.md says how to put TLS in front"},
-    {"-hf", Becomes::kAnswer, "nothing is downloaded: give the checkpoint's folder"},
-    {"--hf-repo", Becomes::kAnswer, "nothing is downloaded: give the checkpoint's folder"},
 };
 
 constexpr OtherName kOfClients[] = {

@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/number_checks.h"
 #include "cli/shipped_files.h"
+#include "hub/find_model.h"
 #include "plan/chart/bar_chart.h"
 #include "plan/cluster_file.h"
 #include "plan/planner.h"
@@ -24,7 +25,8 @@ namespace {
 using nlohmann::ordered_json;
 
 struct PlanCommand {
-  std::string model;
+  std::string model;       // as it was given
+  std::string model_path;  // of its folder or GGUF file
   std::string trace, input_len = "1024", output_len = "128", lengths_of;
   double rate = 0;
   std::string catalog = DefaultCatalog();
@@ -37,10 +39,10 @@ struct PlanCommand {
   bool json = false;
 };
 
-// A folder with a config.json, the file itself, or a GGUF file.
-std::string FolderOfModel(const std::string& model) {
+// Of a folder with a config.json, the file itself, a GGUF file, or a model's name.
+Result<std::string> FolderOfModel(const std::string& model) {
   const std::filesystem::path path(model);
-  if (path.extension() != ".json") return model;
+  if (path.extension() != ".json") return FindModel(model);
   return path.has_parent_path() ? path.parent_path().string() : ".";
 }
 
@@ -226,7 +228,7 @@ Status Emit(const PlanCommand& command, const ModelConfig& model, const DeviceCa
     return InvalidArgument("--emit: no modelled cluster of " + best.shape.text() + ": " +
                            status.message() + ", or plan with --max-ranks 1");
   ClusterFile file;
-  file.model_dir = FolderOfModel(command.model);
+  file.model_dir = command.model_path;
   file.catalog = command.catalog;
   file.options = command.options;
   file.compute_price = HourlyPrice(compute, command.options);
@@ -255,7 +257,8 @@ Status RunPlan(PlanCommand& command) {
   command.options.bought = command.price == "buy";
   command.options.prefill = command.prefill == "here";
   command.limits.keep = std::max(command.limits.keep, command.top);
-  LAMINA_ASSIGN_OR_RETURN(const ModelConfig model, ModelConfig::Load(FolderOfModel(command.model)));
+  LAMINA_ASSIGN_OR_RETURN(command.model_path, FolderOfModel(command.model));
+  LAMINA_ASSIGN_OR_RETURN(const ModelConfig model, ModelConfig::Load(command.model_path));
   Result<DeviceCatalog> catalog = DeviceCatalog::Load(command.catalog);
   if (!catalog.ok()) return catalog.status().WithContext("--catalog");
   LAMINA_ASSIGN_OR_RETURN(const PlanLoad load, ReadLoad(command, model));
@@ -287,8 +290,9 @@ void RegisterPlan(CLI::App& app) {
       "--tpot 100ms\n"
       "  lamina plan MODEL --trace trace.csv --rate 20 --price buy --emit cluster.yaml");
   command
-      ->add_option("model", options->model,
-                   "folder of the model, its config.json, or a GGUF file; weights are not needed")
+      ->add_option(
+          "model", options->model,
+          "folder of the model, its config.json, a GGUF file, or a name; weights are not needed")
       ->required();
   CLI::Option* trace = command->add_option(
       "--trace", options->trace, "requests: Azure, BurstGPT, Mooncake, ShareGPT or Alpaca");

@@ -22,6 +22,7 @@ constexpr char kVersionText[] = "lamina 0.1.0";
 constexpr char kExample[] =
     "Examples:\n"
     "  lamina serve models/tiny-stories --memory-nodes 2\n"
+    "  lamina pull Qwen/Qwen3-0.6B\n"
     "  lamina complete \"Once upon a time\"\n"
     "  lamina cluster up configs/local.yaml\n\n"
     "Every option can also be given in the environment: --max-tokens as LAMINA_MAX_TOKENS.";
@@ -120,6 +121,8 @@ int RunCli(int argc, char** argv, const std::function<void(CLI::App&)>& register
   app.require_subcommand(1);
   app.footer(kExample);
   RegisterServe(app);
+  RegisterPull(app);
+  RegisterModels(app);
   RegisterFront(app);
   RegisterComplete(app);
   RegisterChat(app);

@@ -7,6 +7,7 @@
 #include "base/net_address.h"
 #include "cli/model_server.h"
 #include "cli/serving_figures.h"
+#include "hub/find_model.h"
 #include "manager/api_key.h"
 #include "manager/remote_engine.h"
 
@@ -31,7 +32,9 @@ Result<RemoteEngineOptions> EngineOptionsOf(const FrontOptions& options,
 Status ServeFront(const FrontOptions& options) {
   HandleStopSignals();
   LAMINA_ASSIGN_OR_RETURN(ClusterConfig config, ClusterConfig::Load(options.cluster_file));
-  if (!options.model.empty()) config.model_path = options.model;
+  if (!options.model.empty()) {
+    LAMINA_ASSIGN_OR_RETURN(config.model_path, FindModel(options.model));
+  }
   if (options.manager.empty() && config.front_port == 0) {
     return InvalidArgument(options.cluster_file +
                            ": cluster.front_port is not set, so the manager takes no fronts: set "

@@ -11,11 +11,15 @@
 
 #include "api/http_client.h"
 #include "api/http_server.h"
+#include "base/host_memory.h"
 #include "base/net_address.h"
 #include "base/random_id.h"
+#include "cli/machine_memory.h"
 #include "cli/model_server.h"
 #include "cli/serving_figures.h"
+#include "cli/start_screen.h"
 #include "cost/node_device.h"
+#include "hub/find_model.h"
 #include "manager/api_key.h"
 #include "manager/cluster_executor.h"
 #include "manager/engine_server.h"
@@ -55,7 +59,9 @@ void Override(Setting& value, const std::optional<Setting>& option) {
 }
 
 Status ApplyOptions(const ServeOptions& options, ClusterConfig& config) {
-  Override(config.model_path, options.model);
+  if (!options.model.empty()) {
+    LAMINA_ASSIGN_OR_RETURN(config.model_path, FindModel(options.model));
+  }
   Override(config.transport, options.transport);
   Override(config.kv_dtype, options.kv_dtype);
   Override(config.wire_dtype, options.wire_dtype);
@@ -103,6 +109,25 @@ std::string HttpHost(const ServeOptions& options, const Manager& manager) {
   return options.cluster_file ? manager.config.controller_host : "127.0.0.1";
 }
 
+// Of each node with KV cache: --memory, or what --memory-utilization makes of this machine.
+Result<int64_t> KvMemory(const ServeOptions& options, const LocalClusterOptions& local,
+                         int num_shares) {
+  if (options.memory_utilization == 0) return ParseSize(options.memory);
+  if (IsGpuName(local.num_memory_nodes > 0 ? local.memory_device : local.device))
+    return InvalidArgument(
+        "--memory-utilization is of the host's memory; name --memory for a KV cache on a GPU");
+  LAMINA_ASSIGN_OR_RETURN(const std::string path, FindModel(options.model));
+  LAMINA_ASSIGN_OR_RETURN(const ModelConfig model, ModelConfig::Load(path));
+  LAMINA_ASSIGN_OR_RETURN(const ModelFacts facts, FactsOf(model, path));
+  MachineShare share;
+  share.available_bytes = AvailableHostBytes();
+  share.utilization = options.memory_utilization;
+  if (!IsGpuName(local.device))
+    share.weight_bytes = facts.weight_bytes * local.num_compute_nodes / num_shares;
+  share.num_kv_nodes = std::max(local.num_memory_nodes, 1);
+  return KvBytesOfEachNode(share);
+}
+
 // What the local cluster will be.
 Result<std::vector<NodeConfig>> PlanLocalCluster(const ServeOptions& options) {
   LocalClusterOptions local;
@@ -112,11 +137,11 @@ Result<std::vector<NodeConfig>> PlanLocalCluster(const ServeOptions& options) {
   local.num_memory_nodes = options.num_memory_nodes;
   if (local.num_compute_nodes > 1 && local.num_memory_nodes == 0)
     return InvalidArgument("several compute nodes need memory nodes; --memory-nodes is 0");
-  LAMINA_ASSIGN_OR_RETURN(local.memory_bytes, ParseSize(options.memory));
   local.compute_threads = options.compute_threads;
   local.memory_threads = options.memory_threads;
   local.device = options.device;
   local.memory_device = options.memory_device.empty() ? options.device : options.memory_device;
+  LAMINA_ASSIGN_OR_RETURN(local.memory_bytes, KvMemory(options, local, num_shares));
   return LocalNodes(local);
 }
 
@@ -234,6 +259,12 @@ Status StartServing(const ServeOptions& options, Manager& manager) {
   LAMINA_RETURN_IF_ERROR(ApplyOptions(options, manager.config));
   LAMINA_ASSIGN_OR_RETURN(manager.api_key, FindApiKey(options.api_key, options.api_key_file));
   LAMINA_ASSIGN_OR_RETURN(manager.files, ModelFiles::Load(manager.config));
+  LAMINA_ASSIGN_OR_RETURN(const ModelFacts facts,
+                          FactsOf(manager.files.model, manager.config.model_path));
+  // Nodes of a cluster may have weights that are not on this host.
+  if (!options.cluster_file && manager.config.load_format == LoadFormat::kAuto)
+    LAMINA_RETURN_IF_ERROR(facts.weights);
+  Say(StartScreen(manager.config, manager.files.model, facts));
   if (!options.trace_out.empty()) {
     LAMINA_ASSIGN_OR_RETURN(manager.trace, TraceFile::Create(options.trace_out));
   }

@@ -22,7 +22,9 @@ struct ServeOptions {
   int num_compute_nodes = 0;  // 0: one, or as many as the model is shared by
   int num_memory_nodes = 2;
   std::string memory = "256MiB";  // of each memory node
-  int compute_threads = 0;        // 0: all cores
+  // In place of it: nodes share this part of the machine's free memory that weights leave. 0: none.
+  double memory_utilization = 0;
+  int compute_threads = 0;  // 0: all cores
   int memory_threads = 1;
   std::string device = "cpu";  // cpu or cuda:N
   std::string memory_device;   // of memory nodes; "": the same

@@ -26,8 +26,10 @@ void RegisterServe(CLI::App& app) {
       "serve", "Serve a model over an OpenAI-compatible API, with its attention on memory nodes");
   command->add_option(
       "MODEL", options->model,
-      "Checkpoint folder (Hugging Face layout) or GGUF file; without --cluster a local "
-      "cluster is started for it");
+      "Checkpoint folder (Hugging Face layout), GGUF file, or name of a model that was pulled, "
+      "such "
+      "as OWNER/NAME, OWNER/NAME@REVISION or OWNER/NAME:Q4_K_M; without --cluster a local cluster "
+      "is started for it");
   command
       ->add_option("--cluster", options->cluster_file,
                    "Cluster YAML whose nodes run already (see `lamina cluster up`)")
@@ -42,6 +44,10 @@ void RegisterServe(CLI::App& app) {
       ->check(CLI::Range(0, 64));
   AddOption(*command, "--memory", options->memory,
             "KV cache of each memory node of the local cluster");
+  AddOption(*command, "--memory-utilization", options->memory_utilization,
+            "In place of --memory: memory nodes share this part of the machine's free memory, such "
+            "as 0.9, less what weights take; 0: they do not")
+      ->check(CLI::Range(0.0, 1.0));
   AddOption(*command, "--compute-threads", options->compute_threads,
             "Threads of the local compute node; 0: all cores")
       ->check(CLI::Range(0, 1024));

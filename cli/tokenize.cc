@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "hub/find_model.h"
 #include "text/tokenizer.h"
 #include "text/utf8.h"
 
@@ -19,8 +20,8 @@ struct TokenizeArguments {
 };
 
 Status Tokenize(const TokenizeArguments& arguments) {
-  LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
-                          LoadTokenizer(arguments.model));
+  LAMINA_ASSIGN_OR_RETURN(const std::string path, FindModel(arguments.model));
+  LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, LoadTokenizer(path));
   std::string given = arguments.text;
   if (given == "-") given.assign(std::istreambuf_iterator<char>(std::cin), {});
   std::string text;  // what a terminal gives need not be UTF-8
@@ -46,7 +47,7 @@ void RegisterTokenize(CLI::App& app) {
   CLI::App* command = app.add_subcommand("tokenize", "Show the tokens that a text becomes");
   command
       ->add_option("MODEL", arguments->model,
-                   "The model's folder or GGUF file; only its tokenizer is read")
+                   "The model's folder, GGUF file or name; only its tokenizer is read")
       ->required();
   command->add_option("TEXT", arguments->text, "The text; - reads it from stdin")->required();
   command->add_flag("--no-special-tokens", arguments->bare,

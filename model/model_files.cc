@@ -19,11 +19,23 @@ std::string DescribeFile(const fs::path& path) {
   return fmt::format("{} {} {}", path.filename().string(), no_size ? 0 : size, no_time ? 0 : time);
 }
 
+// "OWNER/NAME" of a snapshot in a cache; "" if the path is none.
+std::string NameOfSnapshot(const fs::path& path) {
+  constexpr std::string_view kModels = "models--";
+  std::string repository = path.parent_path().parent_path().filename().string();
+  if (path.parent_path().filename() != "snapshots" || !repository.starts_with(kModels)) return "";
+  repository.erase(0, kModels.size());
+  const size_t separator = repository.find("--");
+  return separator == std::string::npos ? repository : repository.replace(separator, 2, "/");
+}
+
 }  // namespace
 
 std::string ModelName(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
-  return IsGgufPath(path) ? GgufModelName(path) : path.substr(path.rfind('/') + 1);
+  if (IsGgufPath(path)) return GgufModelName(path);
+  const std::string name = NameOfSnapshot(path);
+  return name.empty() ? path.substr(path.rfind('/') + 1) : name;
 }
 
 std::vector<std::string> DescribeModelFiles(const std::string& path) {

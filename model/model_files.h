@@ -7,7 +7,8 @@
 namespace lamina {
 
 // What a model is called unless somebody gives it a name: its folder, or its GGUF file without
-// ".gguf" and without the number of a shard.
+// ".gguf" and without the number of a shard. A snapshot in the cache of Hugging Face's tools,
+// models--OWNER--NAME/snapshots/COMMIT, is called OWNER/NAME.
 std::string ModelName(std::string path);
 
 // "NAME SIZE TIME" of each file in the folder, or of each shard of the GGUF file, sorted. Equal

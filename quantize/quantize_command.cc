@@ -8,6 +8,7 @@
 #include "base/worker_team.h"
 #include "cli/commands.h"
 #include "cli/progress_line.h"
+#include "hub/find_model.h"
 #include "quantize/commands.h"
 #include "quantize/perplexity.h"
 #include "quantize/quantize_checkpoint.h"
@@ -48,6 +49,7 @@ Status Quantize(QuantizeArguments arguments) {
   const std::optional<QuantizedScheme> scheme = SchemeNamed(arguments.scheme);
   if (!scheme) return InvalidArgument("--to " + arguments.scheme + ": expected " + SchemeNames());
   options.scheme = *scheme;
+  LAMINA_ASSIGN_OR_RETURN(options.model_dir, FindModel(options.model_dir));
   std::string text;
   if (!arguments.text.empty()) {
     LAMINA_ASSIGN_OR_RETURN(text, ReadText(arguments.text));
@@ -82,10 +84,12 @@ struct PerplexityArguments {
   bool json = false;
 };
 
-Status ShowPerplexity(const PerplexityArguments& arguments) {
+Status ShowPerplexity(PerplexityArguments arguments) {
+  PerplexityOptions& options = arguments.options;
+  LAMINA_ASSIGN_OR_RETURN(options.model_dir, FindModel(options.model_dir));
   LAMINA_ASSIGN_OR_RETURN(const std::string text, ReadText(arguments.text));
   WorkerTeam team(arguments.num_threads);
-  LAMINA_ASSIGN_OR_RETURN(const Perplexity measured, Measure(arguments.options, text, team));
+  LAMINA_ASSIGN_OR_RETURN(const Perplexity measured, Measure(options, text, team));
   if (arguments.json) {
     fmt::print("{{\"perplexity\": {}, \"negative_log_likelihood\": {}, \"tokens\": {}}}\n",
                measured.value(), measured.mean(), measured.num_tokens);
@@ -118,7 +122,8 @@ void RegisterQuantize(CLI::App& app) {
   auto arguments = std::make_shared<QuantizeArguments>();
   CLI::App* command =
       app.add_subcommand("quantize", "Make a model's weights 4 or 8 bits wide, in a new folder");
-  command->add_option("MODEL", arguments->options.model_dir, "The model's folder")->required();
+  command->add_option("MODEL", arguments->options.model_dir, "The model's folder or name")
+      ->required();
   command->add_option("--to", arguments->scheme, SchemeNames())->required();
   command->add_option("--out", arguments->options.out_dir, "The new folder")->required();
   command->add_option("--text", arguments->text,
@@ -135,7 +140,9 @@ void RegisterQuantize(CLI::App& app) {
 void RegisterPerplexity(CLI::App& app) {
   auto arguments = std::make_shared<PerplexityArguments>();
   CLI::App* command = app.add_subcommand("perplexity", "Measure how well a model predicts a text");
-  command->add_option("MODEL", arguments->options.model_dir, "The model's folder")->required();
+  command
+      ->add_option("MODEL", arguments->options.model_dir, "The model's folder, GGUF file or name")
+      ->required();
   command->add_option("TEXT", arguments->text, "A file")->required();
   AddTextOptions(*command, arguments->options);
   AddThreads(*command, arguments->num_threads);

@@ -18,6 +18,8 @@ ALLOWED = {
     "transport": ["base"],
     "gguf": ["base"],
     "text": ["gguf", "base"],
+    # What models are called and how they come to this machine; a hub is a stranger in the internet.
+    "hub": ["gguf", "transport", "base"],
     "grammar": ["text", "base"],
     "model": ["gguf", "base"],
     "splitter": ["model", "base"],
@@ -31,9 +33,9 @@ ALLOWED = {
     "api": ["manager", "grammar", "text", "wire", "transport", "model", "base"],
     # The simulator runs the manager's engine in virtual time.
     "plan": ["manager", "text", "scheduler", "tiers", "wire", "cost", "splitter", "model", "base"],
-    "cli": ["plan", "api", "manager", "text", "wire", "transport", "cost", "splitter", "model", "base"],
-    "quantize": ["cli", "gguf", "text", "compute_node", "kernels", "splitter", "model", "base"],
-    "bench": ["cli", "plan", "api", "manager", "grammar", "text", "scheduler", "memory_node", "compute_node", "node", "kernels", "wire", "transport", "cost",
+    "cli": ["hub", "plan", "api", "manager", "gguf", "text", "wire", "transport", "cost", "splitter", "model", "base"],
+    "quantize": ["cli", "hub", "gguf", "text", "compute_node", "kernels", "splitter", "model", "base"],
+    "bench": ["cli", "hub", "plan", "api", "manager", "grammar", "text", "scheduler", "memory_node", "compute_node", "node", "kernels", "wire", "transport", "cost",
               "splitter", "model", "base"],
 }
 # An inner folder may include what stands above and below it, and of those beside it only these.

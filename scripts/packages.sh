@@ -1,7 +1,7 @@
 # The Debian 12 packages that lamina needs, and how they are installed. Sourced by the other scripts.
 
 BUILD_PACKAGES=(
-  ccache cmake g++ git ninja-build pkg-config
+  ca-certificates ccache cmake g++ git ninja-build pkg-config
   ibverbs-providers libboost1.81-dev libboost-context1.81-dev libcli11-dev libfmt-dev libgmock-dev libgtest-dev libibverbs-dev libicu-dev libpcre2-dev
   libprotobuf-dev libspdlog-dev libssl-dev libucx-dev libxxhash-dev libyaml-cpp-dev nlohmann-json3-dev prometheus-cpp-dev protobuf-compiler
 )

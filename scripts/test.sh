@@ -21,7 +21,7 @@ esac
 
 jobs=$(nproc)
 fuzz_seconds=${FUZZ_SECONDS:-10}
-asan_folders=(base kernels tiers transport gguf text grammar model splitter cost wire scheduler memory_node compute_node manager api plan cli quantize bench simulation)
+asan_folders=(base kernels tiers transport gguf hub text grammar model splitter cost wire scheduler memory_node compute_node manager api plan cli quantize bench simulation)
 tsan_folders=(base tiers transport text cost wire memory_node compute_node manager api cli)
 # What simulates or measures for seconds in the release build takes minutes under a sanitizer.
 only_release='^(bench|plan)\.(ClusterFile|PaperTables|KernelsBench\.Prints|TransportBench\.Prints|ProfileCommand\.Writes|LayerTimes\.AddUp)|FoundInASecond|TakeTwoSeconds|WhatIsSearchedAndCopiedIsCharged|OneLongWordTakesNoLonger'
@@ -45,7 +45,7 @@ check_style() {
   python3 scripts/check_includes.py --self-test
   python3 scripts/check_includes.py
   quietly python3 scripts/planted_bugs.py --list
-  find base kernels tiers transport gguf text grammar model splitter cost wire scheduler node memory_node compute_node manager api plan cli quantize bench tests examples \
+  find base kernels tiers transport gguf hub text grammar model splitter cost wire scheduler node memory_node compute_node manager api plan cli quantize bench tests examples \
     \( -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' \) -print0 | xargs -0 clang-format --dry-run -Werror
 }
 

@@ -17,6 +17,7 @@
 #include "bench/report.h"
 #include "cli/commands.h"
 #include "cost/network_cost.h"
+#include "hub/find_model.h"
 #include "manager/cluster_config.h"
 #include "manager/resolve_config.h"
 
@@ -99,6 +100,7 @@ Status Profile(ProfileOptions options) {
   const std::string csv_path = options.out + "/" + options.name + ".csv",
                     yaml_path = options.out + "/" + options.name + ".yaml";
   LAMINA_RETURN_IF_ERROR(CheckWritable({csv_path, yaml_path}));
+  LAMINA_ASSIGN_OR_RETURN(options.model, FindModel(options.model));
   std::sort(options.rows.begin(), options.rows.end());
   options.rows.erase(std::unique(options.rows.begin(), options.rows.end()), options.rows.end());
   WorkerTeam team(options.threads);

@@ -6,7 +6,7 @@
 #include <boost/beast/http.hpp>
 #include <optional>
 
-#include "api/name_lookup.h"
+#include "transport/name_lookup.h"
 
 namespace lamina {
 

@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "hub/find_model.h"
+
 namespace lamina {
 namespace {
 
@@ -14,7 +16,10 @@ nlohmann::json ExtraFields(const std::string& text) {
 
 Result<FoundTokenizer> FindTokenizer(const std::string& dir, const ServedEndpoint& endpoint) {
   FoundTokenizer found;
-  found.dir = dir.empty() ? endpoint.root : dir;
+  found.dir = endpoint.root;
+  if (!dir.empty()) {
+    LAMINA_ASSIGN_OR_RETURN(found.dir, FindModel(dir));
+  }
   Result<std::unique_ptr<Tokenizer>> tokenizer = LoadTokenizerOrBytes(found.dir);
   if (tokenizer.ok()) {
     found.tokenizer = *std::move(tokenizer);

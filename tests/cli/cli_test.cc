@@ -95,6 +95,8 @@ TEST(Cli, EveryCommandHasHelpWithAnExample) {
   for (const std::vector<std::string>& command :
        std::vector<std::vector<std::string>>{{},
                                              {"serve"},
+                                             {"pull"},
+                                             {"models"},
                                              {"complete"},
                                              {"chat"},
                                              {"cluster"},
@@ -116,8 +118,9 @@ TEST(Cli, EveryCommandHasHelpWithAnExample) {
 TEST(Cli, UsageErrorsExitWithTwo) {
   const CommandOutput unknown = Lamina({"fly"});
   EXPECT_EQ(unknown.exit_status, 2);
-  EXPECT_THAT(unknown.err, HasSubstr("unknown command 'fly'; commands: serve front complete chat "
-                                     "cluster split tokenize doctor quantize perplexity bench"));
+  EXPECT_THAT(unknown.err,
+              HasSubstr("unknown command 'fly'; commands: serve pull models front complete chat "
+                        "cluster split tokenize doctor quantize perplexity bench"));
   EXPECT_THAT(Lamina({"sevre"}).err, HasSubstr("did you mean 'serve'?"));
   EXPECT_THAT(Lamina({"complete", "x", "--max-token", "3"}).err,
               HasSubstr("There is no --max-token; did you mean --max-tokens?"));

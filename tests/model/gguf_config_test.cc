@@ -169,6 +169,11 @@ TEST(ModelFilesTest, NamesAndFilesOfFoldersAndGgufFiles) {
   EXPECT_EQ(ModelName("/models/tiny-stories"), "tiny-stories");
   EXPECT_EQ(ModelName("/models/tiny-stories//"), "tiny-stories");
   EXPECT_EQ(ModelName("/models/m-Q4_0.gguf"), "m-Q4_0");
+  EXPECT_EQ(ModelName("/hub/models--org--a-b/snapshots/0123abcd/"), "org/a-b");
+  EXPECT_EQ(ModelName("/hub/models--gpt2/snapshots/0123abcd"), "gpt2");
+  EXPECT_EQ(ModelName("/hub/models--org--a/snapshots/0123abcd/m-Q8_0.gguf"), "m-Q8_0");
+  EXPECT_EQ(ModelName("/x/snapshots/0123abcd"), "0123abcd");
+  EXPECT_EQ(ModelName("snapshots/0123abcd"), "0123abcd");
   EXPECT_EQ(ModelName("m-00001-of-00002.gguf"), "m");
   const TemporaryFolder folder;
   WriteFile(folder / "b.gguf", "12345");

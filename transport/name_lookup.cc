@@ -1,4 +1,4 @@
-#include "api/name_lookup.h"
+#include "transport/name_lookup.h"
 
 #include <boost/asio/io_context.hpp>
 #include <future>

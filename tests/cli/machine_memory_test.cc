@@ -1,0 +1,27 @@
+#include "cli/machine_memory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace lamina {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+TEST(MachineMemory, NodesShareWhatWeightsLeave) {
+  EXPECT_EQ(KvBytesOfEachNode({1000 * kMiB, 0.9, 300 * kMiB, 2}).value(), 300 * kMiB);
+  EXPECT_EQ(KvBytesOfEachNode({1000 * kMiB + 1, 0.5, 0, 3}).value(), 166 * kMiB);
+}
+
+TEST(MachineMemory, TooLittleIsAnError) {
+  for (const int64_t weights : {890 * kMiB, 2000 * kMiB}) {
+    const Status status = KvBytesOfEachNode({1000 * kMiB, 0.9, weights, 1}).status();
+    EXPECT_EQ(status.code(), StatusCode::kOutOfSpace);
+    EXPECT_THAT(status.message(), HasSubstr("1.0 GB"));
+  }
+}
+
+}  // namespace
+}  // namespace lamina
