@@ -28,6 +28,10 @@ struct OutboundResponse {
 // What a stream is made of: server-sent events, or lines that are JSON each.
 enum class StreamKind { kEvents, kLines };
 
+struct StreamEvent {
+  std::string data, name;
+};
+
 // Thread: the server's. Exactly one of Respond, RespondInPieces and (SendEvent ..., EndStream)
 // answers the request; calls after the client has gone do nothing.
 class Exchange {
@@ -60,6 +64,9 @@ class Exchange {
   // comment, sends the header of a 200 before it.
   virtual void SendEvent(std::string_view data, std::string_view name) = 0;
   void SendEvent(std::string_view data) { SendEvent(data, ""); }
+
+  // Several events at once. Together they may have more bytes than a client may let wait.
+  virtual void SendEvents(const std::vector<StreamEvent>& events) = 0;
   virtual void EndStream() = 0;
 
   // Whether a stream's header was sent. Then the client can be told an error by an event only, and

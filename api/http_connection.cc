@@ -119,13 +119,28 @@ void HttpConnection::Probe() {
   Send(stream_begun_ ? WriteComment("", wire_) : std::string(kContinue));
 }
 
-void HttpConnection::Send(std::string_view bytes) {
-  queue_ += bytes;
-  if (queue_.size() <= options_.max_send_queue_bytes) return StartWriting();
+// Whether the client lets too much wait; then it is cut off.
+bool HttpConnection::QueueIsFull() {
+  if (queue_.size() - burst_bytes_ <= options_.max_send_queue_bytes) return false;
   LAMINA_LOG_WARN("a client reads its stream too slowly: more than {} bytes wait; it is cut off",
                   options_.max_send_queue_bytes);
   too_slow_ = true;
   asio::post(socket_.get_executor(), [self = shared_from_this()] { self->Lose(); });
+  return true;
+}
+
+void HttpConnection::Send(std::string_view bytes) {
+  queue_ += bytes;
+  if (!QueueIsFull()) StartWriting();
+}
+
+void HttpConnection::SendEvents(const std::vector<StreamEvent>& events) {
+  if (QueueIsFull()) return;
+  std::string bytes = TakeStreamHeader();
+  for (const StreamEvent& event : events) bytes += WriteEvent(event.data, event.name, wire_);
+  queue_ += bytes;
+  burst_bytes_ += bytes.size();
+  StartWriting();
 }
 
 void HttpConnection::Finish(std::string_view bytes) {
@@ -161,6 +176,7 @@ asio::awaitable<void> HttpConnection::Write(Self) {
   while ((!queue_.empty() || write_piece_) && !closed_) {
     if (queue_.empty()) TakePiece();
     const std::string sending = std::exchange(queue_, {});
+    burst_bytes_ = 0;
     for (size_t sent = 0; sent < sending.size() && !closed_;) {
       Arm(stopping_ ? Clock::duration(kShutdownWriteTimeout) : patience_.left());
       error_code error;

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "api/client_patience.h"
 #include "api/exchange.h"
@@ -61,6 +62,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void RespondInPieces(Exchange::PieceWriter write_piece);
   void ExpectStream(StreamKind kind);
   void SendEvent(std::string_view data, std::string_view name);
+  void SendEvents(const std::vector<StreamEvent>& events);
   void EndStream();
   bool stream_begun() const { return stream_begun_; }
 
@@ -74,6 +76,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   // Held by a coroutine: keeps the connection alive while it runs.
   using Self = std::shared_ptr<HttpConnection>;
 
+  bool QueueIsFull();
   void Send(std::string_view bytes);
   void Finish(std::string_view bytes);
   std::string TakeStreamHeader();
@@ -106,6 +109,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   bool sent_ = false;
 
   std::string queue_;
+  size_t burst_bytes_ = 0;             // of queue_: what SendEvents added
   Exchange::PieceWriter write_piece_;  // writes what follows queue_; null: nothing
   bool writing_ = false;
   TimePoint sent_at_;  // when the system last took bytes

@@ -46,6 +46,9 @@ class HttpExchange final : public Exchange {
   void SendEvent(std::string_view data, std::string_view name) override {
     if (const auto connection = Live()) connection->SendEvent(data, name);
   }
+  void SendEvents(const std::vector<StreamEvent>& events) override {
+    if (const auto connection = Live()) connection->SendEvents(events);
+  }
   void EndStream() override {
     if (const auto connection = Live()) connection->EndStream();
   }

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <utility>
+#include <vector>
 
 namespace lamina {
 namespace {
@@ -27,37 +28,38 @@ class ResponsesAnswer final : public AnswerForm {
   }
 
   void SendPiece(const ChoiceOutput& piece, const Usage&, Exchange& exchange) override {
-    Begin(exchange);
+    Begin();
     if (piece.finish) cut_ = piece.finish == FinishReason::kLength;
-    if (!piece.reasoning.empty()) Add(Kind::kReasoning, piece.reasoning, exchange);
+    if (!piece.reasoning.empty()) Add(Kind::kReasoning, piece.reasoning);
     // What goes on with the call before comes before what is new.
     auto call = piece.calls.begin();
-    for (; call != piece.calls.end() && call->name.empty(); ++call) AddArguments(*call, exchange);
-    if (!piece.text.empty()) Add(Kind::kMessage, piece.text, exchange);
+    for (; call != piece.calls.end() && call->name.empty(); ++call) AddArguments(*call);
+    if (!piece.text.empty()) Add(Kind::kMessage, piece.text);
     for (; call != piece.calls.end(); ++call) {
       if (!call->name.empty()) {
-        Close(exchange);
-        Open(Kind::kCall, NewCall(*call), exchange);
+        Close();
+        Open(Kind::kCall, NewCall(*call));
       }
-      AddArguments(*call, exchange);
+      AddArguments(*call);
     }
+    Flush(exchange);
   }
 
   void SendEnd(const Usage& usage, Exchange& exchange) override {
-    Begin(exchange);
-    if (open_ == Kind::kNone && output_.empty())
-      Open(Kind::kMessage, NewItem(Kind::kMessage), exchange);
-    Close(exchange, cut_ ? "incomplete" : "completed");
+    Begin();
+    if (open_ == Kind::kNone && output_.empty()) Open(Kind::kMessage, NewItem(Kind::kMessage));
+    Close(cut_ ? "incomplete" : "completed");
     const std::string status = cut_ ? "incomplete" : "completed";
-    Send("response." + status, {{"response", Response(status, &usage)}}, exchange);
+    Send("response." + status, {{"response", Response(status, &usage)}});
+    Flush(exchange);
   }
 
   void SendError(const ApiError& error, Exchange& exchange) override {
-    Send("error", {{"code", "server_error"}, {"message", error.message}, {"param", nullptr}},
-         exchange);
+    Send("error", {{"code", "server_error"}, {"message", error.message}, {"param", nullptr}});
     ordered_json response = Response("failed", nullptr);
     response["error"] = {{"code", "server_error"}, {"message", error.message}};
-    Send("response.failed", {{"response", std::move(response)}}, exchange);
+    Send("response.failed", {{"response", std::move(response)}});
+    Flush(exchange);
   }
 
   size_t held_bytes() const override { return held_bytes_; }
@@ -131,18 +133,28 @@ class ResponsesAnswer final : public AnswerForm {
             {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
   }
 
-  void Send(const std::string& type, const ordered_json& more, Exchange& exchange) {
+  void Send(const std::string& type, const ordered_json& more) {
     ordered_json event = {{"type", type}, {"sequence_number", sequence_number_++}};
     event.update(more);
-    exchange.SendEvent(DumpJson(event), type);
+    events_.push_back({DumpJson(event), type});
+  }
+
+  // What ends an item or the response says again what was in it, so several events may be long.
+  void Flush(Exchange& exchange) {
+    if (events_.size() == 1) {
+      exchange.SendEvent(events_[0].data, events_[0].name);
+    } else if (!events_.empty()) {
+      exchange.SendEvents(events_);
+    }
+    events_.clear();
   }
 
   // An event about the item that is open.
-  void SendOf(const std::string& type, ordered_json more, Exchange& exchange) {
+  void SendOf(const std::string& type, ordered_json more) {
     ordered_json event = {{"item_id", item_["id"]}, {"output_index", output_.size()}};
     if (open_ != Kind::kCall) event["content_index"] = 0;
     event.update(more);
-    Send("response." + type, event, exchange);
+    Send("response." + type, event);
   }
 
   const char* Name() const {
@@ -151,53 +163,51 @@ class ResponsesAnswer final : public AnswerForm {
                                        : "output_text";
   }
 
-  void Begin(Exchange& exchange) {
+  void Begin() {
     if (std::exchange(begun_, true)) return;
-    Send("response.created", {{"response", Response("in_progress", nullptr)}}, exchange);
-    Send("response.in_progress", {{"response", Response("in_progress", nullptr)}}, exchange);
+    Send("response.created", {{"response", Response("in_progress", nullptr)}});
+    Send("response.in_progress", {{"response", Response("in_progress", nullptr)}});
   }
 
-  void Open(Kind kind, ordered_json item, Exchange& exchange) {
-    Close(exchange);
+  void Open(Kind kind, ordered_json item) {
+    Close();
     open_ = kind;
     item_ = std::move(item);
-    Send("response.output_item.added", {{"output_index", output_.size()}, {"item", item_}},
-         exchange);
-    if (kind != Kind::kCall) SendOf("content_part.added", {{"part", Part(kind, "")}}, exchange);
+    Send("response.output_item.added", {{"output_index", output_.size()}, {"item", item_}});
+    if (kind != Kind::kCall) SendOf("content_part.added", {{"part", Part(kind, "")}});
   }
 
-  void Add(Kind kind, const std::string& text, Exchange& exchange) {
-    if (open_ != kind) Open(kind, NewItem(kind), exchange);
+  void Add(Kind kind, const std::string& text) {
+    if (open_ != kind) Open(kind, NewItem(kind));
     held_bytes_ += text.size();
     text_ += text;
     ordered_json delta = {{"delta", text}};
     if (kind == Kind::kMessage) delta["logprobs"] = ordered_json::array();
-    SendOf(std::string(Name()) + ".delta", std::move(delta), exchange);
+    SendOf(std::string(Name()) + ".delta", std::move(delta));
   }
 
-  void AddArguments(const ChoiceOutput::Call& call, Exchange& exchange) {
+  void AddArguments(const ChoiceOutput::Call& call) {
     if (call.arguments.empty() || open_ != Kind::kCall) return;
     held_bytes_ += call.arguments.size();
     text_ += call.arguments;
-    SendOf("function_call_arguments.delta", {{"delta", call.arguments}}, exchange);
+    SendOf("function_call_arguments.delta", {{"delta", call.arguments}});
   }
 
-  void Close(Exchange& exchange, const char* status = "completed") {
+  void Close(const char* status = "completed") {
     if (open_ == Kind::kNone) return;
     const bool calls = open_ == Kind::kCall;
     ordered_json done = {{calls ? "arguments" : "text", text_}};
     if (calls) done["name"] = item_["name"];
     if (open_ == Kind::kMessage) done["logprobs"] = ordered_json::array();
-    SendOf(std::string(Name()) + ".done", std::move(done), exchange);
+    SendOf(std::string(Name()) + ".done", std::move(done));
     if (calls) {
       item_["arguments"] = text_;
     } else {
       item_["content"].push_back(Part(open_, text_));
-      SendOf("content_part.done", {{"part", item_["content"][0]}}, exchange);
+      SendOf("content_part.done", {{"part", item_["content"][0]}});
     }
     item_["status"] = status;
-    Send("response.output_item.done", {{"output_index", output_.size()}, {"item", item_}},
-         exchange);
+    Send("response.output_item.done", {{"output_index", output_.size()}, {"item", item_}});
     output_.push_back(std::move(item_));
     text_.clear();
     open_ = Kind::kNone;
@@ -214,6 +224,7 @@ class ResponsesAnswer final : public AnswerForm {
   ordered_json item_;
   std::string text_;  // of it
   size_t held_bytes_ = 0;
+  std::vector<StreamEvent> events_;  // to be sent
 };
 
 }  // namespace
