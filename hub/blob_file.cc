@@ -37,7 +37,7 @@ Result<FileLock> FileLock::Take(const std::string& path, Deadline deadline) {
   if (!fd.valid()) return DiskError(path, "open", errno);
   while (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK && errno != EINTR) return DiskError(path, "flock", errno);
-    if (deadline.Remaining() <= Clock::duration::zero())
+    if (deadline.Passed())
       return TimedOut(path +
                       " is locked: another process downloads this file; try again when it "
                       "has ended");

@@ -18,7 +18,8 @@ namespace lamina {
 // for. Goes with the object, or with the process. Value type.
 class FileLock {
  public:
-  // Waits until nobody else has it. kInvalidArgument if the file cannot be opened; kTimeout.
+  // Waits until nobody else has it. kInvalidArgument if the file cannot be opened; kTimeout if the
+  // deadline has passed.
   static Result<FileLock> Take(const std::string& path, Deadline deadline);
 
  private:

@@ -258,7 +258,7 @@ Result<std::string> ReadBody(HttpsResponse& response, size_t max_bytes, Deadline
       return OutOfSpace(response.url().authority() + ": the answer has more than " +
                         std::to_string(max_bytes) + " bytes");
     body += bytes;
-    if (deadline.Remaining() <= Clock::duration::zero())
+    if (deadline.Passed())
       return TimedOut(response.url().authority() + ": the answer does not end");
   }
 }

@@ -81,6 +81,8 @@ Status ToStatus(const HubRefusal& refusal, const HubName& name, const std::strin
   if (refusal.code == "RevisionNotFound")
     return NotFound(name.repository() + " has no revision " + name.revision + "; " + page +
                     " lists those that it has");
+  if (refusal.code == "EntryNotFound")
+    return Corrupt(hub + " lists a file of " + name.text() + " that it does not have" + said);
   const bool is_hidden = refusal.code == "RepoNotFound" || refusal.status == 404 ||
                          (refusal.status == 401 && !refusal.has_token);
   if (is_hidden)
@@ -168,7 +170,8 @@ Result<std::vector<HubFile>> HubClient::FilesOf(const HubName& name,
 }
 
 Status HubClient::DownloadOnce(const HttpsUrl& url, const HubName& name, const HubFile& file,
-                               BlobFile& blob, const std::function<void()>& on_bytes) const {
+                               BlobFile& blob, const std::function<Status()>& go_on) const {
+  LAMINA_RETURN_IF_ERROR(go_on());
   LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<HttpsResponse> response,
                           Ask(url, name, blob.num_bytes()));
   if (response->status() == 206) {
@@ -183,7 +186,7 @@ Status HubClient::DownloadOnce(const HttpsUrl& url, const HubName& name, const H
     LAMINA_ASSIGN_OR_RETURN(const std::string_view bytes, response->Read());
     if (bytes.empty()) break;
     LAMINA_RETURN_IF_ERROR(blob.Append(bytes));
-    on_bytes();
+    LAMINA_RETURN_IF_ERROR(go_on());
   }
   if (blob.is_complete()) return OkStatus();
   return PeerLost(fmt::format("{}: the server sent {} of {} bytes", Printable(file.path),
@@ -191,12 +194,12 @@ Status HubClient::DownloadOnce(const HttpsUrl& url, const HubName& name, const H
 }
 
 Status HubClient::Download(const HubName& name, const std::string& commit, const HubFile& file,
-                           BlobFile& blob, const std::function<void()>& on_bytes) const {
+                           BlobFile& blob, const std::function<Status()>& go_on) const {
   if (blob.is_complete()) return OkStatus();
   const HttpsUrl url = At("/" + name.repository() + "/resolve/" + commit + "/" +
                           PercentEncoded(file.path, /*is_path=*/true));
   return Retrying(
-      options_, [&] { return DownloadOnce(url, name, file, blob, on_bytes); },
+      options_, [&] { return DownloadOnce(url, name, file, blob, go_on); },
       [&] { return blob.num_bytes(); });
 }
 

@@ -37,10 +37,10 @@ class HubClient {
   Result<std::string> CommitOf(const HubName& name) const;
   Result<std::vector<HubFile>> FilesOf(const HubName& name, const std::string& commit) const;
 
-  // Appends what `blob` lacks. `on_bytes` is told of every part that has been written. Errors as
-  // above, and those of BlobFile.
+  // Appends what `blob` lacks. `go_on` is asked before each request and after each part that has
+  // been written, and its error ends the download. Errors as above, and those of BlobFile.
   Status Download(const HubName& name, const std::string& commit, const HubFile& file,
-                  BlobFile& blob, const std::function<void()>& on_bytes) const;
+                  BlobFile& blob, const std::function<Status()>& go_on) const;
 
  private:
   HubClient(HubOptions options, HttpsUrl url, std::unique_ptr<HttpsClient> client)
@@ -51,7 +51,7 @@ class HubClient {
                                              int64_t from_byte) const;
   Result<std::string> Answer(const HttpsUrl& url, const HubName& name, std::string* link) const;
   Status DownloadOnce(const HttpsUrl& url, const HubName& name, const HubFile& file, BlobFile& blob,
-                      const std::function<void()>& on_bytes) const;
+                      const std::function<Status()>& go_on) const;
 
   const HubOptions options_;
   const HttpsUrl url_;  // its target is "" or "/PREFIX", without a slash at its end

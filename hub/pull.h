@@ -14,8 +14,8 @@
 namespace lamina {
 
 struct PullProgress {
-  std::string path;  // the file that is being downloaded
-  size_t number = 0, num_files = 0;
+  std::string path;                         // a file that is being downloaded
+  size_t number = 0, num_files = 0;         // how many were begun, and how many there are
   int64_t done_bytes = 0, total_bytes = 0;  // of all files
 };
 
@@ -24,6 +24,7 @@ struct PullOptions {
   std::vector<std::string> include;  // see SelectFiles
   HubOptions hub;
   HubCache cache = HubCache::Default();
+  // Called by one thread at a time, which need not be the caller's.
   std::function<void(const PullProgress&)> on_progress = [](const PullProgress&) {};
 };
 

@@ -211,6 +211,34 @@ TEST_F(PullTest, SeveralAtOnceDownloadEachFileOnce) {
   EXPECT_EQ(Content("model.safetensors"), hub_.files["model.safetensors"].content);
 }
 
+TEST_F(PullTest, SeveralFilesComeAtATime) {
+  hub_.files["another.safetensors"] = {"b" + Bytes(1000), /*is_large=*/true};
+  std::atomic<int> asked = 0;
+  std::atomic<bool> together = false;
+  hub_.content_instead = [&](const TlsRequest&) -> std::optional<TlsAnswer> {
+    ++asked;
+    const Deadline deadline = Deadline::After(std::chrono::milliseconds(400));
+    while (asked < 2 && !deadline.Passed()) std::this_thread::yield();
+    if (!deadline.Passed()) together = true;
+    return std::nullopt;
+  };
+  ASSERT_TRUE(Pull(options_).ok());
+  EXPECT_TRUE(together);
+}
+
+TEST_F(PullTest, AFileThatFailsStopsTheOthers) {
+  options_.hub.max_retries = 1;
+  hub_.files["another.safetensors"] = {"b" + Bytes(1000), /*is_large=*/true};
+  hub_.content_instead = [&](const TlsRequest& request) -> std::optional<TlsAnswer> {
+    if (request.target == "/another.safetensors") return TlsAnswer::Http(410, "");
+    return TlsAnswer{"", /*hang=*/true, ""};
+  };
+  const Status status = Pull(options_).status();
+  EXPECT_EQ(status.code(), StatusCode::kCorrupt);
+  EXPECT_THAT(status.message(), HasSubstr("410"));
+  EXPECT_FALSE(IsServable());
+}
+
 // As Hugging Face's client locks it.
 TEST_F(PullTest, WaitsForWhoeverHasTheLock) {
   fs::create_directories(options_.cache.LockFolder(options_.name));
