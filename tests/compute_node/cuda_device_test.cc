@@ -413,15 +413,13 @@ TEST_F(CudaDeviceTest, ProgressEndsWithAllBytes) {
   const TinyCheckpoint checkpoint({});
   WeightOptions weights;
   weights.model_dir = checkpoint.dir();
-  int64_t last = 0, total = 0;
-  weights.on_progress = [&](int64_t loaded, int64_t all) {
-    EXPECT_GT(loaded, last);
-    last = loaded;
-    total = all;
-  };
-  const std::unique_ptr<LoadedModel> model = *device_->Load(weights);
-  EXPECT_EQ(last, total);
-  weights.on_progress = nullptr;
+  const std::unique_ptr<LoadingModel> loading = *device_->StartLoad(weights);
+  std::unique_ptr<LoadedModel> model;
+  for (int64_t last = 0; model == nullptr; last = loading->progress().loaded_bytes) {
+    model = *loading->Continue();
+    EXPECT_GT(loading->progress().loaded_bytes, last);
+  }
+  EXPECT_EQ(loading->progress().loaded_bytes, loading->progress().total_bytes);
   EXPECT_EQ(model->weight_bytes, (*cpu_.Load(weights))->weight_bytes);
 }
 

@@ -189,22 +189,22 @@ TEST_F(GgufCheckpointTest, DevicesWithoutKernelsForCodesGetDequantizedMatrices) 
       EXPECT_EQ(named.format.is_quantized(), quantized == QuantizedGguf::kKeep) << named.id;
       EXPECT_EQ(named.dtype, DType::kF16);
     }
-    EXPECT_TRUE(reader
-                    .ReadAll([&](const FoundWeight& found) {
-                      if (found.role != WeightRole::kMatrix) return OkStatus();
-                      EXPECT_EQ(found.quantized.has_value(), quantized == QuantizedGguf::kKeep);
-                      std::vector<float>& matrix = matrices[found.id];
-                      if (found.quantized) {
-                        matrix = reference::Dequantize(*found.quantized);
-                        for (float& element : matrix) element = ToFloat(ToF16(element));
-                      } else {
-                        matrix.resize(found.tensor.data.size() / sizeof(F16));
-                        ConvertToFloat(found.tensor.data.data(), found.tensor.dtype,
-                                       std::ssize(matrix), matrix.data());
-                      }
-                      return OkStatus();
-                    })
-                    .ok());
+    const auto take = [&](const FoundWeight& found) {
+      if (found.role != WeightRole::kMatrix) return OkStatus();
+      EXPECT_EQ(found.quantized.has_value(), quantized == QuantizedGguf::kKeep);
+      std::vector<float>& matrix = matrices[found.id];
+      if (found.quantized) {
+        matrix = reference::Dequantize(*found.quantized);
+        for (float& element : matrix) element = ToFloat(ToF16(element));
+      } else {
+        matrix.resize(found.tensor.data.size() / sizeof(F16));
+        ConvertToFloat(found.tensor.data.data(), found.tensor.dtype, std::ssize(matrix),
+                       matrix.data());
+      }
+      return OkStatus();
+    };
+    while (*reader.ReadNext(take)) {
+    }
     return matrices;
   };
   const auto kept = read(QuantizedGguf::kKeep);
