@@ -26,8 +26,9 @@ int64_t TensorBytes(const std::string& path) {
   file.read(reinterpret_cast<char*>(&length), sizeof length);
   std::string text(length, '\0');
   file.read(text.data(), static_cast<std::streamsize>(length));
+  const json header = json::parse(text);
   int64_t bytes = 0;
-  for (const auto& [name, tensor] : json::parse(text).items()) {
+  for (const auto& [name, tensor] : header.items()) {
     if (name == "__metadata__" || name.ends_with("weight_shape") || name.ends_with("g_idx"))
       continue;
     bytes += tensor["data_offsets"][1].get<int64_t>() - tensor["data_offsets"][0].get<int64_t>();
