@@ -74,10 +74,11 @@ Status RunSimulation(const SimulateOptions& options) {
   LAMINA_RETURN_IF_ERROR(
       CheckWritable({options.files.json, options.files.requests, options.files.svg}));
   ClusterChanges cluster_changes = options.changes;
+  if (options.measure && (!options.kv_baseline.empty() || options.changes.kv_write_through))
+    return InvalidArgument(
+        "--kv-baseline and --kv-write-through exist in the simulator only, so that --measure has "
+        "nothing to measure");
   if (!options.kv_baseline.empty()) {
-    if (options.measure)
-      return InvalidArgument(
-          "--kv-baseline exists in the simulator only, so that --measure has nothing to measure");
     LAMINA_ASSIGN_OR_RETURN(cluster_changes.kv_baseline, KvBaseline::Parse(options.kv_baseline));
   }
   LAMINA_ASSIGN_OR_RETURN(const ClusterModel cluster,
@@ -181,6 +182,9 @@ void AddClusterOptions(CLI::App& command, SimulateOptions& options) {
       "what other systems do where a compute node keeps the KV itself and has no room for more: "
       "swap, swap:TOKENS, tail:EXPANSION, static:EXPANSION or static-ahead:EXPANSION "
       "(docs/offload.md); only simulated, nodes have kv_offload");
+  command.add_flag("--kv-write-through", changes.kv_write_through,
+                   "with kv_offload.expansion: new K and V go to the host's memory at once, and "
+                   "layers that go are not copied; only simulated, nodes copy them");
   command.add_option("--host-costs", options.host_costs_file,
                      "YAML file: what the processes of a machine add (docs/simulate.md)");
 }

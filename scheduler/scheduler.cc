@@ -447,6 +447,7 @@ void Scheduler::State::Requeue(Sequence& sequence) {
 void Scheduler::State::DropSwapped() {
   for (auto& [id, sequence] : sequences) sequence.num_swapped = 0;
   num_swapped_tokens = 0;
+  swapped_out.clear();
 }
 
 void Scheduler::State::Enqueue(const Sequence& sequence, bool preempted) {

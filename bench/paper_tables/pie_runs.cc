@@ -81,8 +81,9 @@ double RateWithin(const UsageTimeline& usage, double from_s, double until_s) {
 KvPolicy Adaptive() { return {.expansion = kFixedExpansions.back(), .is_adaptive = true}; }
 
 std::string KvPolicy::Key() const {
-  return fmt::format("{} {} {} {} {} {} {} {} {}", expansion, is_adaptive, tail_of_layers, baseline,
-                     weights_outside, is_padded, half_link_from_s, counted_s, uncounted_s);
+  return fmt::format("{} {} {} {} {} {} {} {} {} {}", expansion, is_adaptive, tail_of_layers,
+                     baseline, weights_outside, is_padded, half_link_from_s, counted_s, uncounted_s,
+                     is_write_through);
 }
 
 Result<PieFigures> PieRuns::Run(const PieSetup& setup, const KvPolicy& policy) {
@@ -95,6 +96,7 @@ Result<PieFigures> PieRuns::Run(const PieSetup& setup, const KvPolicy& policy) {
 
 Result<PieFigures> PieRuns::RunAnew(const PieSetup& setup, const KvPolicy& policy) const {
   ClusterChanges changes;
+  changes.kv_write_through = policy.is_write_through;
   if (!policy.baseline.empty()) {
     LAMINA_ASSIGN_OR_RETURN(changes.kv_baseline, KvBaseline::Parse(policy.baseline));
   }
@@ -131,7 +133,7 @@ Result<PieFigures> PieRuns::RunAnew(const PieSetup& setup, const KvPolicy& polic
       policy.counted_s > 0 ? RateWithin(result.usage, policy.half_link_from_s + policy.uncounted_s,
                                         policy.half_link_from_s + policy.counted_s)
                            : tokens / end_s;
-  figures.requests_per_s = done / end_s;
+  figures.requests_per_s = RateWithin(result.usage, 0, end_s / 2) * done / tokens;
   figures.per_token_s = per_token / done;
   figures.step_s = result.token_gaps.PercentileSeconds(0.5);
   figures.num_preemptions = result.num_preemptions;
@@ -148,6 +150,8 @@ Result<PieRuns::Best> PieRuns::BestExpansion(const PieSetup& setup, const KvPoli
   Best best;
   LAMINA_ASSIGN_OR_RETURN(const PieFigures none, Run(setup, circumstances));
   for (const double expansion : kFixedExpansions) {
+    // With half of the link there is less to gain than with all of it.
+    if (circumstances.half_link_from_s > 0 && expansion > 2) break;
     KvPolicy policy = circumstances;
     policy.expansion = expansion;
     LAMINA_ASSIGN_OR_RETURN(const PieFigures figures, Run(setup, policy));

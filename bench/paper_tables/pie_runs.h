@@ -37,6 +37,7 @@ struct KvPolicy {
   // The last layers of this number always lie outside, so that about `expansion` times the tokens
   // find room, and are copied in and back; 0: they take turns.
   int tail_of_layers = 0;
+  bool is_write_through = false;
   std::string baseline = {};  // as KvBaseline::Parse; in place of all these
   // All weights lie outside and come for each layer.
   bool weights_outside = false;
@@ -53,6 +54,7 @@ struct KvPolicy {
 // What came of it.
 struct PieFigures {
   double tokens_per_s = 0;  // that requests have asked for
+  // Of mean length, in the first half of the run, before the last ones run alone.
   double requests_per_s = 0;
   // Means over requests, of their times divided by their tokens.
   double per_token_s = 0;

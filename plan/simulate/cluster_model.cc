@@ -35,10 +35,11 @@ void Repeat(NodeRole role, int count, bool first_only, std::vector<NodeConfig>& 
 }
 
 Status Change(const ClusterChanges& changes, ClusterConfig& config) {
-  if (changes.kv_baseline.any() &&
+  if ((changes.kv_baseline.any() || changes.kv_write_through) &&
       std::ranges::count(config.nodes, NodeRole::kMemory, &NodeConfig::role) > 0)
     return InvalidArgument(
-        "--kv-baseline is for a compute node that keeps the KV itself, and there are memory nodes");
+        "--kv-baseline and --kv-write-through are for a compute node that keeps the KV itself, and "
+        "there are memory nodes");
   if (changes.num_memory_nodes > 0 &&
       std::ranges::count(config.nodes, NodeRole::kMemory, &NodeConfig::role) == 0)
     return InvalidArgument("--memory-nodes: the file has none that could be repeated");
@@ -145,6 +146,9 @@ Status KeepKvOnComputeNode(ClusterModel& cluster) {
   if (cluster.config.nodes.size() > 1)
     return InvalidArgument("several compute nodes need memory nodes");
   const KvBaseline& baseline = cluster.kv_baseline;
+  if (cluster.kv_write_through && node.kv_offload.expansion <= 1)
+    return InvalidArgument("--kv-write-through is for layers that take turns: node '" + node.name +
+                           "' needs kv_offload.expansion");
   if (baseline.any() && node.kv_offload.any())
     return InvalidArgument("--kv-baseline is in place of kv_offload, which node '" + node.name +
                            "' has");
@@ -208,6 +212,7 @@ Status AddNodes(const ClusterChanges& changes, ClusterModel& cluster) {
 Status Fill(const ClusterChanges& changes, ClusterModel& cluster) {
   LAMINA_RETURN_IF_ERROR(Change(changes, cluster.config));
   cluster.kv_baseline = changes.kv_baseline;
+  cluster.kv_write_through = changes.kv_write_through;
   LAMINA_ASSIGN_OR_RETURN(cluster.model, ModelConfig::Load(cluster.config.model_path));
   // With CPU nodes "auto" is fp32 (ResolveConfig); their modelled stand-ins must not change that.
   if (!changes.cpu_device.empty() && !cluster.config.wire_dtype && !cluster.config.has_modelled())

@@ -42,6 +42,9 @@ struct ClusterChanges {
   std::string device_catalog;
   // In place of kv_offload, which the file then must not have.
   KvBaseline kv_baseline;
+  // New K and V are also written to the host's memory at once, so that a layer that goes need not
+  // be copied. Only the simulator can do that yet.
+  bool kv_write_through = false;
 };
 
 // One memory node.
@@ -72,6 +75,7 @@ struct ComputeNodeModel {
 struct ClusterModel {
   ClusterConfig config;  // resolved: no value is "auto"
   KvBaseline kv_baseline;
+  bool kv_write_through = false;
   ModelConfig model;
   SlicedModel sliced;    // of one rank
   AttentionHeads heads;  // of one rank

@@ -50,6 +50,7 @@ VirtualNodes::VirtualNodes(const ClusterModel& cluster, const HostCosts& host, b
     if (node.kv_offload.any()) {
       const auto in = compute.links.emplace_back(std::make_shared<VirtualCopyLink>()),
                  out = compute.links.emplace_back(std::make_shared<VirtualCopyLink>());
+      compute.kv_out = out;
       compute.kv_ring = *VirtualRing::CreateForKv(
           cluster, node, cluster.kv_nodes.front().capacity_tokens, {in, out});
     }
@@ -90,8 +91,18 @@ std::shared_ptr<VirtualCopyLink> VirtualNodes::LinkOf(const std::string& bus) {
 
 void VirtualNodes::SlowLink(size_t node, double factor) {
   Compute& compute = compute_[node];
+  compute.link_slow = factor;
   for (const std::shared_ptr<VirtualCopyLink>& link : compute.links) link->Slow(factor);
   if (compute.kv_baseline != nullptr) compute.kv_baseline->SlowLink(factor);
+}
+
+void VirtualNodes::WriteThrough(Compute& compute, int64_t num_tokens) const {
+  const int64_t capacity =
+      compute.model->kv_offload.is_elastic()
+          ? elastic_kv().begin()->second.Tokens(compute.kv_ring->inside().num_layers)
+          : cluster_.kv_nodes.front().capacity_tokens;
+  const double share = static_cast<double>(num_tokens) / static_cast<double>(capacity);
+  compute.kv_out->Slow(compute.link_slow * std::clamp(share, 1e-9, 1.0));
 }
 
 int VirtualNodes::largest_interval() const {
@@ -145,6 +156,7 @@ void VirtualNodes::Submit(const StepPlan& plan, TimePoint at) {
     if (work.prefill) batch.prefill_rows += tokens;
     if (work.sample) ++batch.sampled;
   }
+  if (cluster_.kv_write_through) WriteThrough(compute_.front(), batch.rows);
   CollectRows(plan, batch);
   batch.pushed.clear();
   batch.own_attention.assign(cluster_.windows.size(), Clock::duration::zero());

@@ -148,7 +148,9 @@ class VirtualNodes {
     std::unique_ptr<VirtualRing> kv_ring;
     std::unique_ptr<KvBaselineNode> kv_baseline;          // null: none
     std::vector<std::shared_ptr<VirtualCopyLink>> links;  // of its rings
-    std::vector<VirtualNic> nics;                         // of each rank
+    std::shared_ptr<VirtualCopyLink> kv_out;              // of these, that layers go back over
+    double link_slow = 1;
+    std::vector<VirtualNic> nics;  // of each rank
     TimePoint busy_until;
     int last = 0;  // the batch that ran last
     double slow = 1;
@@ -180,6 +182,8 @@ class VirtualNodes {
   std::shared_ptr<VirtualCopyLink> LinkOf(const std::string& bus);
   void CollectRows(const StepPlan& plan, Batch& batch);
   void AddPrefill(const StepPlan& plan, Batch& batch);
+  // A layer that goes takes what the step's tokens take, as all others are outside already.
+  void WriteThrough(Compute& compute, int64_t num_tokens) const;
   // Of works for which `counts` is true.
   template <typename Counts>
   void AddOwnAttention(const StepPlan& plan, Batch& batch, Counts counts);

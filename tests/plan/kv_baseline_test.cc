@@ -152,6 +152,25 @@ TEST_F(KvBaselineTest, SaysWhatCannotBe) {
               HasSubstr("there are memory nodes"));
 }
 
+// Half of the layers take turns, and a step waits for all that come: 10 GB/s in, 5 GB/s out.
+TEST_F(KvBaselineTest, WhatIsWrittenThroughNeedNotGo) {
+  const auto tpot = [&](bool write_through) {
+    ClusterModel cluster = *Load("", 200, ", kv_offload: {expansion: 2}");
+    cluster.kv_write_through = write_through;
+    return Run(cluster, Alike(1, 1, 40)).requests[0].tpot_s();
+  };
+  // 400 tokens, and twenty layers have to come in every step.
+  const double layer = 400 * kLayerToken;
+  EXPECT_GT(tpot(false), 20 * layer / kOut);
+  EXPECT_GT(tpot(true), 0.95 * 20 * layer / kIn);
+  EXPECT_LT(tpot(true), 1.15 * 20 * layer / kIn);
+  ClusterChanges changes;
+  changes.kv_write_through = true;
+  ASSERT_TRUE(Load("", 200).ok());
+  EXPECT_THAT(ClusterModel::Load(folder_ / "kv.yaml", changes).status().message(),
+              HasSubstr("node 'c0' needs kv_offload.expansion"));
+}
+
 // A preempted sequence that is swapped by a busy node never loses a token.
 TEST_F(KvBaselineTest, EveryRequestEndsWithAllItsTokens) {
   for (const char* baseline : {"swap", "swap:16", "tail:1.5", "static:1.5", "static-ahead:1.5"}) {

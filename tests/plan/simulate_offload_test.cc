@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cost/step_profile.h"
+#include "plan/offloaded_step.h"
 #include "tests/plan/simulate_fixture.h"
 
 namespace lamina::testing {
@@ -136,6 +137,14 @@ TEST_F(SimulateOffloadTest, LayersThatLieOutsideGiveRoomForMoreTokens) {
       << "others use half of the link";
   EXPECT_NE(load(", kv_offload: {expansion: 1.01}").status().message().find("leaves none of 40"),
             std::string::npos);
+}
+
+// Pie's Figure 4, and a copy that takes no longer than a layer.
+TEST(FewestPlaces, WithoutWaits) {
+  EXPECT_EQ(*FewestPlacesWithoutWaits(9, std::chrono::seconds(1), std::chrono::seconds(2)), 7);
+  EXPECT_EQ(*FewestPlacesWithoutWaits(9, std::chrono::seconds(1), std::chrono::milliseconds(900)),
+            3);
+  EXPECT_EQ(*FewestPlacesWithoutWaits(9, std::chrono::seconds(1), std::chrono::hours(1)), 9);
 }
 
 // OPT-13B on the GH200 of the catalog, with so much memory for KV.
