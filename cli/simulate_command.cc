@@ -25,7 +25,8 @@ struct SimulateOptions {
   WorkloadOptions workload;
   int max_concurrency = 0;
   bool decode_only = false;
-  std::vector<std::string> slow, fail;
+  std::vector<std::string> slow, slow_link, fail;
+  std::string kv_baseline;
   std::string events_file, host_costs_file;
   OutputFiles files;
   bool json = false, measure = false;
@@ -38,6 +39,9 @@ Result<std::vector<NodeChange>> ChangesOf(const SimulateOptions& options) {
   }
   for (const std::string& text : options.slow) {
     LAMINA_ASSIGN_OR_RETURN(changes.emplace_back(), NodeChange::ParseSlow(text));
+  }
+  for (const std::string& text : options.slow_link) {
+    LAMINA_ASSIGN_OR_RETURN(changes.emplace_back(), NodeChange::ParseSlowLink(text));
   }
   for (const std::string& text : options.fail) {
     LAMINA_ASSIGN_OR_RETURN(changes.emplace_back(), NodeChange::ParseFail(text));
@@ -69,8 +73,16 @@ Status Compare(const ClusterModel& cluster, const RequestTrace& workload,
 Status RunSimulation(const SimulateOptions& options) {
   LAMINA_RETURN_IF_ERROR(
       CheckWritable({options.files.json, options.files.requests, options.files.svg}));
+  ClusterChanges cluster_changes = options.changes;
+  if (options.measure && (!options.kv_baseline.empty() || options.changes.kv_write_through))
+    return InvalidArgument(
+        "--kv-baseline and --kv-write-through exist in the simulator only, so that --measure has "
+        "nothing to measure");
+  if (!options.kv_baseline.empty()) {
+    LAMINA_ASSIGN_OR_RETURN(cluster_changes.kv_baseline, KvBaseline::Parse(options.kv_baseline));
+  }
   LAMINA_ASSIGN_OR_RETURN(const ClusterModel cluster,
-                          ClusterModel::Load(options.cluster, options.changes));
+                          ClusterModel::Load(options.cluster, cluster_changes));
   LAMINA_ASSIGN_OR_RETURN(const RequestTrace workload,
                           MakeWorkload(options.workload, EstimatedTokens()));
   SimulationOptions simulation;
@@ -165,6 +177,14 @@ void AddClusterOptions(CLI::App& command, SimulateOptions& options) {
   command.add_option("--cpu-device", changes.cpu_device,
                      "the device of the catalog that nodes with device cpu are taken for");
   command.add_option("--device-catalog", changes.device_catalog, "instead of the file's");
+  command.add_option(
+      "--kv-baseline", options.kv_baseline,
+      "what other systems do where a compute node keeps the KV itself and has no room for more: "
+      "swap, swap:TOKENS, tail:EXPANSION, static:EXPANSION or static-ahead:EXPANSION "
+      "(docs/offload.md); only simulated, nodes have kv_offload");
+  command.add_flag("--kv-write-through", changes.kv_write_through,
+                   "with kv_offload.expansion: new K and V go to the host's memory at once, and "
+                   "layers that go are not copied; only simulated, nodes copy them");
   command.add_option("--host-costs", options.host_costs_file,
                      "YAML file: what the processes of a machine add (docs/simulate.md)");
 }
@@ -191,6 +211,9 @@ void RegisterSimulate(CLI::App& app) {
   command->add_option(
       "--slow", options->slow,
       "NAME:FACTOR@TIME: from then on all that the node does takes so many times as long");
+  command->add_option("--slow-link", options->slow_link,
+                      "NAME:FACTOR@TIME: from then on copies between the node and its host's "
+                      "memory take so many times as long, as others use the link too");
   command->add_option("--fail", options->fail, "NAME@TIME: the node is gone");
   command->add_option("--events", options->events_file,
                       "YAML file with such events: {events: [{at: 10s, slow: m0, factor: 2}]}");

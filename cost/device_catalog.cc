@@ -103,6 +103,7 @@ void ReadDevice(YamlMap& map, const std::filesystem::path& folder, DeviceSpec* s
   map.ReadDouble("interconnect_gb_per_s", &spec->interconnect_gb_per_s);
   map.ReadDouble("host_link_gb_per_s", &spec->host_link_gb_per_s);
   map.ReadDouble("host_link_back_gb_per_s", &spec->host_link_back_gb_per_s);
+  map.ReadSize("host_link_95_percent", &spec->host_link_95_percent_bytes, 0);
   map.ReadDouble("load_gb_per_s", &spec->load_gb_per_s);
   ReadPrices(map, spec);
   ReadMfu(map, spec);

@@ -34,9 +34,11 @@ struct DeviceSpec {
   double interconnect_gb_per_s = 0;
   double host_link_gb_per_s = 0;       // from the host's memory (PCIe, NVLink-C2C); 0: unknown
   double host_link_back_gb_per_s = 0;  // to it, at the same time; 0: as the one from it
-  double load_gb_per_s = 0;            // at which weights come from where they are kept; 0: at once
-  double price_usd = 0;                // to buy; 0: unknown
-  double price_per_hour = 0;           // to rent, in USD; 0: unknown
+  // Copies of so many bytes reach 95 % of these rates; 0: copies of any size reach all of them.
+  int64_t host_link_95_percent_bytes = 0;
+  double load_gb_per_s = 0;   // at which weights come from where they are kept; 0: at once
+  double price_usd = 0;       // to buy; 0: unknown
+  double price_per_hour = 0;  // to rent, in USD; 0: unknown
   std::string price_source;   // where and when prices come from, and whether they are assumed
   std::vector<MfuPoint> mfu;  // at least one point, batches ascending
   // The utilisation of attention, where `batch` is the number of query rows per token of a kv head.
@@ -62,6 +64,11 @@ struct DeviceSpec {
     return 1e9 * (told_gb_per_s > 0             ? told_gb_per_s
                   : host_link_back_gb_per_s > 0 ? host_link_back_gb_per_s
                                                 : host_link_gb_per_s);
+  }
+  // The share of the link's rate that copies of so many bytes reach, if each costs a fixed time
+  // besides its bytes'.
+  double HostLinkShare(double copy_bytes) const {
+    return copy_bytes / (copy_bytes + static_cast<double>(host_link_95_percent_bytes) / 19);
   }
   double reached_bytes_per_s() const { return bandwidth_gb_per_s * 1e9 * bandwidth_efficiency; }
 

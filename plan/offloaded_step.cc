@@ -44,4 +44,27 @@ Result<double> OffloadedStepSeconds(const DeviceSpec& device, const SlicedModel&
   return std::chrono::duration<double>(*now - last_began).count();
 }
 
+Result<int> FewestPlacesWithoutWaits(int num_layers, Clock::duration compute,
+                                     Clock::duration copy) {
+  constexpr int64_t kBytes = 1'000'000;  // any
+  const double rate = kBytes / std::chrono::duration<double>(copy).count();
+  constexpr int kRounds = 40;
+  for (int places = 2; places < num_layers; ++places) {
+    const auto now = std::make_shared<TimePoint>();
+    LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<FifoRing> ring,
+                            MakeModelledFifoRing(num_layers, kBytes, places, rate, rate, now));
+    int64_t before = 0;
+    for (int round = 0; round < kRounds; ++round) {
+      if (round == kRounds / 2) before = ring->stats().num_waits;
+      for (int layer = 0; layer < num_layers; ++layer) {
+        LAMINA_RETURN_IF_ERROR(ring->Enter(layer).status());
+        *now += compute;
+        ring->Leave(layer, /*changed=*/true);
+      }
+    }
+    if (ring->stats().num_waits == before) return places;
+  }
+  return num_layers;
+}
+
 }  // namespace lamina

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "cost/cost_model.h"
 #include "cost/device_catalog.h"
@@ -24,5 +25,11 @@ struct StepLoad {
 Result<double> OffloadedStepSeconds(const DeviceSpec& device, const SlicedModel& model,
                                     const AttentionHeads& heads, const StepLoad& load,
                                     const OffloadOptions& offload, double bytes_per_s);
+
+// Of layers that take turns in memory (tiers/fifo_ring.h): the fewest places with which no layer is
+// waited for once the first steps are over, if each takes so long to compute, and so long to come
+// or to go. num_layers if there have to be as many. REQUIRES: num_layers >= 2; both times are above
+// 0.
+Result<int> FewestPlacesWithoutWaits(int num_layers, Clock::duration compute, Clock::duration copy);
 
 }  // namespace lamina

@@ -78,6 +78,8 @@ StepPlan Scheduler::NextStep(int batch) {
                         [](const Work& work) { return !work.prefill; });
   // Last, so that it includes the sequences that this plan has preempted.
   plan.released = std::exchange(state_->released, {});
+  plan.swapped_out = std::exchange(state_->swapped_out, {});
+  plan.swapped_in = std::exchange(state_->swapped_in, {});
   if (!plan.empty()) ++state_->next_step.value;
   planned.in_flight = !plan.work.empty();
   return plan;
@@ -224,9 +226,23 @@ bool Scheduler::State::IsBehind(const Sequence& sequence, const Sequence& other)
 }
 
 void Scheduler::State::Preempt(Sequence& sequence) {
+  const bool may_swap = !sequence.prefilling && !placement->spreads() && !options.prefix_caching;
+  const int64_t num_tokens = sequence.num_computed;
   GiveUpSlots(sequence);
   ++num_preemptions;
+  if (may_swap && num_tokens > 0 && num_swapped_tokens + num_tokens <= options.swap_tokens) {
+    sequence.num_swapped = num_tokens;
+    num_swapped_tokens += num_tokens;
+    swapped_out.push_back({sequence.id, num_tokens});
+  }
   Enqueue(sequence, /*preempted=*/true);
+}
+
+void Scheduler::State::BringBack(Sequence& sequence) {
+  swapped_in.push_back({sequence.id, sequence.num_swapped});
+  num_swapped_tokens -= sequence.num_swapped;
+  // As if it shared them: what is left comes as decode rows.
+  sequence.num_computed = sequence.num_shared = std::exchange(sequence.num_swapped, 0);
 }
 
 bool Scheduler::State::IsLeaving(SequenceId sequence) const {
@@ -333,15 +349,17 @@ int64_t Scheduler::State::PlanChunk(Sequence& sequence, StepPlan& plan,
 bool Scheduler::State::Start(Sequence& sequence, const StepPlan& plan,
                              std::vector<NodeLoad>& loads) {
   if (!MayTell(sequence)) return false;
-  const Beginning beginning = FindBeginning(sequence, loads);
+  const bool comes_back = sequence.num_swapped > 0;
+  const Beginning beginning = comes_back ? Beginning{} : FindBeginning(sequence, loads);
   // It could not get a row of this step, so it would only hold slots.
-  if (beginning.pool != nullptr && NumRowsLeft(plan) == 0) return false;
+  if ((comes_back || beginning.pool != nullptr) && NumRowsLeft(plan) == 0) return false;
   if (!TakeShared(sequence, beginning) &&
       !TakeSlots(sequence, placement->Place(sequence.num_tokens(), sequence.growth(), loads)))
     return false;
   start_bytes += sequence.start_bytes();
   num_started_tokens += sequence.num_tokens();
   num_shared_tokens += sequence.num_shared;
+  if (comes_back) BringBack(sequence);
   queue->Remove(sequence.id);
   if (sequence.num_prefilled == 0)
     sequence.num_prefilled = sequence.num_shared > 0 ? sequence.num_shared : sequence.num_tokens();

@@ -85,6 +85,7 @@ void Scheduler::SetPipeline(const Pipeline& pipeline) { state_->pipeline = pipel
 LostSequences Scheduler::LoseNode(NodeId node) {
   const auto lost = state_->pools.find(node);
   if (lost == state_->pools.end()) return {};
+  state_->DropSwapped();
   const int64_t capacity_left = state_->capacity_for_one(node);
   const auto on_it = [&](const Extent& extent) { return extent.pool == &lost->second; };
   std::vector<Sequence*> concerned;
@@ -174,6 +175,7 @@ bool Scheduler::IsParked(SequenceId sequence) const {
 }
 
 void Scheduler::AbandonSteps() {
+  state_->DropSwapped();
   for (Batch& batch : state_->batches) {
     batch.in_flight = false;
     for (const Leaving& leaving : std::exchange(batch.leaving, {}))
@@ -210,6 +212,7 @@ std::map<NodeId, std::vector<HeldTokens>> Scheduler::Held() const {
 void Scheduler::DropKv(NodeId node) {
   const auto found = state_->pools.find(node);
   if (found == state_->pools.end()) return;
+  state_->DropSwapped();
   std::vector<Sequence*> concerned;  // a copy: GiveUpSlots changes the pool's list
   for (const auto& [arrival, sequence] : found->second.running) concerned.push_back(sequence);
   for (Sequence* sequence : concerned) {
@@ -443,6 +446,12 @@ void Scheduler::State::Requeue(Sequence& sequence) {
   }
 }
 
+void Scheduler::State::DropSwapped() {
+  for (auto& [id, sequence] : sequences) sequence.num_swapped = 0;
+  num_swapped_tokens = 0;
+  swapped_out.clear();
+}
+
 void Scheduler::State::Enqueue(const Sequence& sequence, bool preempted) {
   queue->Push(sequence.Seen(preempted));
 }
@@ -507,6 +516,7 @@ void Scheduler::State::Forget(Sequence& sequence) {
     queue->Remove(sequence.id);  // ignored if it has ended or is parked and not in the queue
     parked.erase(sequence.arrival);
   }
+  num_swapped_tokens -= sequence.num_swapped;
   first_due.erase({NextTokenDue(sequence.start, sequence.slo, 0), sequence.id});
   sequences.erase(sequence.id);
 }

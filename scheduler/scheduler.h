@@ -92,6 +92,11 @@ struct SchedulerOptions {
   // alone. The default is just under a third of the control channel's largest frame, which leaves
   // room for the order's other rows.
   int64_t max_start_bytes = int64_t{20} << 20;
+  // Tokens of preempted sequences whose K and V find room outside of the nodes: such a sequence
+  // goes on with them (StepPlan::swapped_out) instead of computing them again. Not with
+  // prefix_caching, nor where sequences are spread over nodes. No node can do that, only the
+  // simulator's; 0: none.
+  int64_t swap_tokens = 0;
 };
 
 // A pool of token slots that sequences can be placed on: a memory node, several memory nodes that
@@ -164,6 +169,12 @@ struct Work {
   bool again = false;  // decode: the same as in a step that came back without a sample for it
 };
 
+// Of a running sequence on one node: K and V of so many of its tokens there are complete.
+struct HeldTokens {
+  SequenceId sequence;
+  int64_t num_tokens = 0;
+};
+
 struct StepPlan {
   StepId step;  // grows by one with every plan that is not empty()
   int batch = 0;
@@ -176,6 +187,10 @@ struct StepPlan {
   // `work` of the same plan for another sequence; the sequence itself starts again in a later plan
   // at the earliest.
   std::vector<SequenceId> released;
+  // Before this step's work, K and V of so many first tokens of these sequences, which are in
+  // `released` too, are copied out; and then those of these sequences, which begin to run again,
+  // are copied into KvPart::shared of their first work.
+  std::vector<HeldTokens> swapped_out = {}, swapped_in = {};
   // K and V of prefill work are not computed but made up where they are stored, for benchmarks of
   // decoding. The scheduler leaves it false; its caller sets it.
   bool dummy_prefill = false;
@@ -189,12 +204,6 @@ struct StepPlan {
   std::vector<Work> work;
 
   bool empty() const { return work.empty() && released.empty(); }
-};
-
-// Of a running sequence on one node: K and V of so many of its tokens there are complete.
-struct HeldTokens {
-  SequenceId sequence;
-  int64_t num_tokens = 0;
 };
 
 // What becomes of the sequences that a lost node concerns; both oldest first.

@@ -68,6 +68,10 @@ struct Sequence {
   // decode rows, because the compute node has no KV of the shared tokens.
   int64_t num_shared = 0;
 
+  // While it waits: of its first tokens, as many have K and V outside (SchedulerOptions::
+  // swap_tokens).
+  int64_t num_swapped = 0;
+
   bool known = false;  // to the compute nodes, with all its tokens
   // To memory nodes it is new, and tokens before its first work are in its slots: another scheduler
   // left them.
@@ -127,6 +131,9 @@ struct Scheduler::State {
   std::vector<Sequence*> prefilling;  // running and not prefilled yet, in the order of their start
   std::vector<SequenceId> released;   // for the next plan
   std::map<KvHandle, Extent> left;    // by schedulers that are gone
+  // For the next plan; and of all sequences, Sequence::num_swapped.
+  std::vector<HeldTokens> swapped_out, swapped_in;
+  int64_t num_swapped_tokens = 0;
   // When the first token is due, of sequences that may have none yet and become hopeless then.
   std::set<std::pair<TimePoint, SequenceId>> first_due;
   // SchedulerStats.
@@ -216,6 +223,10 @@ struct Scheduler::State {
   // free, or the last one preemptable, when a step in flight is completed or a node is resumed.
   Sequence* VictimFor(Sequence& sequence) const;
   void Preempt(Sequence& sequence);
+  // K and V that the sequence has outside come back into the slots that it has now.
+  void BringBack(Sequence& sequence);
+  // What is outside is lost: its sequences compute it again.
+  void DropSwapped();
 
   // The sequence runs with what is left under this handle. Returns false, and nobody can go on with
   // that any more, if it is not what the sequence needs. REQUIRES: the sequence is new.

@@ -193,7 +193,9 @@ void FifoRing::Decide(int block) {
   const std::optional<int> coldest = Coldest(block);
   if (!coldest) return;
   if (num_slots_ > wanted_slots_) return StartOut(*coldest);
-  if (!hottest) return;
+  // The next one that comes has room already. If one went all the same, free slots would never be
+  // used, as there are after the number of slots has grown.
+  if (!hottest || !free_.empty()) return;
   const int after = (*coldest - block + options_.num_blocks) % options_.num_blocks;
   if (until < after) StartOut(*coldest);
 }

@@ -4,8 +4,8 @@
 // There is memory for `num_slots` of n blocks. Whenever a block is entered, and nothing is on its
 // way in, the block that is needed soonest of those outside begins to come, if there is room; and
 // if nothing is on its way out, the one that is needed last of those inside begins to go, unless
-// all that are outside are needed later still. So copies in and out never take turns on one way,
-// and there is never more under way than the link can hide.
+// all that are outside are needed later still, or a slot is free for the next one. So copies in and
+// out never take turns on one way, and there is never more under way than the link can hide.
 //
 // The number of slots, and how much of each block is of use, may change at any time: with fewer
 // slots there is room for more of each block in the same memory (Pie, section 4.1). Nothing is

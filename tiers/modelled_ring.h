@@ -33,15 +33,21 @@ inline Result<std::unique_ptr<BlockRing>> MakeModelledRing(std::vector<int64_t> 
   return BlockRing::Create(std::move(options), std::move(copier));
 }
 
+// What blocks come over, and what they go back over. Others may use them too.
+struct TwoLinks {
+  std::shared_ptr<CopyLink> in = std::make_shared<OwnLink>(), out = std::make_shared<OwnLink>();
+};
+
 // The same with blocks that all take turns, and come and go at these rates at the same time.
 // `by_slots`: FifoRingOptions::run_bytes, of blocks of one run. Errors are those of
 // FifoRing::Create.
 inline Result<std::unique_ptr<FifoRing>> MakeModelledFifoRing(
     int num_blocks, int64_t block_bytes, int num_slots, double bytes_per_s, double back_bytes_per_s,
-    std::shared_ptr<TimePoint> now = nullptr, std::vector<int64_t> by_slots = {}) {
+    std::shared_ptr<TimePoint> now = nullptr, std::vector<int64_t> by_slots = {},
+    const TwoLinks& links = {}) {
   const std::vector<int64_t> bytes(static_cast<size_t>(num_blocks), block_bytes);
-  const auto copier = [&](double rate) {
-    return std::make_unique<ModelledCopier>(bytes, rate, std::make_shared<OwnLink>(), 0, now);
+  const auto copier = [&](double rate, const std::shared_ptr<CopyLink>& link) {
+    return std::make_unique<ModelledCopier>(bytes, rate, link, 0, now);
   };
   FifoRingOptions options;
   options.num_blocks = num_blocks;
@@ -49,7 +55,8 @@ inline Result<std::unique_ptr<FifoRing>> MakeModelledFifoRing(
   options.num_slots = num_slots;
   options.run_bytes = std::move(by_slots);
   options.holds_bytes = false;
-  return FifoRing::Create(options, copier(bytes_per_s), copier(back_bytes_per_s));
+  return FifoRing::Create(options, copier(bytes_per_s, links.in),
+                          copier(back_bytes_per_s, links.out));
 }
 
 }  // namespace lamina

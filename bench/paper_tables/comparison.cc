@@ -23,7 +23,10 @@ std::string NumberText(double value) {
                         : fmt::format("{:.2f}", value);
 }
 
-std::string FigureText(const Figure& figure, const std::string& unit) {
+std::string FigureText(const Figure& figure, const std::string& unit,
+                       const std::string& in_place = "") {
+  if (!in_place.empty()) return in_place;
+  if (figure.is_none()) return "-";
   const std::string number = figure.is_range()
                                  ? NumberText(figure.from) + " to " + NumberText(figure.to)
                                  : NumberText(figure.from);
@@ -40,18 +43,22 @@ std::string LabelOf(const Comparison& row) {
   return row.what.size() <= kLongest ? row.what : row.what.substr(0, row.what.find(": "));
 }
 
-// Both figures of each row, on a scale that shows ratios of 1 as well as of 60. "" if a figure is
-// missing.
+bool HasRemarks(const Section& section) {
+  return std::ranges::any_of(
+      section.rows, [](const Comparison& row) { return !row.how.empty() || !row.remark.empty(); });
+}
+
+// Both figures of each row that has them, on a scale that shows ratios of 1 as well as of 60.
 std::string PictureOf(const Section& section) {
   BarChart chart{section.title, {}, true};
   for (const Comparison& row : section.rows) {
-    if (row.paper.from <= 0 || row.ours.from <= 0) return "";
+    if (row.paper.from <= 0 || row.ours.from <= 0) continue;
     chart.bars.push_back({LabelOf(row), row.paper.from, row.paper.to,
                           section.reference + " " + FigureText(row.paper, row.unit), true});
     chart.bars.push_back(
         {"", row.ours.from, row.ours.to, "ours " + FigureText(row.ours, row.unit), false});
   }
-  return ToSvg(chart);
+  return chart.bars.empty() ? "" : ToSvg(chart);
 }
 
 }  // namespace
@@ -62,6 +69,7 @@ void Figure::Include(double value) {
 }
 
 std::string DifferenceText(const Comparison& row) {
+  if (row.paper.is_none() || row.ours.is_none()) return "";
   const std::string low = PercentText(row.ours.from, row.paper.from),
                     high = PercentText(row.ours.to, row.paper.to);
   return row.paper.is_range() || row.ours.is_range() ? low + " to " + high : low;
@@ -71,11 +79,15 @@ std::string ToMarkdown(const std::vector<Section>& sections) {
   std::string text =
       fmt::format("# The papers' figures and ours\n\n{} Commit {}.\n", kIntroduction, kCommit);
   for (const Section& section : sections) {
-    text += fmt::format("\n## {}\n\n{}\n\n| | {} | ours | difference |\n|---|---|---|---|\n",
-                        section.title, section.text, section.reference);
+    const bool has_remarks = HasRemarks(section);
+    text += fmt::format("\n## {}\n\n{}\n\n| | {} | ours | difference |{}\n|---|---|---|---|{}\n",
+                        section.title, section.text, section.reference,
+                        has_remarks ? " how | remark |" : "", has_remarks ? "---|---|" : "");
     for (const Comparison& row : section.rows) {
-      text += fmt::format("| {} | {} | {} | {} |\n", row.what, FigureText(row.paper, row.unit),
-                          FigureText(row.ours, row.unit), DifferenceText(row));
+      text += fmt::format("| {} | {} | {} | {} |", row.what,
+                          FigureText(row.paper, row.unit, row.paper_text),
+                          FigureText(row.ours, row.unit, row.ours_text), DifferenceText(row));
+      text += has_remarks ? fmt::format(" {} | {} |\n", row.how, row.remark) : "\n";
     }
     if (!section.remark.empty()) text += "\n" + section.remark + "\n";
   }
@@ -95,14 +107,21 @@ std::string ToHtml(const std::vector<Section>& sections) {
       "{}.</p>\n",
       EscapeXml(kIntroduction), EscapeXml(kCommit));
   for (const Section& section : sections) {
+    const bool has_remarks = HasRemarks(section);
     html += fmt::format(
-        "<h2>{}</h2>\n<p>{}</p>\n<table><tr><th></th><th>{}</th><th>ours</th><th>difference</th></"
+        "<h2>{}</h2>\n<p>{}</p>\n<table><tr><th></th><th>{}</th><th>ours</th><th>difference</"
+        "th>{}</"
         "tr>\n",
-        EscapeXml(section.title), EscapeXml(section.text), section.reference);
+        EscapeXml(section.title), EscapeXml(section.text), section.reference,
+        has_remarks ? "<th>how</th><th>remark</th>" : "");
     for (const Comparison& row : section.rows) {
-      html += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
-                          EscapeXml(row.what), EscapeXml(FigureText(row.paper, row.unit)),
-                          EscapeXml(FigureText(row.ours, row.unit)), DifferenceText(row));
+      html += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td>", EscapeXml(row.what),
+                          EscapeXml(FigureText(row.paper, row.unit, row.paper_text)),
+                          EscapeXml(FigureText(row.ours, row.unit, row.ours_text)),
+                          DifferenceText(row));
+      html += has_remarks ? fmt::format("<td>{}</td><td>{}</td></tr>\n", EscapeXml(row.how),
+                                        EscapeXml(row.remark))
+                          : "</tr>\n";
     }
     html += "</table>\n";
     if (!section.remark.empty()) html += fmt::format("<p>{}</p>\n", EscapeXml(section.remark));

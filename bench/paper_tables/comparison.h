@@ -12,6 +12,7 @@ struct Figure {
 
   static Figure One(double value) { return {value, value}; }
   bool is_range() const { return from != to; }
+  bool is_none() const { return to == 0; }
   // Widens the range so that it has the value.
   void Include(double value);
 };
@@ -19,8 +20,13 @@ struct Figure {
 // One row of a report.
 struct Comparison {
   std::string what;
+  // Either may be none, where there is none or nothing to compare.
   Figure paper, ours;
   std::string unit;
+  // How ours came about, and what to know about the row; "" if the section says it.
+  std::string how = {}, remark = {};
+  // In place of the figures, where these are several.
+  std::string paper_text = {}, ours_text = {};
 };
 
 // One table of a report.
@@ -35,7 +41,7 @@ struct Section {
   std::string reference = "paper";
 };
 
-// "+3.1 %"; if either figure is a range, both ends: "-24.0 % to +8.2 %".
+// "+3.1 %"; if either figure is a range, both ends: "-24.0 % to +8.2 %"; "" if either is none.
 std::string DifferenceText(const Comparison& row);
 
 // The report as Markdown.

@@ -35,6 +35,11 @@ void Repeat(NodeRole role, int count, bool first_only, std::vector<NodeConfig>& 
 }
 
 Status Change(const ClusterChanges& changes, ClusterConfig& config) {
+  if ((changes.kv_baseline.any() || changes.kv_write_through) &&
+      std::ranges::count(config.nodes, NodeRole::kMemory, &NodeConfig::role) > 0)
+    return InvalidArgument(
+        "--kv-baseline and --kv-write-through are for a compute node that keeps the KV itself, and "
+        "there are memory nodes");
   if (changes.num_memory_nodes > 0 &&
       std::ranges::count(config.nodes, NodeRole::kMemory, &NodeConfig::role) == 0)
     return InvalidArgument("--memory-nodes: the file has none that could be repeated");
@@ -140,10 +145,21 @@ Status KeepKvOnComputeNode(ClusterModel& cluster) {
   const NodeConfig& node = cluster.config.nodes.front();
   if (cluster.config.nodes.size() > 1)
     return InvalidArgument("several compute nodes need memory nodes");
+  const KvBaseline& baseline = cluster.kv_baseline;
+  if (cluster.kv_write_through && node.kv_offload.expansion <= 1)
+    return InvalidArgument("--kv-write-through is for layers that take turns: node '" + node.name +
+                           "' needs kv_offload.expansion");
+  if (baseline.any() && node.kv_offload.any())
+    return InvalidArgument("--kv-baseline is in place of kv_offload, which node '" + node.name +
+                           "' has");
+  const int num_layers = cluster.model.num_layers;
+  const int64_t layer_token_bytes = KvBytesPerToken(cluster.heads, 1);
+  const DeviceSpec& device = *cluster.compute.front().device;
+  const int64_t memory = std::min(node.memory_bytes, device.memory_bytes);
   LAMINA_ASSIGN_OR_RETURN(
       const int64_t capacity,
-      TokensInMemory(cluster.model.num_layers, KvBytesPerToken(cluster.heads, 1), node.kv_offload,
-                     std::min(node.memory_bytes, cluster.compute.front().device->memory_bytes)));
+      baseline.any() ? baseline.TokensInMemory(num_layers, layer_token_bytes, memory)
+                     : TokensInMemory(num_layers, layer_token_bytes, node.kv_offload, memory));
   if (capacity < 1)
     return OutOfSpace("node '" + node.name + "': its memory is less than one token's KV");
   cluster.kv_nodes.push_back({cluster.compute.front().id, capacity});
@@ -151,8 +167,12 @@ Status KeepKvOnComputeNode(ClusterModel& cluster) {
   cluster.of_group.emplace_back();
   if (node.kv_offload.is_elastic()) {
     LAMINA_ASSIGN_OR_RETURN(const ElasticKv elastic,
-                            ElasticKvOf(node.kv_offload, cluster.model.num_layers, capacity));
+                            ElasticKvOf(node.kv_offload, num_layers, capacity));
     kv.most_tokens = elastic.Tokens(elastic.least_inside);
+  }
+  if (baseline.any()) {
+    return KvBaselineNode::Create(baseline, device, cluster.heads, num_layers, cluster.windows, 1)
+        .status();
   }
   if (!node.kv_offload.any()) return OkStatus();
   return VirtualRing::CreateForKv(cluster, cluster.compute.front(), capacity).status();
@@ -191,6 +211,8 @@ Status AddNodes(const ClusterChanges& changes, ClusterModel& cluster) {
 
 Status Fill(const ClusterChanges& changes, ClusterModel& cluster) {
   LAMINA_RETURN_IF_ERROR(Change(changes, cluster.config));
+  cluster.kv_baseline = changes.kv_baseline;
+  cluster.kv_write_through = changes.kv_write_through;
   LAMINA_ASSIGN_OR_RETURN(cluster.model, ModelConfig::Load(cluster.config.model_path));
   // With CPU nodes "auto" is fp32 (ResolveConfig); their modelled stand-ins must not change that.
   if (!changes.cpu_device.empty() && !cluster.config.wire_dtype && !cluster.config.has_modelled())

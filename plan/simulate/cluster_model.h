@@ -11,6 +11,7 @@
 #include "cost/device_catalog.h"
 #include "manager/cluster_config.h"
 #include "model/model_config.h"
+#include "plan/simulate/kv_baseline.h"
 #include "scheduler/scheduler.h"
 #include "splitter/model_share.h"
 #include "splitter/placement.h"
@@ -39,6 +40,11 @@ struct ClusterChanges {
   std::string cpu_device;
   // The catalog in place of the file's.
   std::string device_catalog;
+  // In place of kv_offload, which the file then must not have.
+  KvBaseline kv_baseline;
+  // New K and V are also written to the host's memory at once, so that a layer that goes need not
+  // be copied. Only the simulator can do that yet.
+  bool kv_write_through = false;
 };
 
 // One memory node.
@@ -68,6 +74,8 @@ struct ComputeNodeModel {
 // heap.
 struct ClusterModel {
   ClusterConfig config;  // resolved: no value is "auto"
+  KvBaseline kv_baseline;
+  bool kv_write_through = false;
   ModelConfig model;
   SlicedModel sliced;    // of one rank
   AttentionHeads heads;  // of one rank

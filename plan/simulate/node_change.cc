@@ -27,18 +27,27 @@ std::optional<double> ParseFactor(const std::string& text) {
   return factor;
 }
 
-}  // namespace
-
-Result<NodeChange> NodeChange::ParseSlow(const std::string& text) {
+Result<NodeChange> ParseFactorChange(NodeChange::Kind kind, const std::string& option,
+                                     const std::string& text) {
   const size_t at = text.rfind('@'), colon = text.rfind(':', at);
   const Status wrong = InvalidArgument(
-      "--slow '" + text +
+      option + " '" + text +
       "': expected NAME:FACTOR@TIME, such as m0:2@10s, with a factor from 0.0001 to 10000");
   if (at == std::string::npos || colon == std::string::npos || colon == 0) return wrong;
   const std::optional<double> factor = ParseFactor(text.substr(colon + 1, at - colon - 1));
   const Result<double> seconds = ParseSeconds(text.substr(at + 1));
   if (!factor || !seconds.ok()) return wrong;
-  return NodeChange{Kind::kSlow, text.substr(0, colon), *factor, *seconds};
+  return NodeChange{kind, text.substr(0, colon), *factor, *seconds};
+}
+
+}  // namespace
+
+Result<NodeChange> NodeChange::ParseSlow(const std::string& text) {
+  return ParseFactorChange(Kind::kSlow, "--slow", text);
+}
+
+Result<NodeChange> NodeChange::ParseSlowLink(const std::string& text) {
+  return ParseFactorChange(Kind::kSlowLink, "--slow-link", text);
 }
 
 Result<NodeChange> NodeChange::ParseFail(const std::string& text) {
@@ -58,17 +67,19 @@ Result<std::vector<NodeChange>> NodeChange::Load(const std::string& path) {
   std::vector<NodeChange> changes;
   for (YamlMap& item : map.Items("events")) {
     NodeChange& change = changes.emplace_back();
-    std::string at, slow, fail;
+    std::string at, slow, slow_link, fail;
     item.Require("at");
     item.ReadString("at", &at);
     item.ReadString("slow", &slow);
+    item.ReadString("slow_link", &slow_link);
     item.ReadString("fail", &fail);
     item.ReadDouble("factor", &change.factor);
-    if (slow.empty() == fail.empty())
-      item.Fail("at", "an event needs either 'slow' or 'fail', with the name of a node");
+    if (int{!slow.empty()} + int{!slow_link.empty()} + int{!fail.empty()} != 1)
+      item.Fail("at",
+                "an event needs one of 'slow', 'slow_link' and 'fail', with the name of a node");
     if (!IsFactor(change.factor)) item.Fail("factor", "'factor' must be from 0.0001 to 10000");
-    change.kind = fail.empty() ? Kind::kSlow : Kind::kFail;
-    change.node = fail.empty() ? slow : fail;
+    change.kind = !slow.empty() ? Kind::kSlow : !slow_link.empty() ? Kind::kSlowLink : Kind::kFail;
+    change.node = slow + slow_link + fail;
     if (const Result<double> seconds = ParseSeconds(at); seconds.ok()) {
       change.at_s = *seconds;
     } else {

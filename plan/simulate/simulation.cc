@@ -147,6 +147,10 @@ Result<Simulation::Place> Simulation::Find(const std::string& name) const {
 Status Simulation::Schedule(const std::vector<NodeChange>& changes) {
   for (const NodeChange& change : changes) {
     LAMINA_ASSIGN_OR_RETURN(const Place place, Find(change.node));
+    if (place.memory && change.kind == NodeChange::Kind::kSlowLink)
+      return InvalidArgument("node '" + change.node +
+                             "' is a memory node, and only links of compute nodes to their hosts' "
+                             "memory are simulated");
     events_.Push(TimePoint(FromSeconds(change.at_s)), VirtualEvent::Kind::kChange,
                  static_cast<int>(places_.size()));
     places_.push_back(place);
@@ -362,7 +366,9 @@ void Simulation::TakeToken(SequenceId sequence, TimePoint now) {
 void Simulation::Change(const NodeChange& change, TimePoint now) {
   const Place& place = places_[static_cast<size_t>(&change - options_.changes.data())];
   if (change.kind == NodeChange::Kind::kFail) return Fail(place, change.node, now);
-  if (place.memory) {
+  if (change.kind == NodeChange::Kind::kSlowLink) {
+    nodes_.SlowLink(place.index, change.factor);
+  } else if (place.memory) {
     nodes_.SlowMemory(place.index, change.factor);
   } else {
     nodes_.SlowCompute(place.index, change.factor);
@@ -475,6 +481,10 @@ EngineOptions EngineOptionsOf(const ClusterModel& cluster, const RequestTrace& w
   if (options.max_concurrency > 0)
     engine.scheduler.max_queued = std::max(engine.scheduler.max_queued, options.max_concurrency);
   engine.eos_tokens.clear();
+  if (cluster.kv_baseline.kind == KvBaseline::Kind::kSwap) {
+    engine.scheduler.prefix_caching = false;
+    engine.scheduler.swap_tokens = int64_t{1} << 60;
+  }
   return engine;
 }
 

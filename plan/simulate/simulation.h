@@ -20,21 +20,24 @@ namespace lamina {
 
 // Something that happens to a node while it runs.
 struct NodeChange {
-  enum class Kind { kSlow, kFail };
+  enum class Kind { kSlow, kFail, kSlowLink };
   Kind kind = Kind::kSlow;
   std::string node;
   // kSlow: from then on all that the node does takes that many times as long as at first. It does
-  // not add up with earlier changes.
+  // not add up with earlier changes. kSlowLink: so do copies between a compute node and its host's
+  // memory that begin then, because others take a part of that link.
   double factor = 1;
   // When it happens, in virtual time.
   double at_s = 0;
 
-  // Makes a kSlow of "m0:2.5@10s" and a kFail of "m0@10s". A time without a unit is in seconds.
-  // kInvalidArgument says what was expected.
+  // Makes a kSlow, or a kSlowLink, of "m0:2.5@10s" and a kFail of "m0@10s". A time without a unit
+  // is in seconds. kInvalidArgument says what was expected.
   static Result<NodeChange> ParseSlow(const std::string& text);
+  static Result<NodeChange> ParseSlowLink(const std::string& text);
   static Result<NodeChange> ParseFail(const std::string& text);
-  // Reads a YAML file: `events: [{at: 10s, slow: m0, factor: 2.5}, {at: 20s, fail: m1}]`. kNotFound
-  // if it cannot be read; kInvalidArgument as "FILE:LINE: what is wrong".
+  // Reads a YAML file: `events: [{at: 10s, slow: m0, factor: 2.5}, {at: 20s, fail: m1}]`, or
+  // `slow_link` in place of `slow`. kNotFound if it cannot be read; kInvalidArgument as "FILE:LINE:
+  // what is wrong".
   static Result<std::vector<NodeChange>> Load(const std::string& path);
 };
 

@@ -43,11 +43,21 @@ VirtualNodes::VirtualNodes(const ClusterModel& cluster, const HostCosts& host, b
     compute.model = &node;
     compute.times = known->second.get();
     // Whether there can be one was seen when the cluster was loaded.
-    if (node.offload.any())
-      compute.ring = *VirtualRing::Create(cluster, node, LinkOf(node.offload.bus));
+    if (node.offload.any()) {
+      compute.links = {LinkOf(node.offload.bus)};
+      compute.ring = *VirtualRing::Create(cluster, node, compute.links.front());
+    }
     if (node.kv_offload.any()) {
-      compute.kv_ring =
-          *VirtualRing::CreateForKv(cluster, node, cluster.kv_nodes.front().capacity_tokens);
+      const auto in = compute.links.emplace_back(std::make_shared<VirtualCopyLink>()),
+                 out = compute.links.emplace_back(std::make_shared<VirtualCopyLink>());
+      compute.kv_out = out;
+      compute.kv_ring = *VirtualRing::CreateForKv(
+          cluster, node, cluster.kv_nodes.front().capacity_tokens, {in, out});
+    }
+    if (cluster.kv_baseline.any()) {
+      compute.kv_baseline =
+          *KvBaselineNode::Create(cluster.kv_baseline, *node.device, cluster.heads,
+                                  cluster.model.num_layers, cluster.windows, config.num_batches);
     }
     compute.nics.resize(static_cast<size_t>(config.tensor_parallel_size));
     left_.push_back(static_cast<int>(left_.size()));
@@ -72,11 +82,27 @@ size_t VirtualNodes::WindowBefore(int slice) const {
       cluster_.sliced.attentions[static_cast<size_t>(attention)].layer)];
 }
 
-std::shared_ptr<CopyLink> VirtualNodes::LinkOf(const std::string& bus) {
-  if (bus.empty()) return std::make_shared<OwnLink>();
-  std::shared_ptr<CopyLink>& link = buses_[bus];
-  if (link == nullptr) link = std::make_shared<OwnLink>();
+std::shared_ptr<VirtualCopyLink> VirtualNodes::LinkOf(const std::string& bus) {
+  if (bus.empty()) return std::make_shared<VirtualCopyLink>();
+  std::shared_ptr<VirtualCopyLink>& link = buses_[bus];
+  if (link == nullptr) link = std::make_shared<VirtualCopyLink>();
   return link;
+}
+
+void VirtualNodes::SlowLink(size_t node, double factor) {
+  Compute& compute = compute_[node];
+  compute.link_slow = factor;
+  for (const std::shared_ptr<VirtualCopyLink>& link : compute.links) link->Slow(factor);
+  if (compute.kv_baseline != nullptr) compute.kv_baseline->SlowLink(factor);
+}
+
+void VirtualNodes::WriteThrough(Compute& compute, int64_t num_tokens) const {
+  const int64_t capacity =
+      compute.model->kv_offload.is_elastic()
+          ? elastic_kv().begin()->second.Tokens(compute.kv_ring->inside().num_layers)
+          : cluster_.kv_nodes.front().capacity_tokens;
+  const double share = static_cast<double>(num_tokens) / static_cast<double>(capacity);
+  compute.kv_out->Slow(compute.link_slow * std::clamp(share, 1e-9, 1.0));
 }
 
 int VirtualNodes::largest_interval() const {
@@ -130,6 +156,7 @@ void VirtualNodes::Submit(const StepPlan& plan, TimePoint at) {
     if (work.prefill) batch.prefill_rows += tokens;
     if (work.sample) ++batch.sampled;
   }
+  if (cluster_.kv_write_through) WriteThrough(compute_.front(), batch.rows);
   CollectRows(plan, batch);
   batch.pushed.clear();
   batch.own_attention.assign(cluster_.windows.size(), Clock::duration::zero());
@@ -143,6 +170,8 @@ void VirtualNodes::Submit(const StepPlan& plan, TimePoint at) {
   batch.cost.rows = static_cast<double>(batch.rows);
   batch.cost.wires = 0;
   batch.generation = generation_;
+  if (KvBaselineNode* const baseline = compute_.front().kv_baseline.get(); baseline != nullptr)
+    at = baseline->Begin(plan, at);
   events_.Push(at, VirtualEvent::Kind::kOrder, plan.batch, generation_);
 }
 
@@ -465,10 +494,15 @@ void VirtualNodes::PostRows(int number, TimePoint now) {
     usage_.AddBusy(&UsageTimeline::Piece::network_s, sent_all - FromSeconds(seconds), sent_all);
   }
   // The compute node attends itself after it has posted.
-  if (const Clock::duration own = Scaled(batch.own_attention[window], from.slow);
+  if (Clock::duration own = Scaled(batch.own_attention[window], from.slow);
       own > Clock::duration::zero()) {
     const int layer = batch.slice;
     if (from.kv_ring != nullptr) end = from.kv_ring->Enter(layer, end);
+    if (from.kv_baseline != nullptr) {
+      const KvBaselineNode::Piece piece = from.kv_baseline->Attend(number, layer, window, own, end);
+      end = piece.start;
+      own = piece.time;
+    }
     end = from.device.Book(end, own);
     if (from.kv_ring != nullptr) from.kv_ring->Leave(layer, end, /*changed=*/true);
     from.busy_s += SecondsOf(own);
@@ -542,8 +576,7 @@ void VirtualNodes::LoseCompute(size_t node, bool replaced) {
     compute.busy_until = TimePoint{};
     // Slices of steps that are given up are not entered any more.
     if (compute.ring != nullptr)
-      compute.ring =
-          *VirtualRing::Create(cluster_, *compute.model, LinkOf(compute.model->offload.bus));
+      compute.ring = *VirtualRing::Create(cluster_, *compute.model, compute.links.front());
   }
 }
 

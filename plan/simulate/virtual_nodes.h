@@ -36,6 +36,7 @@
 #include "plan/simulate/cluster_model.h"
 #include "plan/simulate/event_queue.h"
 #include "plan/simulate/host_costs.h"
+#include "plan/simulate/kv_baseline.h"
 #include "plan/simulate/slice_times.h"
 #include "plan/simulate/usage.h"
 #include "plan/simulate/virtual_nic.h"
@@ -68,6 +69,8 @@ class VirtualNodes {
   // 0.
   void SlowCompute(size_t node, double factor) { compute_[node].slow = factor; }
   void SlowMemory(size_t node, double factor) { memory_[node].slow = factor; }
+  // The same of copies between a compute node and its host's memory, as far as they begin later.
+  void SlowLink(size_t node, double factor);
 
   // All memory nodes that hold the same tokens are lost, as a sequence needs every one of them.
   void LoseGroup(size_t group);
@@ -143,6 +146,10 @@ class VirtualNodes {
     std::unique_ptr<VirtualRing> ring;  // null: all weights are in its memory
     // Null: so are all layers of the KV cache, if it has one.
     std::unique_ptr<VirtualRing> kv_ring;
+    std::unique_ptr<KvBaselineNode> kv_baseline;          // null: none
+    std::vector<std::shared_ptr<VirtualCopyLink>> links;  // of its rings
+    std::shared_ptr<VirtualCopyLink> kv_out;              // of these, that layers go back over
+    double link_slow = 1;
     std::vector<VirtualNic> nics;  // of each rank
     TimePoint busy_until;
     int last = 0;  // the batch that ran last
@@ -172,9 +179,11 @@ class VirtualNodes {
   };
 
   // That the weights of nodes with this bus come over.
-  std::shared_ptr<CopyLink> LinkOf(const std::string& bus);
+  std::shared_ptr<VirtualCopyLink> LinkOf(const std::string& bus);
   void CollectRows(const StepPlan& plan, Batch& batch);
   void AddPrefill(const StepPlan& plan, Batch& batch);
+  // A layer that goes takes what the step's tokens take, as all others are outside already.
+  void WriteThrough(Compute& compute, int64_t num_tokens) const;
   // Of works for which `counts` is true.
   template <typename Counts>
   void AddOwnAttention(const StepPlan& plan, Batch& batch, Counts counts);
@@ -210,7 +219,7 @@ class VirtualNodes {
   uint64_t generation_ = 1;
   // One for each kind of device.
   std::vector<std::pair<const DeviceSpec*, std::unique_ptr<SliceTimes>>> slice_times_;
-  std::map<std::string, std::shared_ptr<CopyLink>> buses_;
+  std::map<std::string, std::shared_ptr<VirtualCopyLink>> buses_;
   std::vector<Compute> compute_;
   std::vector<int> left_;  // compute nodes that are not lost, as indices into compute_
   Placement placement_;    // of slices among left_

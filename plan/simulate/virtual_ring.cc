@@ -33,7 +33,8 @@ Result<std::unique_ptr<VirtualRing>> VirtualRing::Create(const ClusterModel& clu
 
 Result<std::unique_ptr<VirtualRing>> VirtualRing::CreateForKv(const ClusterModel& cluster,
                                                               const ComputeNodeModel& node,
-                                                              int64_t capacity_tokens) {
+                                                              int64_t capacity_tokens,
+                                                              const TwoLinks& links) {
   const OffloadOptions& offload = node.kv_offload;
   LAMINA_ASSIGN_OR_RETURN(const double rate, node.device->HostLinkBytesPerS(offload.gb_per_s));
   std::unique_ptr<VirtualRing> ring(new VirtualRing());
@@ -45,22 +46,22 @@ Result<std::unique_ptr<VirtualRing>> VirtualRing::CreateForKv(const ClusterModel
     LAMINA_ASSIGN_OR_RETURN(
         std::unique_ptr<FifoRing> layers,
         MakeModelledFifoRing(num_layers, 0, num_layers, rate, back, ring->now_,
-                             LayerBytes(kv, KvBytesPerToken(cluster.heads, 1))));
+                             LayerBytes(kv, KvBytesPerToken(cluster.heads, 1)), links));
     ring->layers_ = layers.get();
     ring->ring_ = std::move(layers);
     return ring;
   }
   if (offload.expansion > 0) {
     LAMINA_ASSIGN_OR_RETURN(const int slots, SlotsForExpansion(num_layers, offload.expansion));
-    LAMINA_ASSIGN_OR_RETURN(ring->ring_,
-                            MakeModelledFifoRing(num_layers, bytes, slots, rate, back, ring->now_));
+    LAMINA_ASSIGN_OR_RETURN(ring->ring_, MakeModelledFifoRing(num_layers, bytes, slots, rate, back,
+                                                              ring->now_, {}, links));
     return ring;
   }
   std::vector<int64_t> all(static_cast<size_t>(num_layers), bytes);
   LAMINA_ASSIGN_OR_RETURN(std::vector<bool> outside, FirstOutside(offload, all));
   LAMINA_ASSIGN_OR_RETURN(
       ring->ring_, MakeModelledRing(std::move(all), std::move(outside), offload.buffers, rate,
-                                    std::make_shared<OwnLink>(), ring->now_, back));
+                                    links.in, ring->now_, back));
   return ring;
 }
 

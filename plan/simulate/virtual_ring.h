@@ -22,10 +22,12 @@ class VirtualRing {
                                                      const ComputeNodeModel& node,
                                                      std::shared_ptr<CopyLink> link);
   // The same for layers of a KV cache of so many tokens (KvNode::capacity_tokens), which the node
-  // keeps itself: a layer takes the place of a slice. REQUIRES: its kv_offload says so.
+  // keeps itself: a layer takes the place of a slice. Layers that always lie outside come over
+  // links.in, and go back over a way that nobody else uses. REQUIRES: its kv_offload says so.
   static Result<std::unique_ptr<VirtualRing>> CreateForKv(const ClusterModel& cluster,
                                                           const ComputeNodeModel& node,
-                                                          int64_t capacity_tokens);
+                                                          int64_t capacity_tokens,
+                                                          const TwoLinks& links = {});
 
   // As WeightRing's (compute_node/weight_ring.h).
   int first_interval() const { return first_interval_; }

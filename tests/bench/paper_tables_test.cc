@@ -12,6 +12,10 @@
 namespace lamina {
 namespace {
 
+using ::testing::DoubleNear;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::Ge;
 using ::testing::HasSubstr;
 
 PaperTablesOptions Options() {
@@ -70,6 +74,28 @@ TEST(PaperTables, IntervalsOfSelectN) {
   EXPECT_GT(row("OPT-13B, 32 x 100 tokens").ours.from, 100) << "no schedule can keep 100 ms";
 }
 
+// What has to be so whatever the devices: no gain where requests find room, and none lost by an
+// expansion that follows the load.
+void CheckPie(const Section& pie) {
+  const auto rows = [&](const std::string& what) {
+    std::vector<double> ours;
+    for (const Comparison& row : pie.rows) {
+      if (row.what.find(what) != std::string::npos) ours.push_back(row.ours.from);
+    }
+    return ours;
+  };
+  EXPECT_THAT(rows("12 GB: adaptive over none"), Each(DoubleNear(1, 0.02)));
+  EXPECT_THAT(rows("1 request/s: expansion 2 over none"), ElementsAre(DoubleNear(1, 0.02)));
+  EXPECT_EQ(rows("adaptive over the best fixed expansion").size(), 6u);
+  EXPECT_THAT(rows("adaptive over the best fixed expansion"), Each(Ge(0.95)));
+  EXPECT_THAT(rows("share of the link's rate"), ElementsAre(DoubleNear(0.95, 1e-9)));
+  EXPECT_THAT(rows("Figure 4: nine layers"), ElementsAre(DoubleNear(9. / 7, 1e-9)));
+  for (const Comparison& row : pie.rows) {
+    EXPECT_FALSE(row.how.empty()) << row.what;
+    EXPECT_TRUE(row.ours.from > 0 || !row.ours_text.empty()) << row.what;
+  }
+}
+
 TEST(PaperTables, TheReportShowsBothFigures) {
   const Result<std::vector<Section>> sections = MakePaperTables(Options());
   ASSERT_TRUE(sections.ok()) << sections.status();
@@ -78,6 +104,21 @@ TEST(PaperTables, TheReportShowsBothFigures) {
   EXPECT_THAT(markdown, HasSubstr("| LLaMA-13B, A100, batch 128 | 4.90 GB/s | "));
   EXPECT_THAT(html, HasSubstr("<td>LLaMA-13B, A100, batch 128</td><td>4.90 GB/s</td>"));
   EXPECT_THAT(html, HasSubstr("</svg>"));
+  CheckPie(sections->back());
+}
+
+TEST(Comparison, RowsMayHaveTextsAndRemarks) {
+  Section section{"Title", "Text.", {}, ""};
+  section.rows = {{"figures", Figure::One(2), Figure::One(3), "x"}};
+  EXPECT_THAT(ToMarkdown({section}), HasSubstr("| figures | 2.00 x | 3.00 x | +50.0 % |\n"));
+  section.rows.push_back({"texts", {}, {}, "", "reckoned", "a <remark>", "5 4 3", ""});
+  const std::string markdown = ToMarkdown({section}), html = ToHtml({section});
+  EXPECT_THAT(markdown, HasSubstr("| | paper | ours | difference | how | remark |"));
+  EXPECT_THAT(markdown, HasSubstr("| figures | 2.00 x | 3.00 x | +50.0 % |  |  |\n"));
+  EXPECT_THAT(markdown, HasSubstr("| texts | 5 4 3 | - |  | reckoned | a <remark> |\n"));
+  EXPECT_THAT(html, HasSubstr("<td>texts</td><td>5 4 3</td><td>-</td><td></td><td>reckoned</td>"
+                              "<td>a &lt;remark&gt;</td>"));
+  EXPECT_THAT(html, HasSubstr("ours 3.00 x")) << "the picture is of rows that have figures";
 }
 
 TEST(Comparison, DifferencesAreOursOverThePapers) {

@@ -169,6 +169,9 @@ TEST(NodeChangeTest, SaysWhatWasExpected) {
               std::string::npos)
         << wrong;
   }
+  EXPECT_EQ(NodeChange::ParseSlowLink("c0:2@10s")->kind, NodeChange::Kind::kSlowLink);
+  EXPECT_NE(NodeChange::ParseSlowLink("c0:2").status().message().find("--slow-link 'c0:2'"),
+            std::string::npos);
   for (const char* wrong : {"m0", "@3", "m0@"})
     EXPECT_FALSE(NodeChange::ParseFail(wrong).ok()) << wrong;
 }
@@ -178,6 +181,9 @@ TEST_F(SimulateTest, NamesANodeThatThereIsNot) {
   options.changes = {*NodeChange::ParseFail("m7@1s")};
   const Status status = Simulate(Cluster(1, 1, "40GB"), Alike(1, 1, 1), options).status();
   EXPECT_NE(status.message().find("'m7'"), std::string::npos) << status.message();
+  options.changes = {*NodeChange::ParseSlowLink("m0:2@1s")};
+  const Status link = Simulate(Cluster(1, 1, "1GB"), Alike(1, 1, 1), options).status();
+  EXPECT_NE(link.message().find("'m0' is a memory node"), std::string::npos) << link.message();
 }
 
 TEST_F(SimulateTest, EventsComeFromAFileToo) {
@@ -190,6 +196,11 @@ TEST_F(SimulateTest, EventsComeFromAFileToo) {
   EXPECT_EQ((*changes)[1].at_s, 20);
   WriteFile(folder_ / "minutes.yaml", "events:\n- {at: 1m, slow: m0, factor: 2}\n");
   EXPECT_EQ(NodeChange::Load(folder_ / "minutes.yaml")->front().at_s, 60);
+  WriteFile(folder_ / "link.yaml", "events:\n- {at: 1m, slow_link: c0, factor: 2}\n");
+  EXPECT_EQ(NodeChange::Load(folder_ / "link.yaml")->front().kind, NodeChange::Kind::kSlowLink);
+  WriteFile(folder_ / "both.yaml", "events:\n- {at: 1m, slow_link: c0, slow: c0, factor: 2}\n");
+  EXPECT_NE(NodeChange::Load(folder_ / "both.yaml").status().message().find("both.yaml:2"),
+            std::string::npos);
   WriteFile(folder_ / "wrong.yaml", "events:\n- {at: 10s}\n");
   EXPECT_NE(NodeChange::Load(folder_ / "wrong.yaml").status().message().find("wrong.yaml:2"),
             std::string::npos);

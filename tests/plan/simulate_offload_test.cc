@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cost/step_profile.h"
+#include "plan/offloaded_step.h"
 #include "tests/plan/simulate_fixture.h"
 
 namespace lamina::testing {
@@ -130,33 +131,88 @@ TEST_F(SimulateOffloadTest, LayersThatLieOutsideGiveRoomForMoreTokens) {
   const double tpot = Run(*slow, Alike(1, 1, 40)).requests[0].tpot_s();
   EXPECT_GT(tpot, 0.95 * all);
   EXPECT_LT(tpot, 2.1 * all);
+  SimulationOptions busy_link;
+  busy_link.changes = {*NodeChange::ParseSlowLink("c0:2@0")};
+  EXPECT_NEAR(Run(*slow, Alike(1, 1, 40), busy_link).requests[0].tpot_s(), 2 * tpot, 0.02 * tpot)
+      << "others use half of the link";
   EXPECT_NE(load(", kv_offload: {expansion: 1.01}").status().message().find("leaves none of 40"),
             std::string::npos);
 }
 
-// More requests than find room at a time, on the GH200 of the catalog.
-TEST_F(SimulateOffloadTest, AnExpansionThatFollowsTheLoadServesAsFastAsTheBestFixedOne) {
-  const auto run = [&](const std::string& offload, int num_requests) {
+// Pie's Figure 4, and a copy that takes no longer than a layer.
+TEST(FewestPlaces, WithoutWaits) {
+  EXPECT_EQ(*FewestPlacesWithoutWaits(9, std::chrono::seconds(1), std::chrono::seconds(2)), 7);
+  EXPECT_EQ(*FewestPlacesWithoutWaits(9, std::chrono::seconds(1), std::chrono::milliseconds(900)),
+            3);
+  EXPECT_EQ(*FewestPlacesWithoutWaits(9, std::chrono::seconds(1), std::chrono::hours(1)), 9);
+}
+
+// OPT-13B on the GH200 of the catalog, with so much memory for KV.
+class SimulatePieTest : public SimulateOffloadTest {
+ protected:
+  SimulationResult Serve(const std::string& memory, const std::string& offload,
+                         const RequestTrace& requests, const std::string& device = "GH200") {
+    const bool is_own = device != "GH200";
     WriteFile(folder_ / "kv.yaml",
-              "version: 1\ncluster: {device_catalog: " + SourcePath("/configs/devices.yaml") +
+              "version: 1\ncluster: {device_catalog: " +
+                  (is_own ? "devices.yaml" : SourcePath("/configs/devices.yaml")) +
                   "}\nlimits: {max_num_seqs: 256, max_num_queued_reqs: 1000}\n"
-                  "nodes:\n- {name: c0, role: compute, port: 7000, device: \"modelled:GH200\", "
-                  "memory: 3GB" +
-                  offload + "}\nmodel: {path: " + SourcePath("/configs/models/opt-13b") + "}\n");
+                  "nodes:\n- {name: c0, role: compute, port: 7000, device: \"modelled:" +
+                  device + "\", memory: " + memory + offload +
+                  "}\nmodel: {path: " + SourcePath("/configs/models/opt-13b") + "}\n");
     const Result<ClusterModel> cluster = ClusterModel::Load(folder_ / "kv.yaml", {});
     EXPECT_TRUE(cluster.ok()) << cluster.status();
-    const SimulationResult result = Run(*cluster, Alike(num_requests, 160, 330));
+    SimulationResult result = Run(*cluster, requests);
     EXPECT_EQ(result.used_tokens_at_end, 0);
+    return result;
+  }
+};
+
+constexpr char kAdaptive[] = ", kv_offload: {expansion: auto, max_expansion: 3}";
+
+TEST_F(SimulatePieTest, NothingIsGainedWhereRequestsFindRoomAsTheyCome) {
+  // Three requests at a time, of which 3 GB hold seven.
+  const RequestTrace slow = Alike(60, 160, 330, 1.5);
+  EXPECT_EQ(Lines(Serve("3GB", kAdaptive, slow)), Lines(Serve("3GB", "", slow)));
+  // More come than 3 GB hold, but not more than 12 GB do.
+  const RequestTrace fast = Alike(60, 160, 330, 0.25);
+  const SimulationResult none = Serve("12GB", "", fast);
+  EXPECT_EQ(none.num_preemptions, 0);
+  EXPECT_EQ(Lines(Serve("12GB", kAdaptive, fast)), Lines(none));
+  const SimulationResult small = Serve("3GB", "", fast);
+  EXPECT_LT(Serve("3GB", kAdaptive, fast).end, small.end) << "it is there where it is of use";
+}
+
+// The device needs the same time for a row whether there are many or few, so more sequences at a
+// time are no faster; and prompts and answers are such that none is ever computed again.
+TEST_F(SimulatePieTest, NothingIsGainedWhereArithmeticIsTheLimit) {
+  const RequestTrace requests = Alike(100, 400, 16);
+  const auto seconds = [&](const std::string& offload) {
+    const SimulationResult result = Serve("3GB", offload, requests, "Flops");
+    EXPECT_EQ(result.num_preemptions, 0);
     return std::chrono::duration<double>(result.end.time_since_epoch()).count();
   };
-  const std::string adaptive = ", kv_offload: {expansion: auto, max_expansion: 3}";
+  const double none = seconds("");
+  for (const char* expansion : {"1.5", "2", "auto"}) {
+    const double with =
+        seconds(fmt::format(", kv_offload: {{expansion: {}, gb_per_s: 1000000}}", expansion));
+    EXPECT_NEAR(with, none, 0.005 * none) << expansion;
+  }
+}
+
+// More requests than find room at a time.
+TEST_F(SimulatePieTest, AnExpansionThatFollowsTheLoadServesAsFastAsTheBestFixedOne) {
+  const auto run = [&](const std::string& offload, int num_requests) {
+    const SimulationResult result = Serve("3GB", offload, Alike(num_requests, 160, 330));
+    return std::chrono::duration<double>(result.end.time_since_epoch()).count();
+  };
   const double none = run("", 200);
   double best = none;
   for (const double expansion : {1.4, 1.7, 2.0, 2.5, 3.0})
     best = std::min(best, run(fmt::format(", kv_offload: {{expansion: {}}}", expansion), 200));
   EXPECT_LT(best, 0.8 * none);
-  EXPECT_LT(run(adaptive, 200), 1.05 * best);
-  EXPECT_EQ(run(adaptive, 2), run("", 2)) << "where all find room nothing comes and goes";
+  EXPECT_LT(run(kAdaptive, 200), 1.05 * best);
+  EXPECT_EQ(run(kAdaptive, 2), run("", 2)) << "where all find room nothing comes and goes";
 }
 
 }  // namespace

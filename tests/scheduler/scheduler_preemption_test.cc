@@ -60,6 +60,49 @@ TEST(Preemption, TakesTheNewestPutsItInFrontAndRecomputesAllItsTokens) {
   EXPECT_EQ(cluster.results().at(SequenceId{3}), GenerateAlone(MakePrompt(SequenceId{3}, 50), 10));
 }
 
+// The same with room outside: one row in place of 51.
+TEST(Preemption, TheSequenceGoesOnWithWhatWasSwappedOut) {
+  SchedulerOptions options = kOptions;
+  options.swap_tokens = 50;
+  FakeCluster cluster(options, {KvNode{NodeId{0}, 100}});
+  ASSERT_TRUE(cluster.Add(1, 20, 60).ok());
+  ASSERT_TRUE(cluster.Add(2, 20, 60).ok());
+  const StepPlan full = StepUntilRelease(cluster);
+  EXPECT_THAT(full.released, ElementsAre(SequenceId{2}));
+  ASSERT_EQ(full.swapped_out.size(), 1u);
+  EXPECT_EQ(full.swapped_out[0].sequence, SequenceId{2});
+  EXPECT_EQ(full.swapped_out[0].num_tokens, 50);
+  EXPECT_THAT(full.swapped_in, IsEmpty());
+
+  const StepPlan end_of_1 = StepUntilRelease(cluster);
+  ASSERT_EQ(end_of_1.swapped_in.size(), 1u);
+  EXPECT_EQ(end_of_1.swapped_in[0].num_tokens, 50);
+  ASSERT_EQ(end_of_1.work.size(), 1u);
+  const Work& work = end_of_1.work[0];
+  EXPECT_FALSE(work.prefill);
+  EXPECT_TRUE(work.sample);
+  EXPECT_EQ(work.first_position, 50);
+  EXPECT_EQ(work.tokens.size(), 1u);
+  EXPECT_EQ(work.route[0].shared.size(), 50u);
+  cluster.RunUntilIdle();
+  for (const uint64_t id : {1, 2})
+    EXPECT_EQ(cluster.results().at(SequenceId{id}),
+              GenerateAlone(MakePrompt(SequenceId{id}, 20), 60));
+}
+
+TEST(Preemption, WhatFindsNoRoomOutsideIsComputedAgain) {
+  SchedulerOptions options = kOptions;
+  options.swap_tokens = 49;
+  FakeCluster cluster(options, {KvNode{NodeId{0}, 100}});
+  ASSERT_TRUE(cluster.Add(1, 20, 60).ok());
+  ASSERT_TRUE(cluster.Add(2, 20, 60).ok());
+  EXPECT_THAT(StepUntilRelease(cluster).swapped_out, IsEmpty());
+  const StepPlan end_of_1 = StepUntilRelease(cluster);
+  EXPECT_THAT(end_of_1.swapped_in, IsEmpty());
+  EXPECT_EQ(end_of_1.work.at(0).tokens.size(), 51u);
+  cluster.RunUntilIdle();
+}
+
 TEST(Preemption, PreemptsAPartlyPrefilledSequence) {
   SchedulerOptions options = kOptions;
   options.max_num_batched_tokens = 2;

@@ -18,11 +18,12 @@ namespace {
 class RandomLoad {
  public:
   RandomLoad(uint32_t seed, bool spread, int num_batches = 1, bool prefix_caching = false,
-             bool replays_as_computed = false, std::unique_ptr<QueuePolicy> queue = MakeFifoQueue())
+             bool replays_as_computed = false, std::unique_ptr<QueuePolicy> queue = MakeFifoQueue(),
+             int64_t swap_tokens = 0)
       : random_(seed),
         spread_(spread),
         ranks_(queue->ranks()),
-        options_(RandomOptions(num_batches, prefix_caching, replays_as_computed)),
+        options_(RandomOptions(num_batches, prefix_caching, replays_as_computed, swap_tokens)),
         nodes_(RandomNodes()),
         cluster_(options_, nodes_, std::move(queue), RandomPlacement()) {}
 
@@ -98,6 +99,7 @@ class RandomLoad {
   int64_t num_preemptions() { return cluster_.nodes().num_preemptions(); }
   size_t num_spread() { return cluster_.nodes().num_spread(); }
   int64_t num_shared() { return cluster_.nodes().num_shared(); }
+  int64_t num_swapped() { return cluster_.nodes().num_swapped(); }
   int64_t num_hopeless() const { return num_hopeless_; }
   size_t num_completed() const { return cluster_.results().size(); }
 
@@ -115,8 +117,10 @@ class RandomLoad {
 
   uint32_t Below(uint32_t end) { return static_cast<uint32_t>(random_() % end); }
 
-  SchedulerOptions RandomOptions(int num_batches, bool prefix_caching, bool replays_as_computed) {
+  SchedulerOptions RandomOptions(int num_batches, bool prefix_caching, bool replays_as_computed,
+                                 int64_t swap_tokens) {
     SchedulerOptions options;
+    options.swap_tokens = swap_tokens;
     options.replays_as_computed = replays_as_computed;
     options.num_batches = num_batches;
     options.prefix_caching = prefix_caching;
@@ -364,6 +368,25 @@ TEST_P(SchedulerProperty, AlsoWhereSequencesAreReplayedAsTheyWereComputed) {
     if (GetParam() % 2 == 0) load.AlsoRestart();
     load.Run(3000);
     EXPECT_GT(load.num_completed(), 20u);
+  }
+}
+
+TEST_P(SchedulerProperty, AlsoWherePreemptedSequencesAreSwapped) {
+  int64_t num_swapped = 0;
+  for (const int num_batches : {1, 3}) {
+    RandomLoad load(GetParam(), /*spread=*/GetParam() % 6 == 5, num_batches,
+                    /*prefix_caching=*/GetParam() % 6 == 4,
+                    /*replays_as_computed=*/GetParam() % 3 == 1, MakeFifoQueue(),
+                    /*swap_tokens=*/GetParam() % 2 == 0 ? 100 : 100000);
+    if (GetParam() % 4 == 0) load.AlsoRestart();
+    if (GetParam() % 5 == 0) load.AlsoAbandon();
+    if (GetParam() % 7 < 3) load.AlsoSuspend();
+    load.Run(3000);
+    EXPECT_GT(load.num_completed(), 20u);
+    num_swapped += load.num_swapped();
+  }
+  if (GetParam() % 6 < 4) {
+    EXPECT_GT(num_swapped, 0);
   }
 }
 

@@ -26,6 +26,7 @@ std::vector<TokenId> GenerateAlone(std::vector<TokenId> prompt, int64_t num_new_
 }
 
 void FakeKvNodes::LoseNode(NodeId node) {
+  swapped_.clear();
   capacity_tokens_.erase(node);
   suspended_.erase(node);
   std::erase_if(content_, [&](const auto& entry) { return entry.first.first == node; });
@@ -73,6 +74,7 @@ void FakeKvNodes::Accept(const SequenceSpec& sequence) {
 
 void FakeKvNodes::Forget(SequenceId sequence) {
   sequences_.erase(sequence);
+  swapped_.erase(sequence);
   untold_.erase(sequence);
   if (holds(sequence)) Leave(sequence);
 }
@@ -120,6 +122,7 @@ void FakeKvNodes::DropSamples(std::span<const Scheduler::Sampled> never_told) {
 std::vector<FakeKvNodes::Left> FakeKvNodes::TakeLeft(
     std::span<const Scheduler::Sampled> never_told) {
   DropSamples(never_told);
+  swapped_.clear();
   std::map<uint64_t, Left> by_arrival;
   for (const auto& [id, accepted] : sequences_) {
     Left& left = by_arrival[accepted.arrival];
@@ -160,6 +163,7 @@ std::vector<FakeKvNodes::Left> FakeKvNodes::TakeLeft(
 void FakeKvNodes::Abandon(std::span<const Scheduler::Sampled> never_told,
                           const std::map<NodeId, std::vector<HeldTokens>>& held) {
   DropSamples(never_told);
+  swapped_.clear();
   std::map<SequenceId, std::map<NodeId, int64_t>> kept;
   for (const auto& [node, tokens] : held) {
     for (const HeldTokens& one : tokens) kept[one.sequence][node] = one.num_tokens;
@@ -187,6 +191,7 @@ void FakeKvNodes::Abandon(std::span<const Scheduler::Sampled> never_told,
 }
 
 void FakeKvNodes::DropKv(NodeId node) {
+  swapped_.clear();
   std::erase_if(content_, [&](const auto& entry) { return entry.first.first == node; });
   for (const auto& [id, table] : tables_) {
     if (table.num_there.contains(node)) Leave(id);
@@ -212,8 +217,10 @@ std::vector<Scheduler::Sampled> FakeKvNodes::Run(const StepPlan& plan) {
   }
   EXPECT_EQ(plan.step.value, last_step_.value + 1);
   last_step_ = plan.step;
+  SwapOut(plan);
   Release(plan);
   CheckShape(plan);
+  SwapIn(plan);
   std::vector<Scheduler::Sampled> sampled;
   const auto num_started = std::ssize(first_starts_);
   for (const Work& work : plan.work) {
@@ -233,6 +240,44 @@ std::vector<Scheduler::Sampled> FakeKvNodes::Run(const StepPlan& plan) {
     if (done(id)) Leave(id);
   }
   return sampled;
+}
+
+void FakeKvNodes::SwapOut(const StepPlan& plan) {
+  int64_t num_out = 0;
+  for (const auto& [id, num_tokens] : plan.swapped_out) {
+    ASSERT_TRUE(tables_.contains(id)) << "sequence " << id << " holds nothing to copy out";
+    EXPECT_NE(std::ranges::find(plan.released, id), plan.released.end());
+    const Table& table = tables_.at(id);
+    EXPECT_EQ(num_tokens, std::ssize(table.places) - (table.late ? 1 : 0));
+    std::vector<Content>& kept = swapped_[id];
+    kept.clear();
+    for (int64_t i = 0; i < num_tokens; ++i)
+      kept.push_back(content_.at(table.places[static_cast<size_t>(i)]));
+  }
+  for (const auto& [id, kept] : swapped_) num_out += sequences_.contains(id) ? std::ssize(kept) : 0;
+  EXPECT_LE(num_out, options_.swap_tokens);
+}
+
+void FakeKvNodes::SwapIn(const StepPlan& plan) {
+  for (const auto& [id, num_tokens] : plan.swapped_in) {
+    const auto work = std::ranges::find(plan.work, id, &Work::sequence);
+    ASSERT_NE(work, plan.work.end()) << "sequence " << id << " comes back and gets no row";
+    ASSERT_EQ(work->route.size(), 1u);
+    const KvPart& part = work->route.front();
+    const auto kept = swapped_.extract(id);
+    ASSERT_TRUE(!kept.empty()) << "sequence " << id << " has nothing outside";
+    ASSERT_EQ(kept.mapped().size(), part.shared.size());
+    EXPECT_EQ(num_tokens, std::ssize(part.shared));
+    for (size_t i = 0; i < part.shared.size(); ++i) {
+      Content& content = content_[{part.node, part.shared[i]}];
+      EXPECT_EQ(content.num_owners, 0) << "slot " << part.shared[i] << " is in use";
+      content = kept.mapped()[i];
+      content.num_owners = 0;
+      content.proven = true;
+      content.wrong = false;
+    }
+    ++num_swapped_;
+  }
 }
 
 void FakeKvNodes::Release(const StepPlan& plan) {

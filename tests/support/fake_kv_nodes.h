@@ -95,6 +95,7 @@ class FakeKvNodes {
   int64_t num_preemptions() const { return num_preemptions_; }
   int64_t num_held_tokens() const;  // in slots that a sequence owns
   int64_t num_shared() const { return num_shared_; }
+  int64_t num_swapped() const { return num_swapped_; }  // sequences that came back
   // Sequences that were on several nodes at a time.
   size_t num_spread() const { return spread_.size(); }
 
@@ -132,6 +133,8 @@ class FakeKvNodes {
   bool InFlight(SequenceId sequence) const;
   void Leave(SequenceId sequence) { (InFlight(sequence) ? leaving_ : due_).insert(sequence); }
   void Release(const StepPlan& plan);
+  void SwapOut(const StepPlan& plan);
+  void SwapIn(const StepPlan& plan);
   void Disown(const Table& table);
   void DropSamples(std::span<const Scheduler::Sampled> never_told);
   void CheckVictims(const std::map<SequenceId, Table>& victims, const StepPlan& plan) const;
@@ -159,14 +162,15 @@ class FakeKvNodes {
   // Go on there, or were preempted before nodes knew of it and wait.
   std::map<SequenceId, NodeId> untold_;
   std::map<Place, Content> content_;
-  std::map<int, std::set<SequenceId>> in_flight_;  // by batch
-  std::set<SequenceId> leaving_;                   // over, but in flight: will be due
-  std::set<SequenceId> due_;                       // must be in the next plan's released
+  std::map<SequenceId, std::vector<Content>> swapped_;  // what was copied out
+  std::map<int, std::set<SequenceId>> in_flight_;       // by batch
+  std::set<SequenceId> leaving_;                        // over, but in flight: will be due
+  std::set<SequenceId> due_;                            // must be in the next plan's released
   std::vector<SequenceId> first_starts_;
   std::set<SequenceId> started_;
   uint64_t next_arrival_ = 0;
   std::set<NodeId> suspended_;
-  int64_t num_preemptions_ = 0, num_shared_ = 0, num_again_ = 0, num_kept_ = 0;
+  int64_t num_preemptions_ = 0, num_shared_ = 0, num_again_ = 0, num_kept_ = 0, num_swapped_ = 0;
   StepId last_step_;
 };
 

@@ -105,6 +105,28 @@ TEST(FifoRing, TheScheduleIsThatOfFigure4) {
   EXPECT_GT(Play(6).waits, 100) << "with six places somebody waits";
 }
 
+// Nine layers in five slots, where somebody has to wait in every round; then there are seven.
+TEST(FifoRing, WhenThereAreMoreSlotsNobodyWaitsAnyMore) {
+  constexpr int kLayers = 9;
+  const auto now = std::make_shared<TimePoint>();
+  const auto ring = MakeModelledFifoRing(kLayers, 2, 5, 1, 1, now, std::vector<int64_t>(10, 2));
+  ASSERT_TRUE(ring.ok()) << ring.status();
+  const auto waits_of_rounds = [&](int rounds) {
+    const int64_t before = (*ring)->stats().num_waits;
+    for (int at = 0; at < rounds * kLayers; ++at) {
+      EXPECT_TRUE((*ring)->Enter(at % kLayers).ok());
+      *now += seconds(1);
+      (*ring)->Leave(at % kLayers, true);
+    }
+    return (*ring)->stats().num_waits - before;
+  };
+  EXPECT_GT(waits_of_rounds(20), 40);
+  ASSERT_TRUE((*ring)->SetSlots(7).ok());
+  waits_of_rounds(3);
+  EXPECT_EQ(waits_of_rounds(20), 0);
+  EXPECT_EQ((*ring)->stats().num_out_of_order, 0);
+}
+
 TEST(FifoRing, RefusesWhatIsNoRing) {
   const auto now = std::make_shared<TimePoint>();
   EXPECT_THAT(MakeModelledFifoRing(4, 4096, 5, 1, 1, now).status().message(),
