@@ -4,7 +4,7 @@
 // A session begins with ConfigureCompute and ends when the manager's connection does. There is at
 // most one at a time, and another manager is told so. Everything, orders included, runs on the
 // thread that calls Run, with the help of a WorkerTeam. Nothing in there waits: a model is loaded
-// one weight a turn, and data paths that are being opened are looked at in every turn.
+// some weights a turn, and data paths that are being opened are looked at in every turn.
 #pragma once
 
 #include <memory>

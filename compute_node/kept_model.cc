@@ -15,6 +15,8 @@ namespace {
 
 constexpr auto kProgressInterval = milliseconds(200);
 constexpr auto kKeepModel = std::chrono::seconds(60);
+// Small weights are loaded in one turn as long as it has not taken so long.
+constexpr auto kLoadsATurn = milliseconds(5);
 
 // Two requests for weights that are the same, from files that did not change, have the same.
 std::string SourceOf(const ConfigureCompute& request) {
@@ -50,27 +52,32 @@ Status KeptModel::Ask(const ConfigureCompute& request) {
 }
 
 bool KeptModel::Turn(TimePoint now) {
-  if (loading_ != nullptr) {
-    if (now < loading_->wake_at()) return false;
-    Result<std::unique_ptr<LoadedModel>> model = loading_->Continue();
-    progress_ = loading_->progress();
-    if (model.ok() && *model == nullptr) return true;
-    loading_.reset();
-    failed_ = model.status();
-    if (!model.ok()) return true;
-    loaded_ = *std::move(model);
-    used_last_ = now;
-    // Read while nobody waits for it. A modelled device has no weights and often no tokenizer.
-    const bool computes = loaded_->weights != nullptr || loaded_->device_weights != nullptr;
-    if (computes && loaded_->ends_steps()) loaded_->vocabulary->Begin();
-    return true;
+  bool any = false;
+  for (const TimePoint end = now + kLoadsATurn;
+       loading_ != nullptr && now < end && loading_->wake_at() <= now; now = Clock::now()) {
+    LoadOne(now);
+    any = true;
   }
-  if (loaded_ == nullptr) return false;
+  if (loaded_ == nullptr) return any;
   if (loaded_.use_count() > 1)
     used_last_ = now;
   else if (now > used_last_ + kKeepModel)
     loaded_.reset();
-  return false;
+  return any;
+}
+
+void KeptModel::LoadOne(TimePoint now) {
+  Result<std::unique_ptr<LoadedModel>> model = loading_->Continue();
+  progress_ = loading_->progress();
+  if (model.ok() && *model == nullptr) return;
+  loading_.reset();
+  failed_ = model.status();
+  if (!model.ok()) return;
+  loaded_ = *std::move(model);
+  used_last_ = now;
+  // Read while nobody waits for it. A modelled device has no weights and often no tokenizer.
+  const bool computes = loaded_->weights != nullptr || loaded_->device_weights != nullptr;
+  if (computes && loaded_->ends_steps()) loaded_->vocabulary->Begin();
 }
 
 Result<AwaitedModel> AwaitedModel::Ask(KeptModel& models, const ConfigureCompute& request,

@@ -21,15 +21,16 @@ class KeptModel {
   // Borrows the device.
   explicit KeptModel(ComputeDevice& device) : device_(device) {}
 
-  // Loads one more weight if a model is being loaded, and returns whether there was one to load. If
-  // not, it need not be called before wake_at, if there is one. Frees the model if nobody has used
-  // it for a while. To be called at least every second or so.
+  // Loads some more weights, at least one, if a model is being loaded, and returns whether there
+  // was one to load. If not, it need not be called before wake_at, if there is one. Frees the model
+  // if nobody has used it for a while. To be called at least every second or so.
   bool Turn(TimePoint now);
   TimePoint wake_at() const { return loading_ == nullptr ? TimePoint::max() : loading_->wake_at(); }
 
  private:
   friend class AwaitedModel;
   Status Ask(const ConfigureCompute& request);
+  void LoadOne(TimePoint now);
 
   ComputeDevice& device_;
   std::string source_;        // what it is loaded from, to compare with the next request's
