@@ -264,7 +264,6 @@ Status StartServing(const ServeOptions& options, Manager& manager) {
   // Nodes of a cluster may have weights that are not on this host.
   if (!options.cluster_file && manager.config.load_format == LoadFormat::kAuto)
     LAMINA_RETURN_IF_ERROR(facts.weights);
-  Say(StartScreen(manager.config, manager.files.model, facts));
   if (!options.trace_out.empty()) {
     LAMINA_ASSIGN_OR_RETURN(manager.trace, TraceFile::Create(options.trace_out));
   }
@@ -276,6 +275,7 @@ Status StartServing(const ServeOptions& options, Manager& manager) {
     LAMINA_ASSIGN_OR_RETURN(manager.fronts, EngineServer::Open(manager.config));
     manager.id = RandomId();
   }
+  Say(StartScreen(manager.config, manager.files.model, facts));
   if (IsStopRequested()) return TryAgain("interrupted");
   if (!options.cluster_file) LAMINA_RETURN_IF_ERROR(StartLocalCluster(manager));
   return StartEngine(manager);
