@@ -48,6 +48,7 @@ Status KeptModel::Ask(const ConfigureCompute& request) {
   weights.dummy_seed = request.dummy_seed;
   weights.share = ShareOf(request.part);
   LAMINA_ASSIGN_OR_RETURN(loading_, device_.StartLoad(weights));
+  progress_ = loading_->progress();
   return OkStatus();
 }
 

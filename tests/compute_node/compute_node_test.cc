@@ -118,7 +118,9 @@ class ComputeNodeTest : public testing::Test {
     const std::optional<ControlFrame> frame = Next(client.frames);
     if (!frame || frame->type != FrameType(MessageType::kWeightsProgress))
       throw std::runtime_error("it did not say how far the weights are");
-    return Decode<WeightsProgress>(frame->payload).value().loaded_bytes;
+    const WeightsProgress progress = Decode<WeightsProgress>(frame->payload).value();
+    EXPECT_GT(progress.total_bytes, progress.loaded_bytes);
+    return progress.loaded_bytes;
   }
   static void Send(const Client& client, const ConfigureCompute& request) {
     EXPECT_TRUE(
