@@ -17,6 +17,7 @@
 #include "cli/number_checks.h"
 #include "cost/cost_model.h"
 #include "cost/node_device.h"
+#include "hub/find_model.h"
 #include "manager/cluster_config.h"
 #include "manager/cluster_executor.h"
 #include "manager/local_cluster.h"
