@@ -261,11 +261,11 @@ TEST_F(Responses, StreamsCountAsMemory) {
 
 // A client that reads is not cut off because a stream's last events are long.
 TEST_F(Responses, StreamsMayEndWithMoreThanMayWait) {
-  options_.max_send_queue_bytes = size_t{8} << 10;
+  options_.max_send_queue_bytes = size_t{16} << 10;  // of 80 tokens: a client may be late by 80 ms
   max_model_len_ = 4096;
   chat_template_ = std::move(*ChatTemplate::Parse(kShowingTemplate, {}));
-  StartServer(AlwaysAnswer(std::vector<TokenId>(2000, 488)));
-  engine_->SetTokenTime(std::chrono::microseconds(100));
+  StartServer(AlwaysAnswer(std::vector<TokenId>(3000, 488)));
+  engine_->SetTokenTime(milliseconds(1));
   const std::vector<NamedEvent> events = NamedEvents(Post(kPath, Ask({{"stream", true}})));
   ASSERT_EQ(events.back().name, "response.incomplete");
   const std::string text = events.back().data["response"]["output"][0]["content"][0]["text"];
