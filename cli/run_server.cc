@@ -284,7 +284,7 @@ Status StartServing(const ServeOptions& options, Manager& manager) {
 // A start-up that nobody wants any more.
 Status GiveUpStarting(Manager& manager) {
   if (manager.local != nullptr) {
-    // A node that loads weights would look up from them too late, and has nothing to lose.
+    // A node may be in the middle of a large weight, and has nothing to lose.
     for (const auto& [name, pid] : manager.local->pids())
       LAMINA_RETURN_IF_ERROR(manager.local->Kill(name, SIGKILL));
   }

@@ -5,7 +5,7 @@
 
 namespace lamina {
 
-std::optional<HeadOps> HeadOf(const SlicedModel& model) {
+std::optional<HeadOps> HeadOpsOf(const SlicedModel& model) {
   const std::vector<Op>& program = model.slices.back().program;
   ValueId made = model.graph.logits;
   for (size_t i = program.size(); i > 0; --i) {
@@ -36,7 +36,7 @@ BufferPlan PlanBuffers(const SlicedModel& model) {
   }
   // Sampling reads the logits after the last operator.
   last_use[static_cast<size_t>(model.graph.logits)] = chain.size();
-  const std::optional<HeadOps> head = HeadOf(model);
+  const std::optional<HeadOps> head = HeadOpsOf(model);
   size_t head_begin = chain.size();  // in the chain
   if (head) {
     last_use[static_cast<size_t>(head->input)] = chain.size();

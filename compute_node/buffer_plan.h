@@ -19,12 +19,12 @@ struct HeadOps {
 };
 
 // nullopt if the model's logits are made otherwise.
-std::optional<HeadOps> HeadOf(const SlicedModel& model);
+std::optional<HeadOps> HeadOpsOf(const SlicedModel& model);
 
 struct BufferPlan {
   std::vector<int> buffer_of;   // [values] index into widths; -1 for tokens and positions
   std::vector<int64_t> widths;  // [buffers] elements of a row
-  std::vector<bool> only_head;  // [buffers] whether nobody but HeadOf's operators writes there
+  std::vector<bool> only_head;  // [buffers] whether nobody but HeadOpsOf's operators writes there
 
   // REQUIRES: the value is neither tokens nor positions.
   size_t BufferOf(ValueId id) const {
@@ -33,7 +33,7 @@ struct BufferPlan {
 };
 
 // Values that are live at the same time get different buffers. The logits keep theirs to the end,
-// and so does what HeadOf's operators read.
+// and so does what HeadOpsOf's operators read.
 BufferPlan PlanBuffers(const SlicedModel& model);
 
 }  // namespace lamina

@@ -53,6 +53,7 @@ Result<std::unique_ptr<LoadedModel>> LoadAll(Result<std::unique_ptr<LoadingModel
   if (!loading.ok()) return loading.status();
   std::unique_ptr<LoadedModel> model;
   while (model == nullptr) {
+    // Real weights are there to be read at once; modelled ones take their time.
     std::this_thread::sleep_for((*loading)->wake_at() - Clock::now());
     LAMINA_ASSIGN_OR_RETURN(model, (*loading)->Continue());
   }

@@ -93,6 +93,8 @@ void ComputeNode::Configure(const ManagerConnection& from, const std::string& pa
   if (!request.ok())
     return from.Answer(
         InvalidArgument("the Configure message cannot be parsed: " + request.status().message()));
+  if (request->prepare_only && preparing_)
+    return from.Answer(TryAgain("it loads a model for " + preparing_->manager().name()));
   from.Keep();  // while weights load others may connect, however many
   if (request->prepare_only) return Prepare(from, *request);
   Result<std::unique_ptr<ComputeSession>> session =
@@ -103,8 +105,6 @@ void ComputeNode::Configure(const ManagerConnection& from, const std::string& pa
 }
 
 void ComputeNode::Prepare(const ManagerConnection& from, const ConfigureCompute& request) {
-  if (preparing_)
-    return from.Answer(TryAgain("it loads a model for " + preparing_->manager().name()));
   Result<AwaitedModel> model = AwaitedModel::Ask(*model_, request, from);
   if (!model.ok()) {
     from.Release();
@@ -121,7 +121,7 @@ void ComputeNode::ContinuePreparing() {
 void ComputeNode::EndPreparing(const Status& outcome) {
   const ManagerConnection manager = preparing_->manager();
   preparing_.reset();
-  manager.Release();
+  if (session_ == nullptr) manager.Release();  // else another manager is kept, whose session it is
   manager.Answer(outcome.ok() ? Result<Configured>(Configured()) : outcome);
 }
 

@@ -60,7 +60,7 @@ class ComputeNode {
   // Goes on with opening the session; returns whether that is over. Then the manager is answered.
   bool ContinueOpening();
   void EndOpening(const Result<Configured>& outcome);
-  // Has a model loaded before there is a session.
+  // Has a model loaded before there is a session. REQUIRES: no other one is being prepared.
   void Prepare(const ManagerConnection& from, const ConfigureCompute& request);
   // Answers the order to prepare a model if that is over.
   void ContinuePreparing();

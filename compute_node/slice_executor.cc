@@ -17,7 +17,7 @@ SliceExecutor::SliceExecutor(const SlicedModel& model, const Weights& weights, i
       team_(team),
       logit_rows_(logit_rows),
       plan_(PlanBuffers(model)),
-      head_(HeadOf(model)) {
+      head_(HeadOpsOf(model)) {
   for (size_t i = 0; i < plan_.widths.size(); ++i) {
     const int64_t rows = plan_.only_head[i] ? logit_rows : max_rows;
     buffers_.emplace_back(static_cast<size_t>(plan_.widths[i] * rows));
@@ -27,7 +27,7 @@ SliceExecutor::SliceExecutor(const SlicedModel& model, const Weights& weights, i
 
 // The ring may give the place of the last slice's weights away when the slice has run.
 int SliceExecutor::LogitRows(const SlicedModel& model, const Weights& weights, int max_rows) {
-  if (weights.ring() != nullptr || !HeadOf(model)) return max_rows;
+  if (weights.ring() != nullptr || !HeadOpsOf(model)) return max_rows;
   const int64_t row_bytes = model.graph.values[static_cast<size_t>(model.graph.logits)].width *
                             static_cast<int64_t>(sizeof(float));
   return static_cast<int>(std::clamp<int64_t>(kLogitBytes / row_bytes, 1, std::max(max_rows, 1)));

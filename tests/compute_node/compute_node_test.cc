@@ -113,6 +113,13 @@ class ComputeNodeTest : public testing::Test {
     return request;
   }
 
+  // So many come that all have to make room who are not kept.
+  void CrowdOut() {
+    std::vector<std::unique_ptr<Client>> others;
+    for (int i = 0; i < kMoreThanMayStay; ++i) others.push_back(Connect("somebody"));
+    EXPECT_TRUE(Next(others.front()->lost)) << "none had to make room";
+  }
+
   // How far the weights are by the next message, which says that.
   static int64_t LoadedBytes(Client& client) {
     const std::optional<ControlFrame> frame = Next(client.frames);
@@ -153,9 +160,7 @@ TEST_F(ComputeNodeTest, WhoWaitsForWeightsStaysWhoeverComesAndAStopWaitsForNone)
   const auto manager = Connect("manager");
   Send(*manager, request);
   ASSERT_TRUE(Next(manager->frames));  // they load
-  std::vector<std::unique_ptr<Client>> others;
-  for (int i = 0; i < kMoreThanMayStay; ++i) others.push_back(Connect("somebody"));
-  ASSERT_TRUE(Next(others.front()->lost)) << "some had to make room";
+  CrowdOut();
   while (manager->frames.TryPop()) {
   }
   const std::optional<ControlFrame> more = Next(manager->frames);
@@ -205,6 +210,36 @@ TEST_F(ComputeNodeTest, AModelThatIsPreparedMakesWayForASession) {
   ASSERT_TRUE(frame);
   EXPECT_THAT(Decode<Configured>(frame->payload).value().status.message(),
               HasSubstr("load another model"));
+}
+
+TEST_F(ComputeNodeTest, WhoTakesThePlaceOfAModelThatIsPreparedStays) {
+  ConfigureCompute request = Large();
+  request.prepare_only = true;
+  const auto manager = Connect("manager");
+  Send(*manager, request);
+  LoadedBytes(*manager);
+  request.prepare_only = false;
+  request.dummy_seed = 1;  // other weights
+  const auto other = Connect("other");
+  Send(*other, request);
+  std::optional<ControlFrame> frame = Next(manager->frames);
+  while (frame && frame->type == FrameType(MessageType::kWeightsProgress))
+    frame = Next(manager->frames);
+  ASSERT_TRUE(frame) << "the place was not taken";
+  CrowdOut();
+  EXPECT_FALSE(other->lost.TryPop()) << "the session's manager had to make room";
+}
+
+TEST_F(ComputeNodeTest, OneModelIsPreparedAtATime) {
+  ConfigureCompute request = Large();
+  request.prepare_only = true;
+  const auto manager = Connect("manager");
+  Send(*manager, request);
+  LoadedBytes(*manager);
+  EXPECT_THAT(Configure(*Connect("other"), Encode(request)).status.message(),
+              HasSubstr("it loads a model for"));
+  CrowdOut();
+  EXPECT_FALSE(manager->lost.TryPop()) << "who waits for it had to make room";
 }
 
 TEST_F(ComputeNodeTest, WhatAManagerBeganToLoadTheNextOneFinds) {
