@@ -38,7 +38,7 @@ fi
 
 install_packages "${BUILD_PACKAGES[@]}"
 if [ ! -x build/release/bin/lamina ]; then
-  echo "Building lamina into build/release. The first time this takes about $(((12 + $(nproc) - 1) / $(nproc))) minutes on $(nproc) cores."
+  echo "Building lamina into build/release. The first time this takes about $(((14 + $(nproc) - 1) / $(nproc))) minutes on $(nproc) cores."
 fi
 build release lamina lamina-memory-node lamina-compute-node
 exec build/release/bin/lamina serve models/tiny-stories --memory-nodes 2 --port "$port" --prompt "Once upon a time" "${more[@]}"
