@@ -10,7 +10,7 @@ endif()
 
 option(LAMINA_TESTS "Build the tests" ON)
 option(LAMINA_WERROR "Treat warnings as errors" ON)
-set(LAMINA_UNITY 0 CACHE STRING "Compile so many sources of a library at a time, 0: each by itself. Half the work for a whole build, more for a small change")
+set(LAMINA_UNITY 0 CACHE STRING "Compile so many sources of a library or of its tests at a time, 0: each by itself. Half the work for a whole build, more for a small change")
 set(LAMINA_SANITIZE "" CACHE STRING "address,undefined | thread | empty")
 
 find_program(LAMINA_CCACHE ccache)
@@ -44,6 +44,16 @@ if(LAMINA_SANITIZE)
   endif()
 endif()
 
+# lamina_unity(TARGET): compiles LAMINA_UNITY of its sources at a time.
+function(lamina_unity target)
+  if(LAMINA_UNITY)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${LAMINA_UNITY})
+    if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+      target_compile_options(${target} PRIVATE -Wno-subobject-linkage)  # it takes the sources for headers
+    endif()
+  endif()
+endfunction()
+
 # lamina_library(NAME DEPS ... WITHOUT ...): every *.cc below this folder except *_main.cc is library lamina_NAME. WITHOUT names folders
 # that need something that this machine does not have.
 function(lamina_library name)
@@ -55,12 +65,7 @@ function(lamina_library name)
   endforeach()
   add_library(lamina_${name} STATIC ${sources})
   target_link_libraries(lamina_${name} PUBLIC lamina_options Threads::Threads ${arg_DEPS})
-  if(LAMINA_UNITY)
-    set_target_properties(lamina_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${LAMINA_UNITY})
-    if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-      target_compile_options(lamina_${name} PRIVATE -Wno-subobject-linkage)  # it takes the sources for headers
-    endif()
-  endif()
+  lamina_unity(lamina_${name})
 endfunction()
 
 # lamina_reads_and_prints(NAME): the library lamina_NAME does little else, so its release build gives up speed for a third of the time

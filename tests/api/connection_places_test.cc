@@ -11,7 +11,7 @@ namespace lamina {
 namespace {
 
 // Connections without sockets, in the order in which they came.
-class ConnectionPlacesTest : public testing::Test {
+class ConnectionPlacesTest : public ::testing::Test {
  protected:
   struct Connection {
     bool closed = false;

@@ -2,7 +2,7 @@
 #include "tests/support/protocol_fixture.h"
 
 namespace lamina::testing {
-namespace {
+namespace messages_test {
 
 using nlohmann::json;
 using ::testing::ElementsAre;
@@ -319,5 +319,5 @@ TEST_F(Messages, AClientThatLeavesEndsItsRequest) {
   EXPECT_TRUE(engine_->WaitForAborts(1, Soon()));
 }
 
-}  // namespace
+}  // namespace messages_test
 }  // namespace lamina::testing

@@ -4,7 +4,7 @@
 #include "tests/support/protocol_fixture.h"
 
 namespace lamina::testing {
-namespace {
+namespace ollama_test {
 
 using nlohmann::json;
 using ::testing::ElementsAre;
@@ -265,5 +265,5 @@ TEST_F(Ollama, LlamaCppsClientsLearnSlotsAndTemplate) {
       2);
 }
 
-}  // namespace
+}  // namespace ollama_test
 }  // namespace lamina::testing

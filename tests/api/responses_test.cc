@@ -2,7 +2,7 @@
 #include "tests/support/protocol_fixture.h"
 
 namespace lamina::testing {
-namespace {
+namespace responses_test {
 
 using nlohmann::json;
 using ::testing::ElementsAre;
@@ -279,5 +279,5 @@ TEST_F(Responses, WhatIsLongIsNotRepeated) {
   EXPECT_EQ(response["metadata"], json::object());
 }
 
-}  // namespace
+}  // namespace responses_test
 }  // namespace lamina::testing

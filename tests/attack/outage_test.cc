@@ -16,7 +16,7 @@
 #include "tests/support/temporary_folder.h"
 
 namespace lamina::testing {
-namespace {
+namespace outage_test {
 
 using nlohmann::json;
 using std::chrono::seconds;
@@ -306,5 +306,5 @@ TEST(Outage, AMemoryNodeThatDiesRightAfterAComputeNodeGetsNoMoreRequests) {
   }
 }
 
-}  // namespace
+}  // namespace outage_test
 }  // namespace lamina::testing

@@ -21,7 +21,7 @@
 #include "tests/support/temporary_folder.h"
 
 namespace lamina::testing {
-namespace {
+namespace signals_test {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
@@ -301,5 +301,5 @@ TEST_F(Signals, SigkillOfTheManagerLeavesNothingBehindTheNextStart) {
   EXPECT_EQ(LogFolders(temporary()).size(), 3u) << "the logs of a living manager stay";
 }
 
-}  // namespace
+}  // namespace signals_test
 }  // namespace lamina::testing

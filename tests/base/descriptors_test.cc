@@ -14,7 +14,7 @@ namespace lamina {
 namespace {
 
 // Lowers the soft limit for one test, and opens files up to a number below it.
-class FewDescriptors : public testing::Test {
+class FewDescriptors : public ::testing::Test {
  protected:
   static constexpr int kLimit = 64;
 
@@ -59,7 +59,8 @@ TEST_F(FewDescriptors, WhatDoesNotFitIsAStatusThatSaysWhatToDo) {
   for (; !opened_.empty(); opened_.pop_back()) close(opened_.back());
   for (const Status& status : refused) {
     EXPECT_EQ(status.code(), StatusCode::kOutOfSpace);
-    EXPECT_THAT(status.message(), testing::HasSubstr("64 files open, raise the limit (ulimit -n)"));
+    EXPECT_THAT(status.message(),
+                ::testing::HasSubstr("64 files open, raise the limit (ulimit -n)"));
   }
 }
 

@@ -8,9 +8,9 @@
 namespace lamina {
 namespace {
 
-using testing::DoubleEq;
-using testing::DoubleNear;
-using testing::ElementsAre;
+using ::testing::DoubleEq;
+using ::testing::DoubleNear;
+using ::testing::ElementsAre;
 
 IdealSchedule Schedule(int num_compute, int num_batches, bool evenly, double slices,
                        double attention) {

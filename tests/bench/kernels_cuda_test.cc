@@ -46,9 +46,9 @@ TEST(CudaKernelsBench, PrintsOneLinePerCaseOrWhyItCannot) {
     EXPECT_GT(line["reference_value"].get<double>(), 0) << text;
     EXPECT_FALSE(sizes["device"].get<std::string>().empty());
   }
-  EXPECT_THAT(cases, testing::ElementsAre("attention", "linear 1 split", "linear 1 rounded",
-                                          "linear 16 split", "linear 16 rounded", "slice 1",
-                                          "slice 16", "attention_round_trip 1"));
+  EXPECT_THAT(cases, ::testing::ElementsAre("attention", "linear 1 split", "linear 1 rounded",
+                                            "linear 16 split", "linear 16 rounded", "slice 1",
+                                            "slice 16", "attention_round_trip 1"));
 }
 
 TEST(CudaKernelsBench, SlicesAndRoundTripsAreForGpus) {
@@ -65,7 +65,7 @@ TEST(CudaKernelsBench, RefusesWhatIsNoDevice) {
     const CommandOutput output = BenchCudaKernels({"--device", name});
     EXPECT_EQ(output.exit_status, 1);
     EXPECT_THAT(output.err,
-                testing::HasSubstr("--device: \"" + name + "\" is neither cpu nor cuda:N"));
+                ::testing::HasSubstr("--device: \"" + name + "\" is neither cpu nor cuda:N"));
   }
 }
 

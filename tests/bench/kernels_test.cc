@@ -15,7 +15,7 @@
 namespace lamina {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 CommandOutput BenchKernels(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), {BinPath("/lamina"), "bench", "kernels"});
@@ -48,7 +48,7 @@ TEST(KernelsBench, PrintsOneLinePerCaseWithTheLimitOfTheSameRun) {
       EXPECT_GT(line["ratio"].get<double>(), 0) << text;
     }
   }
-  EXPECT_THAT(cases, testing::ElementsAre(
+  EXPECT_THAT(cases, ::testing::ElementsAre(
                          "attention churn", "attention random", "attention runs", "linear 1",
                          "linear 16", "linear_against_peer 1", "linear_against_peer 16",
                          "quantized_against_bf16 1", "quantized_against_bf16 1",
@@ -67,7 +67,7 @@ TEST(KernelsBench, MeasuresEachKvDtype) {
   std::istringstream in(output.out);
   for (std::string text; std::getline(in, text);)
     measured.push_back(nlohmann::json::parse(text)["case"]["kv"]);
-  EXPECT_THAT(measured, testing::ElementsAre("bfloat16", "float16", "fp8"));
+  EXPECT_THAT(measured, ::testing::ElementsAre("bfloat16", "float16", "fp8"));
 }
 
 TEST(KernelsBench, RefusesWhatItDoesNotKnow) {

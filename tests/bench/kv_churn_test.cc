@@ -33,7 +33,7 @@ TEST(KvChurn, IsAFunctionOfItsSeed) {
 TEST(KvChurn, RefusesPromptsThatNeverFit) {
   const auto tables = RunChurn({1000, 901, 0.9, 10, 1});
   EXPECT_EQ(tables.status().code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(tables.status().message(), testing::HasSubstr("expected 2 to 900"));
+  EXPECT_THAT(tables.status().message(), ::testing::HasSubstr("expected 2 to 900"));
   EXPECT_FALSE(RunChurn({1000, 1, 0.9, 10, 1}).ok()) << "it would generate none";
   EXPECT_TRUE(RunChurn({1000, 900, 0.9, 10, 1}).ok());
 }

@@ -10,9 +10,9 @@
 #include "tests/support/paths.h"
 
 namespace lamina {
-namespace {
+namespace throughput_cuda_test {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 const std::string kModel = SourcePath("/models/tiny-stories");
 
@@ -74,5 +74,5 @@ TEST(DeviceOptions, NameDevicesOfThisHost) {
   }
 }
 
-}  // namespace
+}  // namespace throughput_cuda_test
 }  // namespace lamina

@@ -11,7 +11,7 @@
 namespace lamina {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 CommandOutput Bench(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), {BinPath("/lamina"), "bench", "transport"});
@@ -41,10 +41,10 @@ TEST(TransportBench, PrintsOneLinePerFabricMeasureAndSize) {
     }
   }
   EXPECT_THAT(cases,
-              testing::ElementsAre("transport_latency shm 8", "transport_latency shm 64",
-                                   "transport_bandwidth shm 8", "transport_bandwidth shm 64",
-                                   "transport_latency tcp 8", "transport_latency tcp 64",
-                                   "transport_bandwidth tcp 8", "transport_bandwidth tcp 64"));
+              ::testing::ElementsAre("transport_latency shm 8", "transport_latency shm 64",
+                                     "transport_bandwidth shm 8", "transport_bandwidth shm 64",
+                                     "transport_latency tcp 8", "transport_latency tcp 64",
+                                     "transport_bandwidth tcp 8", "transport_bandwidth tcp 64"));
 }
 
 TEST(TransportBench, MissingReferenceIsSaidNotInvented) {

@@ -13,7 +13,7 @@ namespace lamina {
 namespace {
 
 using std::chrono::seconds;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr int kRanks = 3;
 constexpr size_t kRows = 2;
@@ -26,7 +26,7 @@ struct Rank {
   std::vector<PlainSlices> slices;  // by batch
 };
 
-class AllReduceTest : public testing::Test {
+class AllReduceTest : public ::testing::Test {
  protected:
   static TinyCheckpointOptions Shape() {
     TinyCheckpointOptions options;

@@ -21,8 +21,8 @@ TEST(CpuDevice, StepsThatTheHostHasNoMemoryForAreRefused) {
   EXPECT_EQ(status.code(), StatusCode::kOutOfSpace);
   EXPECT_THAT(
       status.message(),
-      testing::MatchesRegex("the values of a step of 2147483647 tokens need [0-9.]+ GB of this "
-                            "host's memory, which has [0-9.]+ GB available"));
+      ::testing::MatchesRegex("the values of a step of 2147483647 tokens need [0-9.]+ GB of this "
+                              "host's memory, which has [0-9.]+ GB available"));
   EXPECT_TRUE(device.MakeSlices(*model, 8).ok());
 }
 

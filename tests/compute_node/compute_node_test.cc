@@ -22,7 +22,7 @@ namespace lamina {
 namespace {
 
 using std::chrono::seconds;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr auto kPatience = seconds(60);
 constexpr int kMoreThanMayStay = 70;
@@ -35,7 +35,7 @@ constexpr auto kLargeModel =
   "num_attention_heads": 16, "num_key_value_heads": 4, "max_position_embeddings": 1024, "rms_norm_eps": 1e-05,
   "rope_theta": 10000.0, "bos_token_id": 1, "eos_token_id": 2})";
 
-class ComputeNodeTest : public testing::Test {
+class ComputeNodeTest : public ::testing::Test {
  protected:
   struct Client {
     Inbox<ControlFrame> frames;

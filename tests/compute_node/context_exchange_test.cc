@@ -16,7 +16,7 @@ namespace lamina {
 namespace {
 
 using std::chrono::seconds;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr uint64_t kEpoch = 77;
 constexpr size_t kPayload = 5000;
@@ -156,7 +156,7 @@ TEST(ContextExchange, ANodeBehindACutIsLostAfterThePeerTimeout) {
   ASSERT_TRUE(taker.lost());
   EXPECT_GE(Clock::now() - since, milliseconds(200));
   EXPECT_EQ(taker.lost()->node, NodeId{11});
-  EXPECT_THAT(taker.lost()->message, testing::StartsWith("c0: no sign of life from "));
+  EXPECT_THAT(taker.lost()->message, ::testing::StartsWith("c0: no sign of life from "));
 }
 
 TEST(ContextExchange, WhatFindsNoRoomIsSentLater) {
@@ -201,7 +201,7 @@ TEST(ContextExchange, ANodeWithoutRoomIsLostAfterThePeerTimeout) {
   ASSERT_TRUE(sender.lost());
   EXPECT_GE(Clock::now() - since, milliseconds(200));
   EXPECT_EQ(sender.lost()->node, NodeId{12});
-  EXPECT_THAT(sender.lost()->message, testing::StartsWith("c1: no room for messages to "));
+  EXPECT_THAT(sender.lost()->message, ::testing::StartsWith("c1: no room for messages to "));
   EXPECT_FALSE(sender.unsent()) << "nothing is left to be done";
 }
 

@@ -18,15 +18,15 @@
 #include "tests/support/tiny_checkpoint.h"
 
 namespace lamina {
-namespace {
+namespace failure_cause_test {
 
 using std::chrono::seconds;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr uint64_t kEpoch = 7;
 constexpr SequenceId kGood{1}, kLost{2}, kNotNumbers{3}, kNothingLeft{4};
 
-class FailureCauseTest : public testing::Test {
+class FailureCauseTest : public ::testing::Test {
  protected:
   static SessionLimits Limits() {
     return {.max_num_seqs = 4,
@@ -155,5 +155,5 @@ TEST_F(FailureCauseTest, TravelsWithARanksShareOfTheLastSum) {
   ExpectEachItsCause(result);
 }
 
-}  // namespace
+}  // namespace failure_cause_test
 }  // namespace lamina

@@ -16,7 +16,7 @@
 #include "tests/support/temporary_folder.h"
 
 namespace lamina {
-namespace {
+namespace families_test {
 
 using testing::Families;
 using testing::Family;
@@ -284,5 +284,5 @@ TEST(GgufLogitsTest, QuantizedWeightsGiveTheLogitsOfTheirDequantizedValues) {
   }
 }
 
-}  // namespace
+}  // namespace families_test
 }  // namespace lamina

@@ -112,8 +112,8 @@ TEST(ModelledDevice, StepsThatTheHostHasNoMemoryForAreRefused) {
   EXPECT_EQ(status.code(), StatusCode::kOutOfSpace);
   EXPECT_THAT(
       status.message(),
-      testing::MatchesRegex("the values of a step of 2147483647 tokens need [0-9.]+ GB of this "
-                            "host's memory, which has [0-9.]+ GB available"));
+      ::testing::MatchesRegex("the values of a step of 2147483647 tokens need [0-9.]+ GB of this "
+                              "host's memory, which has [0-9.]+ GB available"));
 }
 
 // A modelled device has no KV cache that would be too large for it.

@@ -16,7 +16,7 @@
 #include "tests/support/virtual_clock.h"
 
 namespace lamina {
-namespace {
+namespace one_thread_test {
 
 using testing::GoldenPrompt;
 using testing::GoldenPrompts;
@@ -502,5 +502,5 @@ TEST_F(OneThread, AManagerThatGoesWhileNodesConnectLeavesThemFree) {
   EXPECT_LT(SecondsSince(start), 5) << "it would have waited for 20 s";
 }
 
-}  // namespace
+}  // namespace one_thread_test
 }  // namespace lamina

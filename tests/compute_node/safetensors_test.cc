@@ -15,9 +15,9 @@
 namespace lamina {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 // A file with this header and `data_bytes` bytes 0, 1, 2, ...
 std::string File(const std::string& header, size_t data_bytes) {
@@ -42,7 +42,7 @@ TEST(SafetensorsHeaderTest, ReadsEntriesInTheOrderOfTheirData) {
   const size_t data_start = 8 + std::strlen(kTwoTensors);
   EXPECT_EQ((*entries)[0].name, "a");
   EXPECT_EQ((*entries)[0].dtype, "BF16");
-  EXPECT_THAT((*entries)[0].shape, testing::ElementsAre(1, 3));
+  EXPECT_THAT((*entries)[0].shape, ::testing::ElementsAre(1, 3));
   EXPECT_EQ((*entries)[0].offset, data_start);
   EXPECT_EQ((*entries)[0].size_bytes, 6u);
   EXPECT_EQ((*entries)[1].name, "b");
@@ -64,7 +64,7 @@ struct BadHeader {
   const char* says;
 };
 
-class BadHeaderTest : public testing::TestWithParam<BadHeader> {};
+class BadHeaderTest : public ::testing::TestWithParam<BadHeader> {};
 
 TEST_P(BadHeaderTest, IsRejected) {
   const auto entries = ParseHeader(File(GetParam().header, GetParam().data_bytes));
@@ -75,7 +75,7 @@ TEST_P(BadHeaderTest, IsRejected) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, BadHeaderTest,
-    testing::Values(
+    ::testing::Values(
         BadHeader{"", 0, "does not begin with '{'"}, BadHeader{" {}", 0, "does not begin with '{'"},
         BadHeader{"[]", 0, "does not begin with '{'"}, BadHeader{"{", 0, "syntax error"},
         BadHeader{"{} x", 0, "syntax error"}, BadHeader{"{\"\xff\":{}}", 0, "syntax error"},
@@ -149,7 +149,7 @@ TEST(SafetensorsHeaderTest, AnAbsurdLengthIsRejectedBeforeAnythingIsRead) {
   EXPECT_EQ(ParseHeader(file).status().code(), StatusCode::kCorrupt);
 }
 
-class SafetensorsTest : public testing::Test {
+class SafetensorsTest : public ::testing::Test {
  protected:
   void Write(const std::string& name, const std::string& bytes) {
     std::ofstream(dir_ + "/" + name, std::ios::binary) << bytes;
@@ -170,7 +170,7 @@ TEST_F(SafetensorsTest, FindGivesDtypeShapeAndBytes) {
   const Result<TensorView> b = (*file)->Find("b");
   ASSERT_TRUE(b.ok()) << b.status();
   EXPECT_EQ(b->dtype, DType::kF32);
-  EXPECT_THAT(b->shape, testing::ElementsAre(2));
+  EXPECT_THAT(b->shape, ::testing::ElementsAre(2));
   ASSERT_EQ(b->data.size(), 8u);
   for (size_t i = 0; i < 8; ++i) EXPECT_EQ(std::to_integer<size_t>(b->data[i]), 6 + i);
 }

@@ -11,11 +11,11 @@
 #include "tests/support/tiny_checkpoint.h"
 
 namespace lamina {
-namespace {
+namespace slice_executor_test {
 
 constexpr int kRows = 16;
 
-class SliceExecutorTest : public testing::Test {
+class SliceExecutorTest : public ::testing::Test {
  protected:
   void Load(const TinyCheckpointOptions& options) {
     checkpoint_.emplace(options);
@@ -122,5 +122,5 @@ TEST_F(SliceExecutorTest, AVocabularyAsWideAsTheModelChangesNothing) {
   for (size_t i = 0; i < scored.size(); ++i) ExpectEqual(scores[1][i], scores[0][i]);
 }
 
-}  // namespace
+}  // namespace slice_executor_test
 }  // namespace lamina

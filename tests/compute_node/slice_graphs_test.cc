@@ -13,7 +13,7 @@
 namespace lamina {
 namespace {
 
-class CudaSliceGraphs : public testing::Test {
+class CudaSliceGraphs : public ::testing::Test {
  protected:
   void SetUp() override {
     if (const Result<int> count = cuda::DeviceCount(); !count.ok()) GTEST_SKIP() << count.status();

@@ -14,7 +14,7 @@ namespace {
 
 constexpr SequenceId kA{1}, kB{2}, kC{3}, kD{4};
 
-class StepOutcomeTest : public testing::Test {
+class StepOutcomeTest : public ::testing::Test {
  protected:
   StepOutcomeTest() { outcome_.Begin({}, trace_); }
 

@@ -11,16 +11,16 @@
 #include "kernels/modelled_kv_cache.h"
 
 namespace lamina {
-namespace {
+namespace step_rows_test {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 constexpr SequenceId kA{1}, kB{2}, kC{3};
 constexpr NodeId kMemory{7}, kOther{8};
 
-class StepRowsTest : public testing::Test {
+class StepRowsTest : public ::testing::Test {
  protected:
   StepRowsTest() {
     model_.config.vocab_size = 100;
@@ -208,5 +208,5 @@ TEST_F(StepRowsTest, SharedAndMadeUpTokensAreEnteredWhereThisNodeHasTheKv) {
   ExpectFailed(kA, "has 2 tokens here", FailureCause::kKvLost);
 }
 
-}  // namespace
+}  // namespace step_rows_test
 }  // namespace lamina

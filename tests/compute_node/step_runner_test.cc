@@ -17,7 +17,7 @@ namespace {
 
 using std::chrono::seconds;
 
-class StepRunnerTest : public testing::Test {
+class StepRunnerTest : public ::testing::Test {
  protected:
   void SetUp() override {
     WeightOptions weights;

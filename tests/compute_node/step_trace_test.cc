@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace lamina {
-namespace {
+namespace step_trace_test {
 
 constexpr NodeId kMemory{7};
 constexpr TracedWork kWork{StepId{3}, 1, 2, 5};
@@ -154,5 +154,5 @@ TEST(StepTrace, TellsHowWellItKnowsTheClocks) {
   EXPECT_GE(answer.peers[1].error_ns, 40'000);
 }
 
-}  // namespace
+}  // namespace step_trace_test
 }  // namespace lamina

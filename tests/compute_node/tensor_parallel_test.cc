@@ -10,7 +10,7 @@
 #include "tests/support/tiny_checkpoint.h"
 
 namespace lamina {
-namespace {
+namespace tensor_parallel_test {
 
 constexpr int kRows = 5;
 
@@ -138,5 +138,5 @@ TEST(TensorParallelSlices, WithoutRowsRanksStillMeetAtEverySum) {
   EXPECT_EQ(sums, 2 * 3);
 }
 
-}  // namespace
+}  // namespace tensor_parallel_test
 }  // namespace lamina

@@ -13,7 +13,7 @@
 #include "tests/support/temporary_folder.h"
 
 namespace lamina {
-namespace {
+namespace layer_profile_prediction_test {
 
 constexpr double kPeak = 100e12, kBandwidth = 1e12;
 constexpr int kRows[] = {1, 64, 1024};
@@ -179,5 +179,5 @@ TEST(LayerProfilePrediction, MeasuredLayersArePredictedFromOthers) {
   }
 }
 
-}  // namespace
+}  // namespace layer_profile_prediction_test
 }  // namespace lamina

@@ -8,7 +8,7 @@
 #include "tests/support/temporary_folder.h"
 
 namespace lamina {
-namespace {
+namespace layer_profile_test {
 
 using ::testing::HasSubstr;
 
@@ -93,5 +93,5 @@ TEST_F(LayerProfileTest, MistakesAreNamedWithFileAndLine) {
   EXPECT_EQ(LayerProfile::Load("/nonexistent/p.csv", 1).status().code(), StatusCode::kNotFound);
 }
 
-}  // namespace
+}  // namespace layer_profile_test
 }  // namespace lamina

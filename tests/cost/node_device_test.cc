@@ -7,7 +7,7 @@
 namespace lamina {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 const std::string kShipped = SourcePath("/configs/devices.yaml");
 

@@ -17,7 +17,7 @@
 #include "tests/support/temporary_folder.h"
 
 namespace lamina::testing {
-namespace {
+namespace bad_input_test {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
@@ -308,5 +308,5 @@ TEST_F(BadRequests, WrongFields) {
   Expect("/v1/nowhere", "{}", 404, "nothing at this path");
 }
 
-}  // namespace
+}  // namespace bad_input_test
 }  // namespace lamina::testing

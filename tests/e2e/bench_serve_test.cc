@@ -12,7 +12,7 @@
 #include "tests/support/temporary_folder.h"
 
 namespace lamina::testing {
-namespace {
+namespace bench_serve_test {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
@@ -228,5 +228,5 @@ TEST_F(BenchServe, WhatIsWrongIsSaid) {
               HasSubstr("lamina bench serve --random-input-len"));
 }
 
-}  // namespace
+}  // namespace bench_serve_test
 }  // namespace lamina::testing

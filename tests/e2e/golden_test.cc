@@ -10,7 +10,7 @@
 #include "tests/support/serving.h"
 
 namespace lamina::testing {
-namespace {
+namespace golden_test {
 
 class GoldenTest : public ::testing::TestWithParam<Deployment> {
  protected:
@@ -277,5 +277,5 @@ std::vector<Deployment> AllDeployments() {
 INSTANTIATE_TEST_SUITE_P(Deployments, GoldenTest, ::testing::ValuesIn(AllDeployments()),
                          [](const auto& info) { return info.param.Name(); });
 
-}  // namespace
+}  // namespace golden_test
 }  // namespace lamina::testing

@@ -7,7 +7,7 @@
 #include "tests/support/serving.h"
 
 namespace lamina::testing {
-namespace {
+namespace hang_test {
 
 using std::chrono::seconds;
 
@@ -115,5 +115,5 @@ TEST_P(HangTest, AMemoryNodeThatIsStoppedForThreeSecondsCostsItsStreamsThatTime)
 INSTANTIATE_TEST_SUITE_P(Shapes, HangTest, ::testing::ValuesIn(HangCases()),
                          [](const auto& of) { return of.param.name; });
 
-}  // namespace
+}  // namespace hang_test
 }  // namespace lamina::testing

@@ -28,7 +28,7 @@
 #include "tests/support/temporary_folder.h"
 
 namespace lamina::testing {
-namespace {
+namespace offload_test {
 
 using nlohmann::json;
 using std::chrono::seconds;
@@ -274,5 +274,5 @@ TEST_F(OffloadTest, CapacitiesComeAndGoAndTokensAreTheSame) {
   }
 }
 
-}  // namespace
+}  // namespace offload_test
 }  // namespace lamina::testing

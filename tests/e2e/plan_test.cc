@@ -13,7 +13,7 @@
 #include "tests/support/temporary_folder.h"
 
 namespace lamina::testing {
-namespace {
+namespace plan_test {
 
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
@@ -157,5 +157,5 @@ TEST(PlanCommand, MistakesAreNamed) {
   EXPECT_THAT(RunLamina("plan --help").output, HasSubstr("Examples:"));
 }
 
-}  // namespace
+}  // namespace plan_test
 }  // namespace lamina::testing

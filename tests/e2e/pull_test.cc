@@ -13,7 +13,7 @@
 #include "tests/support/test_hub.h"
 
 namespace lamina::testing {
-namespace {
+namespace pull_test {
 
 using nlohmann::json;
 using ::testing::AllOf;
@@ -155,5 +155,5 @@ TEST_F(PullCommand, SaysWhatIsWrong) {
   unsetenv("HF_HUB_OFFLINE");
 }
 
-}  // namespace
+}  // namespace pull_test
 }  // namespace lamina::testing

@@ -13,7 +13,7 @@
 #include "tests/support/serving.h"
 
 namespace lamina::testing {
-namespace {
+namespace scoring_test {
 
 using nlohmann::json;
 using std::chrono::seconds;
@@ -228,5 +228,5 @@ TEST_F(ScoringRecovery, TheNextManagerGoesOnWithWhatIsMissing) {
   ExpectWhole();
 }
 
-}  // namespace
+}  // namespace scoring_test
 }  // namespace lamina::testing

@@ -14,7 +14,7 @@
 #include "tests/support/serving.h"
 
 namespace lamina::testing {
-namespace {
+namespace serve_test {
 
 using nlohmann::json;
 using std::chrono::seconds;
@@ -282,5 +282,5 @@ TEST(Serve, CurlChatsAndStreams) {
   EXPECT_EQ(text, expected);
 }
 
-}  // namespace
+}  // namespace serve_test
 }  // namespace lamina::testing

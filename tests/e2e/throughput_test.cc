@@ -11,7 +11,7 @@
 #include "tests/support/server_process.h"
 
 namespace lamina::testing {
-namespace {
+namespace throughput_test {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
@@ -70,5 +70,5 @@ TEST(Throughput, RefusesWhatNobodyKnows) {
   }
 }
 
-}  // namespace
+}  // namespace throughput_test
 }  // namespace lamina::testing

@@ -17,7 +17,7 @@
 #include "tests/support/temporary_folder.h"
 
 namespace lamina::testing {
-namespace {
+namespace trace_test {
 
 using nlohmann::json;
 using std::chrono::seconds;
@@ -281,5 +281,5 @@ TEST(TraceOption, AWrongPathIsAnErrorBeforeAnythingStarts) {
   }
 }
 
-}  // namespace
+}  // namespace trace_test
 }  // namespace lamina::testing

@@ -9,7 +9,7 @@
 #include "tests/support/paths.h"
 
 namespace lamina::testing {
-namespace {
+namespace json_schema_test {
 
 using nlohmann::ordered_json;
 using ::testing::HasSubstr;
@@ -159,5 +159,5 @@ TEST(JsonSchema, CombinationsAreBounded) {
   EXPECT_THAT(grammar.status().message(), HasSubstr("more than 16384 schemas"));
 }
 
-}  // namespace
+}  // namespace json_schema_test
 }  // namespace lamina::testing

@@ -10,7 +10,7 @@
 #include "tests/support/paths.h"
 
 namespace lamina::testing {
-namespace {
+namespace regex_grammar_test {
 
 using ::testing::HasSubstr;
 
@@ -101,5 +101,5 @@ TEST(RegexGrammar, CountsAreBoundedByTheGrammarsSize) {
   EXPECT_THAT(Compile("a{100000}", {}).status().message(), HasSubstr("65536 states"));
 }
 
-}  // namespace
+}  // namespace regex_grammar_test
 }  // namespace lamina::testing

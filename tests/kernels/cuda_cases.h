@@ -31,7 +31,7 @@ class RunningStreams {
   RunningStreams& operator=(const RunningStreams&) = delete;
 };
 
-class CudaTest : public testing::Test {
+class CudaTest : public ::testing::Test {
  protected:
   void SetUp() override {
     const Result<int> count = DeviceCount();

@@ -7,7 +7,7 @@
 namespace lamina::cuda {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 TEST(CudaDevice, CountsDevicesOrSaysWhyThereAreNone) {
   const Result<int> count = DeviceCount();

@@ -17,7 +17,7 @@
 namespace lamina::cuda::emulation {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr unsigned kAll = 0xffffffffu;
 

@@ -14,9 +14,9 @@
 namespace lamina::cuda {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-class CudaGraph : public testing::Test {
+class CudaGraph : public ::testing::Test {
  protected:
   void SetUp() override {
     if (const Result<int> count = DeviceCount(); !count.ok()) GTEST_SKIP() << count.status();

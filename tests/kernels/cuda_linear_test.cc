@@ -8,7 +8,7 @@
 #include "kernels/reference/reference.h"
 
 namespace lamina::cuda {
-namespace {
+namespace cuda_linear_test {
 
 struct Case {
   int64_t rows, in, out;
@@ -129,6 +129,6 @@ TEST_F(CudaLinear, WeightsInFp8AreAFailure) {
   EXPECT_EQ(other->Synchronize().message(), "a linear layer with weights in fp8");
 }
 
-}  // namespace
+}  // namespace cuda_linear_test
 }  // namespace lamina::cuda
 #endif

@@ -17,7 +17,7 @@
 #include "kernels/sampling.h"
 
 namespace lamina::cuda {
-namespace {
+namespace cuda_sampling_test {
 
 constexpr float kNever = -INFINITY;
 constexpr double kBound = 4e-6;  // as kernels/cuda/sampling.h says, of exact arithmetic
@@ -447,6 +447,6 @@ TEST_F(CudaSampling, TokensOfPromptsAreScoredAsOnTheHost) {
   }
 }
 
-}  // namespace
+}  // namespace cuda_sampling_test
 }  // namespace lamina::cuda
 #endif

@@ -15,7 +15,7 @@
 namespace lamina::cuda {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 class CudaSharedBuffer : public CudaTest {
  protected:

@@ -6,7 +6,7 @@
 #include "kernels/reference/reference.h"
 
 namespace lamina {
-namespace {
+namespace linear_test {
 
 struct Case {
   int64_t rows, out, in;
@@ -134,5 +134,5 @@ TEST(Linear, NaNStaysInItsRowAndOutput) {
   }
 }
 
-}  // namespace
+}  // namespace linear_test
 }  // namespace lamina

@@ -5,7 +5,7 @@
 #include <vector>
 
 namespace lamina {
-namespace {
+namespace modelled_kv_cache_test {
 
 constexpr SequenceId kSequence{7};
 constexpr StepId kStep{3};
@@ -46,5 +46,5 @@ TEST(ModelledKvCache, OrdersThatContradictTheTablesAreRefused) {
       << "late";
 }
 
-}  // namespace
+}  // namespace modelled_kv_cache_test
 }  // namespace lamina

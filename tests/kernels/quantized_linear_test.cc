@@ -8,7 +8,7 @@
 #include "kernels/reference/reference.h"
 
 namespace lamina {
-namespace {
+namespace quantized_linear_test {
 
 struct Case {
   WeightFormat format;
@@ -176,5 +176,5 @@ TEST(QuantizedLinear, WeightIsCodeTimesScalePlusOffset) {
   EXPECT_EQ(RunLinear(weights, x, nullptr, team), expected);
 }
 
-}  // namespace
+}  // namespace quantized_linear_test
 }  // namespace lamina

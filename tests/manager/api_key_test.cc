@@ -9,10 +9,10 @@
 namespace lamina {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
-class ApiKeyTest : public testing::Test {
+class ApiKeyTest : public ::testing::Test {
  protected:
   std::string FileWith(const std::string& bytes, mode_t mode = 0600) {
     WriteFile(folder_ / "key", bytes);

@@ -174,7 +174,7 @@ TEST(ClusterConfig, MemoryNodesFormWholeGroups) {
   EXPECT_EQ(parse(3)->kv_head_parallel, 3);
   EXPECT_EQ(parse(1)->spread_tokens, 0);
   EXPECT_THAT(parse(2).status().message(),
-              testing::HasSubstr(
+              ::testing::HasSubstr(
                   "c.yaml:8: 'kv_head_parallel' is 2: the 3 memory nodes cannot be grouped"));
 }
 
@@ -192,14 +192,15 @@ TEST(ClusterConfig, AModelIsSharedByAllComputeNodes) {
   ASSERT_TRUE(parse(3, "pipeline_parallel_size: 3").ok());
   EXPECT_EQ(parse(3, "pipeline_parallel_size: 3")->pipeline_parallel_size, 3);
   EXPECT_TRUE(parse(3, "pipeline_parallel_size: 3")->shares_model());
-  EXPECT_THAT(parse(2, "pipeline_parallel_size: 3").status().message(),
-              testing::HasSubstr("c.yaml:7: pipeline_parallel_size x tensor_parallel_size is 3: it "
-                                 "needs as many nodes with the role compute, and there are 2"));
+  EXPECT_THAT(
+      parse(2, "pipeline_parallel_size: 3").status().message(),
+      ::testing::HasSubstr("c.yaml:7: pipeline_parallel_size x tensor_parallel_size is 3: it "
+                           "needs as many nodes with the role compute, and there are 2"));
   ASSERT_TRUE(parse(4, "pipeline_parallel_size: 2, tensor_parallel_size: 2").ok());
   EXPECT_EQ(parse(4, "pipeline_parallel_size: 2, tensor_parallel_size: 2")->tensor_parallel_size,
             2);
   EXPECT_THAT(parse(2, "pipeline_parallel_size: 2, tensor_parallel_size: 2").status().message(),
-              testing::HasSubstr("is 4: it needs"));
+              ::testing::HasSubstr("is 4: it needs"));
   EXPECT_FALSE(parse(2, "pipeline_parallel_size: 0").ok());
 }
 
@@ -208,15 +209,15 @@ TEST(ClusterConfig, WhatTravelsHowIsOneOfAFewWords) {
     return ClusterConfig::Parse(std::string(kSmall) + section + "\n", "c.yaml").status().message();
   };
   EXPECT_EQ(error("attention: {wire_dtype: bfloat16}"), "");
-  EXPECT_THAT(
-      error("attention: {wire_dtype: fp8}"),
-      testing::AllOf(testing::HasSubstr("'wire_dtype' is 'fp8'"), testing::HasSubstr("float16")));
+  EXPECT_THAT(error("attention: {wire_dtype: fp8}"),
+              ::testing::AllOf(::testing::HasSubstr("'wire_dtype' is 'fp8'"),
+                               ::testing::HasSubstr("float16")));
   EXPECT_THAT(error("attention: {wire_dtype: float8}"),
-              testing::AllOf(testing::HasSubstr("'wire_dtype' is 'float8'"),
-                             testing::HasSubstr("float16")));
+              ::testing::AllOf(::testing::HasSubstr("'wire_dtype' is 'float8'"),
+                               ::testing::HasSubstr("float16")));
   EXPECT_EQ(error("pipeline: {overlap: off}"), "");
-  EXPECT_THAT(error("pipeline: {overlap: maybe}"), testing::HasSubstr("'overlap' is 'maybe'"));
-  EXPECT_THAT(error("network: {modelled_latency: 33}"), testing::HasSubstr("modelled_latency"));
+  EXPECT_THAT(error("pipeline: {overlap: maybe}"), ::testing::HasSubstr("'overlap' is 'maybe'"));
+  EXPECT_THAT(error("network: {modelled_latency: 33}"), ::testing::HasSubstr("modelled_latency"));
 }
 
 TEST(ClusterConfig, ANetworkIsModelledOnOneHost) {
@@ -236,7 +237,7 @@ TEST(ClusterConfig, ANetworkIsModelledOnOneHost) {
   EXPECT_EQ(config->modelled_gb_per_s, 24);
   EXPECT_THAT(
       parse("10.0.0.2").status().message(),
-      testing::HasSubstr("c.yaml:3: a network can only be modelled between nodes on one host"));
+      ::testing::HasSubstr("c.yaml:3: a network can only be modelled between nodes on one host"));
 }
 
 TEST(ClusterConfig, SecretFileIsRelativeToTheYaml) {

@@ -6,7 +6,7 @@
 namespace lamina {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 TEST(ClusterSettings, WordsAreReadAsTheValuesThatPrintThem) {
   for (const std::string& word : kPipelineModes.words())

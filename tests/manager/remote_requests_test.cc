@@ -13,7 +13,7 @@
 #include "wire/codec.h"
 
 namespace lamina::testing {
-namespace {
+namespace remote_requests_test {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
@@ -481,5 +481,5 @@ TEST_F(RemoteRequestsTest, RefusesWhatNoEngineWouldTake) {
   EXPECT_EQ(code({.prompt = {1}, .max_new_tokens = 99}), StatusCode::kOk);
 }
 
-}  // namespace
+}  // namespace remote_requests_test
 }  // namespace lamina::testing

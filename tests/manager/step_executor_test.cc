@@ -9,7 +9,7 @@
 namespace lamina {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr NodeId kFirst{1}, kSecond{2};
 

@@ -4,11 +4,11 @@
 #include <gtest/gtest.h>
 
 namespace lamina {
-namespace {
+namespace suspensions_test {
 
-using testing::ElementsAre;
-using testing::IsEmpty;
-using testing::Pointee;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::Pointee;
 
 constexpr NodeId kM0{1}, kM1{2}, kC0{3}, kC1{4};
 
@@ -57,5 +57,5 @@ TEST(Suspensions, ANodeThatIsLostIsForgotten) {
   EXPECT_TRUE(suspensions.Begin(kM1, kC0, 1, "")) << "they count anew";
 }
 
-}  // namespace
+}  // namespace suspensions_test
 }  // namespace lamina

@@ -8,7 +8,7 @@
 #include "tests/support/temporary_folder.h"
 
 namespace lamina {
-namespace {
+namespace trace_collector_test {
 
 using std::chrono::seconds;
 
@@ -167,5 +167,5 @@ TEST_F(TraceCollectorTest, AnswersThatCannotBeAreDropped) {
   EXPECT_TRUE(StepsOf(3).empty());
 }
 
-}  // namespace
+}  // namespace trace_collector_test
 }  // namespace lamina

@@ -10,7 +10,7 @@
 #include "tests/support/temporary_folder.h"
 
 namespace lamina {
-namespace {
+namespace trace_file_test {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
@@ -136,5 +136,5 @@ TEST(TraceFile, WithoutRecordsItIsAnEmptyTrace) {
   EXPECT_EQ(Read(folder / "t.json"), json::array());
 }
 
-}  // namespace
+}  // namespace trace_file_test
 }  // namespace lamina

@@ -127,7 +127,7 @@ struct Decoding {
   std::optional<TokenSlot> slot;
 };
 
-class AttentionAheadTest : public testing::Test {
+class AttentionAheadTest : public ::testing::Test {
  protected:
   AttentionAheadTest()
       : service_(kWire, {0.3f, 0, {0, kWindow}}, kEpoch,

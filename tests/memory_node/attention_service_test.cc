@@ -9,7 +9,7 @@
 #include "memory_node/cpu_kv_device.h"
 
 namespace lamina {
-namespace {
+namespace attention_service_test {
 
 constexpr uint64_t kEpoch = 9;
 constexpr WireShape kWire{
@@ -596,5 +596,5 @@ TEST_F(AttentionServiceTest, APushForAReleasedSequenceIsDropped) {
   EXPECT_EQ(service_->stats().num_sequences, 0);
 }
 
-}  // namespace
+}  // namespace attention_service_test
 }  // namespace lamina

@@ -20,7 +20,7 @@
 #include "tests/support/gpu_nic.h"
 
 namespace lamina {
-namespace {
+namespace cuda_ahead_attention_test {
 
 using std::chrono::seconds;
 
@@ -368,6 +368,6 @@ TEST_P(CudaAheadAttentionTest, WindowsOfOtherSizesAreRefused) {
 INSTANTIATE_TEST_SUITE_P(Ways, CudaAheadAttentionTest, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "ByPosts" : "Mapped"; });
 
-}  // namespace
+}  // namespace cuda_ahead_attention_test
 }  // namespace lamina
 #endif

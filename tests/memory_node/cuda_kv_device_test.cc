@@ -16,9 +16,9 @@
 #include "memory_node/memory_node.h"
 
 namespace lamina {
-namespace {
+namespace cuda_kv_device_test {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr int kHeads = 4, kKvHeads = 2, kHeadDim = 16, kLayers = 2;
 constexpr int64_t kWidth = kHeads * kHeadDim, kKvWidth = kKvHeads * kHeadDim;
@@ -38,7 +38,7 @@ MemoryNodeOptions OnGpu(int64_t host_memory_bytes = 0) {
   return options;
 }
 
-class CudaKvDeviceTest : public testing::Test {
+class CudaKvDeviceTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (const Result<int> count = cuda::DeviceCount(); !count.ok()) GTEST_SKIP() << count.status();
@@ -276,7 +276,7 @@ TEST_F(CudaKvDeviceTest, WhatDoesNotFitIsRefusedWithBothSizes) {
   EXPECT_EQ(made.code(), StatusCode::kOutOfSpace);
   EXPECT_THAT(
       made.message(),
-      testing::ContainsRegex(
+      ::testing::ContainsRegex(
           "cuda:0 \\(.*\\) has [0-9.]+ GB free, and 2147483648 tokens of .* need 2814749.*GB"));
   MemoryNodeOptions options;
   options.device = CudaGpu{0};
@@ -285,7 +285,7 @@ TEST_F(CudaKvDeviceTest, WhatDoesNotFitIsRefusedWithBothSizes) {
   EXPECT_EQ(created.code(), StatusCode::kOutOfSpace);
   EXPECT_THAT(
       created.message(),
-      testing::ContainsRegex(
+      ::testing::ContainsRegex(
           "--memory 1125899.9 GB is more than the [0-9.]+ GB that cuda:0 \\(.*\\) has free of"));
   EXPECT_THAT(created.message(),
               HasSubstr("; --host-memory puts a part of it into the host's memory"));
@@ -354,5 +354,5 @@ TEST(CudaKvDeviceWithout, AProgramOrAMachineWithoutCudaSaysSo) {
   EXPECT_THAT(status.message(), HasSubstr("cuda:0: "));
 }
 
-}  // namespace
+}  // namespace cuda_kv_device_test
 }  // namespace lamina

@@ -14,13 +14,13 @@
 #include "wire/codec.h"
 
 namespace lamina {
-namespace {
+namespace kept_kv_test {
 
 using std::chrono::seconds;
 
 constexpr SequenceId kA{1}, kB{2}, kC{3};
 
-class KeptKvTest : public testing::Test {
+class KeptKvTest : public ::testing::Test {
  protected:
   KeptKvTest() {
     MemoryNodeOptions options;
@@ -240,5 +240,5 @@ TEST_F(KeptKvTest, KvOfAnotherModelIsNotTakenOver) {
   EXPECT_EQ(Configure(other).left.manager, 0u);
 }
 
-}  // namespace
+}  // namespace kept_kv_test
 }  // namespace lamina

@@ -16,7 +16,7 @@
 #include "tests/support/temporary_folder.h"
 
 namespace lamina {
-namespace {
+namespace kv_ring_test {
 
 using ::testing::HasSubstr;
 
@@ -225,5 +225,5 @@ TEST_F(KvRingTest, SaysWhichDevicesCannot) {
   EXPECT_EQ(CheckKvDevice(options).code(), StatusCode::kUnimplemented);
 }
 
-}  // namespace
+}  // namespace kv_ring_test
 }  // namespace lamina

@@ -20,17 +20,17 @@
 #include "wire/wire_format.h"
 
 namespace lamina {
-namespace {
+namespace memory_node_test {
 
-using testing::HasSubstr;
-using testing::MatchesRegex;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 
 constexpr uint64_t kEpoch = 77;
 constexpr WireShape kWire{2, 1, 8, DType::kF32, 4};
 const std::string kToken = "the right token!";
 const std::string kSecret = "the secret of this cluster";
 
-class MemoryNodeTest : public testing::TestWithParam<std::string> {
+class MemoryNodeTest : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     WriteFile(folder_ / "secret", kSecret);
@@ -164,7 +164,7 @@ TEST_P(MemoryNodeTest, OnlyWhoShowsTheSessionsTokenJoinsTheDataPath) {
   ASSERT_TRUE(ready.status.ok()) << ready.status;
   const Path member = Connect(ready.offers, {kEpoch, 1, kToken});
   ASSERT_NE(member.endpoint, nullptr);
-  EXPECT_THAT(member.endpoint->peer_hello(), testing::Not(HasSubstr(kToken)))
+  EXPECT_THAT(member.endpoint->peer_hello(), ::testing::Not(HasSubstr(kToken)))
       << "strangers read it";
   for (const DataHello& hello : {DataHello{kEpoch, 1, ""}, DataHello{kEpoch, 1, "the wrong token!"},
                                  DataHello{kEpoch + 1, 1, kToken}, DataHello{0, 0, "x"}}) {
@@ -228,7 +228,7 @@ TEST_P(MemoryNodeTest, AMessageAnnouncedTwiceIsHandledOnce) {
       if (events[i].kind == Event::Kind::kNotification) answers.push_back(events[i].value);
     }
   }
-  EXPECT_THAT(answers, testing::ElementsAre(Notification{MessageKind::kPushDone, 2, 1}.Pack()));
+  EXPECT_THAT(answers, ::testing::ElementsAre(Notification{MessageKind::kPushDone, 2, 1}.Pack()));
   EXPECT_FALSE(IsLost(*member.endpoint));
 }
 
@@ -340,8 +340,8 @@ TEST_P(MemoryNodeTest, ARefusalIsShortHoweverMuchWasAskedFor) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Fabrics, MemoryNodeTest,
-                         testing::ValuesIn(WithRdma({"loopback", "shm", "tcp"})),
+                         ::testing::ValuesIn(WithRdma({"loopback", "shm", "tcp"})),
                          [](const auto& kind) { return kind.param; });
 
-}  // namespace
+}  // namespace memory_node_test
 }  // namespace lamina

@@ -7,7 +7,7 @@
 #include <vector>
 
 namespace lamina {
-namespace {
+namespace ordered_steps_test {
 
 constexpr uint64_t kEpoch = 9;
 constexpr SequenceId kA{1}, kB{2};
@@ -43,7 +43,7 @@ MessageHeader Message(MessageKind kind, uint64_t step, uint32_t num_rows, uint32
       .kind = kind, .epoch = kEpoch, .step = step, .first_row = first_row, .num_rows = num_rows};
 }
 
-class OrderedStepsTest : public testing::Test {
+class OrderedStepsTest : public ::testing::Test {
  protected:
   void Decode(uint64_t step, uint32_t batch) {
     MemoryOrder order = OrderOf(step, batch);
@@ -221,5 +221,5 @@ TEST_F(OrderedStepsTest, StepsAreKeptWhilePushesAreAwaited) {
   EXPECT_EQ(TimingOf(1), Timing::kStale);
 }
 
-}  // namespace
+}  // namespace ordered_steps_test
 }  // namespace lamina

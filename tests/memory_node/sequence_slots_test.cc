@@ -9,14 +9,14 @@
 #include "kernels/kv_store.h"
 
 namespace lamina {
-namespace {
+namespace sequence_slots_test {
 
 constexpr SequenceId kA{1}, kB{2};
 
 using Slots = std::vector<TokenSlot>;
 
 // Prompts are made up, so that their tokens count as written.
-class SequenceSlotsTest : public testing::Test {
+class SequenceSlotsTest : public ::testing::Test {
  protected:
   static MemoryOrder Next() {
     static uint64_t step = 0;
@@ -186,5 +186,5 @@ TEST_F(SequenceSlotsTest, ASharedPrefixIsThereAtOnce) {
       << "K and V of the new token have not come";
 }
 
-}  // namespace
+}  // namespace sequence_slots_test
 }  // namespace lamina

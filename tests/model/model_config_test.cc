@@ -12,9 +12,9 @@ namespace lamina {
 namespace {
 
 using nlohmann::json;
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 json Llama() {
   return json::parse(R"({
@@ -133,7 +133,7 @@ struct BadKey {
   const char* says;
 };
 
-class BadConfigTest : public testing::TestWithParam<BadKey> {};
+class BadConfigTest : public ::testing::TestWithParam<BadKey> {};
 
 TEST_P(BadConfigTest, IsRejectedInOneSentenceThatNamesFileAndKey) {
   json config = Llama();
@@ -143,14 +143,14 @@ TEST_P(BadConfigTest, IsRejectedInOneSentenceThatNamesFileAndKey) {
   EXPECT_EQ(result.status().code(), GetParam().code) << result.status();
   EXPECT_THAT(result.status().message(),
               AllOf(HasSubstr("dir/config.json"), HasSubstr(GetParam().says)));
-  EXPECT_THAT(result.status().message(), testing::Not(HasSubstr("\n")));
+  EXPECT_THAT(result.status().message(), ::testing::Not(HasSubstr("\n")));
 }
 
 constexpr StatusCode kInvalid = StatusCode::kInvalidArgument;
 constexpr StatusCode kUnimplemented = StatusCode::kUnimplemented;
 INSTANTIATE_TEST_SUITE_P(
     All, BadConfigTest,
-    testing::Values(
+    ::testing::Values(
         BadKey{R"({"hidden_size": null})", kInvalid,
                R"("hidden_size" is missing, expected an integer from 1)"},
         BadKey{R"({"hidden_size": "512"})", kInvalid, R"("hidden_size" is "512")"},

@@ -11,8 +11,8 @@ namespace lamina {
 namespace {
 
 using nlohmann::json;
-using testing::FloatEq;
-using testing::Pointwise;
+using ::testing::FloatEq;
+using ::testing::Pointwise;
 
 // Rotary embeddings as a Llama with four heads of 16 elements has them.
 ModelConfig WithScaling(const json& scaling, const json& patch = json::object()) {

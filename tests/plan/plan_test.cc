@@ -14,7 +14,7 @@
 #include "tests/support/thread_seconds.h"
 
 namespace lamina {
-namespace {
+namespace plan_test {
 
 using ::testing::HasSubstr;
 
@@ -482,5 +482,5 @@ TEST(BarChart, BarsAreInProportion) {
   EXPECT_THAT(svg, HasSubstr("width=\"470.0\"")) << "960 less 340 for labels and 150 for texts";
 }
 
-}  // namespace
+}  // namespace plan_test
 }  // namespace lamina

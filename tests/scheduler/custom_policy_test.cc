@@ -12,7 +12,7 @@
 namespace lamina {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 const SchedulerOptions kOptions{
     .max_num_seqs = 1, .max_num_batched_tokens = 64, .max_model_len = 500, .max_queued = 100};

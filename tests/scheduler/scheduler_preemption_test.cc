@@ -9,10 +9,10 @@
 #include "tests/support/fake_cluster.h"
 
 namespace lamina {
-namespace {
+namespace scheduler_preemption_test {
 
-using testing::ElementsAre;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 const SchedulerOptions kOptions{
     .max_num_seqs = 8, .max_num_batched_tokens = 64, .max_model_len = 500, .max_queued = 100};
@@ -379,7 +379,7 @@ TEST(Replay, ComputesThePromptByPrefillAndTheRestByDecodeRows) {
 
 // What another scheduler left: five prompt tokens and three generated ones on a node of 100 slots,
 // of which the last has no K and V.
-class Left : public testing::Test {
+class Left : public ::testing::Test {
  protected:
   static constexpr KvHandle kHandle{SequenceId{40}, 9};
 
@@ -522,5 +522,5 @@ TEST_F(Left, WhatCannotBeIsIgnored) {
   EXPECT_EQ(num_used(), 0);
 }
 
-}  // namespace
+}  // namespace scheduler_preemption_test
 }  // namespace lamina

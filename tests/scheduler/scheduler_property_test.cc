@@ -37,7 +37,7 @@ class RandomLoad {
   }
 
   void Run(int num_steps) {
-    for (int step = 0; step < num_steps && !testing::Test::HasFailure(); ++step) {
+    for (int step = 0; step < num_steps && !::testing::Test::HasFailure(); ++step) {
       if (step % 1000 < 700 && Below(2) == 0) AddOne();  // then the load drains for a while
       const int batch = static_cast<int>(Below(static_cast<uint32_t>(options_.num_batches)));
       if (!cluster_.in_flight(batch)) cluster_.Plan(batch);
@@ -293,7 +293,7 @@ class RandomLoad {
   Sizes accepted_;
 };
 
-class SchedulerProperty : public testing::TestWithParam<uint32_t> {};
+class SchedulerProperty : public ::testing::TestWithParam<uint32_t> {};
 
 TEST_P(SchedulerProperty, RandomLoadKeepsEveryPromise) {
   RandomLoad load(GetParam(), /*spread=*/false);
@@ -430,7 +430,7 @@ TEST_P(SchedulerProperty, AlsoWhereSequencesAreServedByWhatIsDueFirst) {
   EXPECT_GT(num_hopeless, 5);
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, SchedulerProperty, testing::Range(0u, 24u));
+INSTANTIATE_TEST_SUITE_P(Seeds, SchedulerProperty, ::testing::Range(0u, 24u));
 
 // The promises above would be cheap if nothing was ever preempted.
 TEST(RandomLoad, Preempts) {

@@ -10,11 +10,11 @@
 #include "tests/support/fake_cluster.h"
 
 namespace lamina {
-namespace {
+namespace scheduler_test {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 constexpr KvNode kNode{NodeId{0}, 1000};
 
@@ -424,5 +424,5 @@ TEST(Scheduler, SpreadsSequencesOverNodesAndCounts) {
   cluster.RunUntilIdle();
 }
 
-}  // namespace
+}  // namespace scheduler_test
 }  // namespace lamina

@@ -10,7 +10,7 @@
 namespace lamina {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 std::vector<TokenSlot> Take(SlotAllocator& allocator, int64_t num_slots) {
   std::vector<TokenSlot> slots;

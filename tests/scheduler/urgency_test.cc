@@ -9,7 +9,7 @@
 #include "tests/support/fake_cluster.h"
 
 namespace lamina {
-namespace {
+namespace urgency_test {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
@@ -141,5 +141,5 @@ TEST(Urgency, WhatIsParkedCanBeHopelessToo) {
   EXPECT_EQ(cluster.results().size(), 1u);
 }
 
-}  // namespace
+}  // namespace urgency_test
 }  // namespace lamina

@@ -11,7 +11,7 @@ namespace {
 
 constexpr TokenId kEndOfText = 2;
 // Where sums have another order.
-constexpr float kTolerance = 1e-3F;
+constexpr float kRounding = 1e-3F;
 // Less than the timeouts in cluster_options.cc, by what nodes take for everything else.
 constexpr auto kBorneFor = milliseconds(150);
 // Chunks of a prompt come with nothing, of which a few sequences may have several each; a row whose
@@ -72,7 +72,7 @@ std::string StreamOracle::TakeToken(Stream& stream, const TokenEvent& event) {
                        answer.tokens[position]);
   const float expected = answer.logprobs[position];
   const bool right =
-      exact_ ? event.logprob == expected : std::fabs(event.logprob - expected) < kTolerance;
+      exact_ ? event.logprob == expected : std::fabs(event.logprob - expected) < kRounding;
   if (!right)
     return fmt::format("log-probability of token {} is {} instead of {}", position, event.logprob,
                        expected);

@@ -10,7 +10,7 @@
 #include "tests/support/virtual_cluster.h"
 
 namespace lamina::testing {
-namespace {
+namespace golden_test {
 
 using std::chrono::seconds;
 
@@ -183,5 +183,5 @@ TEST(Simulation, RequestsSurviveTheLossOfAComputeNode) {
   }
 }
 
-}  // namespace
+}  // namespace golden_test
 }  // namespace lamina::testing

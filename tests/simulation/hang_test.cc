@@ -9,7 +9,7 @@
 #include "tests/simulation/golden_streams.h"
 
 namespace lamina::testing {
-namespace {
+namespace hang_test {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
@@ -113,5 +113,5 @@ std::vector<Deployment> Deployments() {
 INSTANTIATE_TEST_SUITE_P(Deployments, HangIn, ::testing::ValuesIn(Deployments()),
                          [](const auto& of) { return of.param.Name(); });
 
-}  // namespace
+}  // namespace hang_test
 }  // namespace lamina::testing

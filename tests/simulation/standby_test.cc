@@ -7,7 +7,7 @@
 #include "tests/simulation/golden_streams.h"
 
 namespace lamina::testing {
-namespace {
+namespace standby_test {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
@@ -110,5 +110,5 @@ std::vector<Deployment> Deployments() {
 INSTANTIATE_TEST_SUITE_P(Deployments, StandbyTest, ::testing::ValuesIn(Deployments()),
                          [](const auto& of) { return of.param.Name(); });
 
-}  // namespace
+}  // namespace standby_test
 }  // namespace lamina::testing

@@ -165,7 +165,7 @@ TEST(MinCutTest, ParallelMlpRunsBeforeTheAttentionAndOnlyItsSumCrosses) {
   const ValueId residual = Append(block.graph, OpKind::kAdd, {block.x, block.mlp}, 64);
   Append(block.graph, OpKind::kAdd, {residual, block.out}, 64);
   const Cut cut = block.CutIt();
-  EXPECT_THAT(cut.values, testing::ElementsAre(residual));
+  EXPECT_THAT(cut.values, ::testing::ElementsAre(residual));
   EXPECT_EQ(cut.bytes_per_token, 64);
 }
 
@@ -174,7 +174,7 @@ TEST(MinCutTest, OfEqualCutsTheOneNearestTheAttentionsOutputIsTaken) {
   const ValueId branches = Append(block.graph, OpKind::kAdd, {block.out, block.mlp}, 64);
   Append(block.graph, OpKind::kAdd, {block.x, branches}, 64);
   const Cut cut = block.CutIt();
-  EXPECT_THAT(cut.values, testing::ElementsAre(block.x, block.mlp));
+  EXPECT_THAT(cut.values, ::testing::ElementsAre(block.x, block.mlp));
 }
 
 TEST(MinCutTest, AValueWithSeveralReadersBehindTheCutCountsOnce) {
@@ -183,7 +183,7 @@ TEST(MinCutTest, AValueWithSeveralReadersBehindTheCutCountsOnce) {
   const ValueId b = Append(block.graph, OpKind::kAdd, {block.x, a}, 64);
   Append(block.graph, OpKind::kAdd, {block.x, b}, 64);
   const Cut cut = block.CutIt();
-  EXPECT_THAT(cut.values, testing::ElementsAre(block.x));
+  EXPECT_THAT(cut.values, ::testing::ElementsAre(block.x));
   EXPECT_EQ(cut.bytes_per_token, 64);
 }
 
@@ -196,7 +196,7 @@ TEST(MinCutTest, RejectsWhatCannotStandBeforeTheAttention) {
       CutAtAttention(block.graph, block.graph.values[block.attention].producer, already);
   ASSERT_FALSE(cut.ok());
   EXPECT_EQ(cut.status().code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(cut.status().message(), testing::HasSubstr("attention6"));
+  EXPECT_THAT(cut.status().message(), ::testing::HasSubstr("attention6"));
 }
 
 }  // namespace

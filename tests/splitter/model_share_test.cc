@@ -9,8 +9,8 @@
 namespace lamina {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 SlicedModel Llama(int num_layers, int64_t vocab_size = 100) {
   ModelConfig config;
@@ -52,7 +52,7 @@ TEST(ModelShare, NoCutIntoStagesIsMoreEven) {
     for (const int64_t vocab_size : {100, 5000}) {
       const SlicedModel model = Llama(num_layers, vocab_size);
       for (int num_stages = 1; num_stages <= num_layers + 1; ++num_stages) {
-        SCOPED_TRACE(testing::Message() << num_layers << " layers, " << num_stages << " stages");
+        SCOPED_TRACE(::testing::Message() << num_layers << " layers, " << num_stages << " stages");
         const Result<std::vector<int>> cuts = CutIntoStages(model, num_stages);
         ASSERT_TRUE(cuts.ok()) << cuts.status();
         ASSERT_EQ(cuts->size(), static_cast<size_t>(num_stages) + 1);

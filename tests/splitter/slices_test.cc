@@ -14,8 +14,8 @@
 namespace lamina {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 ModelConfig LlamaConfig(int num_layers, int num_heads, int num_kv_heads) {
   ModelConfig config;
@@ -239,7 +239,7 @@ TEST(DescribeTest, TextFoldsEqualSlicesAndNamesTheContext) {
   EXPECT_THAT(text, HasSubstr("slices 2..4 are like slice 1"));
   EXPECT_THAT(text, HasSubstr("embed_tokens (256 bytes per token)"));
   EXPECT_THAT(text, HasSubstr("-> logits"));
-  EXPECT_THAT(text, testing::Not(HasSubstr("layers.3.mlp.up_proj")));  // inside the fold
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("layers.3.mlp.up_proj")));  // inside the fold
 }
 
 TEST(DescribeTest, JsonHoldsEverySlice) {

@@ -12,8 +12,8 @@
 namespace lamina {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 ModelConfig Llama() {
   ModelConfig config;
@@ -61,7 +61,7 @@ TEST(TensorParallel, ALlamaIsSharedByHeadsAndMlpElements) {
   const Graph whole = *TraceModel(Llama());
   for (const int ranks : {2, 4}) {
     for (int rank = 0; rank < ranks; ++rank) {
-      SCOPED_TRACE(testing::Message() << "rank " << rank << " of " << ranks);
+      SCOPED_TRACE(::testing::Message() << "rank " << rank << " of " << ranks);
       const Graph graph = *GraphOfRank(whole, ranks, rank);
       EXPECT_THAT(
           AllReduces(graph),

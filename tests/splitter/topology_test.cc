@@ -9,7 +9,7 @@
 namespace lamina {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr NodeRole kC = NodeRole::kCompute, kM = NodeRole::kMemory;
 
@@ -77,7 +77,7 @@ TEST(View, EveryHeadIsOnExactlyOneMemoryNodeOfEachGroup) {
       ++size[node.group];
     }
     for (const auto& [group, of_head] : holders) {
-      EXPECT_THAT(of_head, testing::Each(1)) << Describe(options);
+      EXPECT_THAT(of_head, ::testing::Each(1)) << Describe(options);
       EXPECT_EQ(size[group], options.kv_head_parallel) << Describe(options);
       EXPECT_EQ(view.Find(group)->group, group) << Describe(options);
     }
@@ -137,7 +137,7 @@ TEST(View, EveryPartOfTheModelIsOnExactlyOneComputeNode) {
     }
     EXPECT_EQ(std::ssize(of_stage), options.num_stages) << Describe(options);
     for (const auto& [stage, of_head] : of_stage)
-      EXPECT_THAT(of_head, testing::Each(1)) << Describe(options);
+      EXPECT_THAT(of_head, ::testing::Each(1)) << Describe(options);
   }
 }
 

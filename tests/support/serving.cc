@@ -140,6 +140,7 @@ Result<std::unique_ptr<StepExecutor>> InProcess(const Deployment& deployment,
   options.weights.model_dir = deployment.model;
   options.weights.load_format = deployment.load_format;
   LAMINA_ASSIGN_OR_RETURN(options.device, FindDevice(deployment.compute_device, ""));
+  options.num_threads = deployment.compute_threads;
   options.limits.max_num_seqs = deployment.max_num_seqs;
   options.limits.max_num_batched_tokens = deployment.max_num_batched_tokens;
   options.limits.max_model_len = model.max_positions;
@@ -156,11 +157,14 @@ Result<std::unique_ptr<LocalCluster>> StartNodes(const Deployment& deployment) {
                               deployment.tensor_parallel_size;
   options.num_memory_nodes = deployment.num_memory_nodes;
   options.memory_bytes = deployment.memory_bytes;
+  options.compute_threads = deployment.compute_threads;
   options.transport = deployment.transport;
   options.bin_dir = BinPath();
   options.nodes = LocalNodes(options);
   for (int i = 0; i < deployment.num_standbys; ++i)
-    options.standbys.push_back({.name = "s" + std::to_string(i), .role = NodeRole::kCompute});
+    options.standbys.push_back({.name = "s" + std::to_string(i),
+                                .role = NodeRole::kCompute,
+                                .threads = deployment.compute_threads});
   size_t num_memory = 0;
   for (NodeConfig& node : options.nodes) {
     if (node.role == NodeRole::kCompute) {

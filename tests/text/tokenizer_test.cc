@@ -12,7 +12,7 @@
 #include "tests/support/paths.h"
 
 namespace lamina {
-namespace {
+namespace tokenizer_test {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
@@ -256,5 +256,5 @@ TEST(Tokenizer, BrokenFilesAreNamed) {
   EXPECT_THAT(LoadTokenizer(config.dir()).status().message(), HasSubstr("tokenizer_config.json"));
 }
 
-}  // namespace
+}  // namespace tokenizer_test
 }  // namespace lamina

@@ -9,7 +9,7 @@
 #include <random>
 
 namespace lamina {
-namespace {
+namespace block_ring_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -391,5 +391,5 @@ TEST(BlockRing, ACopyBackThatFailsIsAnErrorForGood) {
   EXPECT_EQ((*ring.ring)->Enter(3).status().message(), "the disk is broken");
 }
 
-}  // namespace
+}  // namespace block_ring_test
 }  // namespace lamina

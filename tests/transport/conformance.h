@@ -18,13 +18,13 @@ inline std::vector<std::string> ConformingFabrics() {
       {"loopback", "tcp", "shm", "faulty-loopback", "faulty-tcp", "modelled-shm", "modelled-tcp"});
 }
 
-inline std::string NameOfFabric(const testing::TestParamInfo<std::string>& info) {
+inline std::string NameOfFabric(const ::testing::TestParamInfo<std::string>& info) {
   std::string name = info.param;
   std::erase(name, '-');
   return name;
 }
 
-class FabricConformance : public testing::TestWithParam<std::string> {
+class FabricConformance : public ::testing::TestWithParam<std::string> {
  protected:
   FabricPair pair_{GetParam()};
   Inbound at_server_;

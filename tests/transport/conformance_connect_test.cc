@@ -10,7 +10,7 @@
 namespace lamina {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr auto kShort = milliseconds(50);
 
@@ -181,7 +181,7 @@ TEST_P(FabricConnecting, AHundredAtOnce) {
     expected.push_back(std::to_string(i));
     ASSERT_TRUE(clients[i]->Post({}, static_cast<uint32_t>(i), i).ok());
   }
-  EXPECT_THAT(hellos, testing::UnorderedElementsAreArray(expected));
+  EXPECT_THAT(hellos, ::testing::UnorderedElementsAreArray(expected));
   std::vector<Inbound> inbound(kPeers);
   for (size_t i = 0; i < kPeers; ++i) {
     ASSERT_TRUE(Until([&] { return inbound[i].notifications.size() == 1; },
@@ -307,10 +307,10 @@ TEST_P(FabricConnectingGivenUp, LeavesOthersThatWereBegunBeforeAndAfterItWorking
   ExpectToServe(*Start({64, "next"}), "next");
 }
 
-INSTANTIATE_TEST_SUITE_P(Fabrics, FabricConnectingGivenUp, testing::ValuesIn(ConformingFabrics()),
+INSTANTIATE_TEST_SUITE_P(Fabrics, FabricConnectingGivenUp, ::testing::ValuesIn(ConformingFabrics()),
                          NameOfFabric);
 
-INSTANTIATE_TEST_SUITE_P(Fabrics, FabricConnecting, testing::ValuesIn(ConformingFabrics()),
+INSTANTIATE_TEST_SUITE_P(Fabrics, FabricConnecting, ::testing::ValuesIn(ConformingFabrics()),
                          NameOfFabric);
 
 }  // namespace

@@ -10,7 +10,7 @@
 namespace lamina {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 TEST_P(FabricConformance, ManyEndpointsOnAFabric) {
   constexpr size_t kPeers = 20;

@@ -10,8 +10,8 @@
 namespace lamina {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 TEST_P(FabricConformance, HellosWindowsAndNames) {
   pair_.Connect(pair_.server, pair_.client, {4096, "I serve"},
@@ -220,7 +220,7 @@ TEST_P(FabricConformance, PollFillsAnyNumberOfEvents) {
   ASSERT_TRUE(Until([&] { return at_client_.sent.size() == 20; }, [&] { PollBoth(); }));
 }
 
-INSTANTIATE_TEST_SUITE_P(Fabrics, FabricConformance, testing::ValuesIn(ConformingFabrics()),
+INSTANTIATE_TEST_SUITE_P(Fabrics, FabricConformance, ::testing::ValuesIn(ConformingFabrics()),
                          NameOfFabric);
 
 TEST(OpenFabric, NamesTheKindsThereAre) {

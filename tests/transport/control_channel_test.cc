@@ -17,9 +17,9 @@
 #include "transport/tcp_socket.h"
 
 namespace lamina {
-namespace {
+namespace control_channel_test {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr auto kPatience = std::chrono::seconds(60);  // only a broken test waits so long
 
@@ -70,7 +70,7 @@ class Heard {
   std::vector<Status> lost_;
 };
 
-class ControlChannel : public testing::Test {
+class ControlChannel : public ::testing::Test {
  protected:
   void Listen(const ControlOptions& options = {.hello = "manager"}) {
     auto made = ControlListener::Create("127.0.0.1:0", options,
@@ -442,5 +442,5 @@ TEST_F(ControlChannel, CanBeDestroyedAtAnyTime) {
   listener_.reset();
 }
 
-}  // namespace
+}  // namespace control_channel_test
 }  // namespace lamina

@@ -6,7 +6,7 @@
 namespace lamina {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 std::string Encode(uint16_t type, const std::string& payload) {
   const auto header = EncodeControlHeader(type, static_cast<uint32_t>(payload.size()));

@@ -17,16 +17,16 @@
 #include "transport/tcp_socket.h"
 
 namespace lamina {
-namespace {
+namespace control_greeting_test {
 
 using std::chrono::seconds;
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 constexpr auto kPatience = seconds(60);  // only a broken test waits so long
 const std::string kSecret = "a secret that both ends know";
 
-class ControlGreetingTest : public testing::Test {
+class ControlGreetingTest : public ::testing::Test {
  protected:
   void Listen(const std::string& secret, const std::string& address = "127.0.0.1:0") {
     auto made = ControlListener::Create(address, {.hello = "daemon", .secret = secret},
@@ -178,5 +178,5 @@ TEST_F(ControlGreetingTest, OffTheLoopbackOneNeedsASecret) {
   EXPECT_TRUE(Connect(listener_->address(), kSecret).ok());
 }
 
-}  // namespace
+}  // namespace control_greeting_test
 }  // namespace lamina

@@ -8,10 +8,10 @@
 #include "transport/crypto.h"
 
 namespace lamina {
-namespace {
+namespace control_handshake_test {
 
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 const std::string kSecret = "a secret that both ends know";
 constexpr size_t kChallengeBytes = kControlHeaderBytes + 1 + kNonceBytes;
@@ -206,5 +206,5 @@ TEST(Crypto, RandomBytesAndComparison) {
   EXPECT_TRUE(EqualInConstantTime("", ""));
 }
 
-}  // namespace
+}  // namespace control_handshake_test
 }  // namespace lamina

@@ -17,11 +17,11 @@ namespace lamina {
 namespace {
 
 using std::chrono::seconds;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr uint16_t kType = kFirstUserType;
 
-class ControlServerTest : public testing::Test {
+class ControlServerTest : public ::testing::Test {
  protected:
   void SetUp() override {
     Result<std::unique_ptr<ControlServer>> server =
@@ -141,9 +141,9 @@ TEST_F(ControlServerTest, FramesOfAConnectionComeInOrderUnderItsNumber) {
     came[event.connection].push_back(event.frame.payload);
   }
   EXPECT_THAT(came[connected.connection],
-              testing::ElementsAre("0", "2", "4", "6", "8", "10", "12", "14", "16", "18"));
+              ::testing::ElementsAre("0", "2", "4", "6", "8", "10", "12", "14", "16", "18"));
   EXPECT_THAT(came[other.connection],
-              testing::ElementsAre("1", "3", "5", "7", "9", "11", "13", "15", "17", "19"));
+              ::testing::ElementsAre("1", "3", "5", "7", "9", "11", "13", "15", "17", "19"));
 
   ASSERT_TRUE(server_->Send(other.connection, kType, "to two").ok());
   EXPECT_EQ(Next(second->frames, second->frames.fd()).payload, "to two");

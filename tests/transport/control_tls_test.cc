@@ -21,7 +21,7 @@
 #include "transport/tls_context.h"
 
 namespace lamina {
-namespace {
+namespace control_tls_test {
 
 using lamina::testing::TestCa;
 using std::chrono::seconds;
@@ -304,5 +304,5 @@ TEST_F(ControlTls, ACertificateIsProofEnoughOffTheLoopback) {
   EXPECT_TRUE(ControlListener::Create("0.0.0.0:0", Options("daemon"), nobody).ok());
 }
 
-}  // namespace
+}  // namespace control_tls_test
 }  // namespace lamina

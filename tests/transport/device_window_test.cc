@@ -50,7 +50,7 @@ void Exchange(const std::string& kind, const DeviceWindow& of_listener,
   }
 }
 
-class DeviceWindowTest : public testing::TestWithParam<std::string> {};
+class DeviceWindowTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(DeviceWindowTest, IsHandedOverByEachEndThatHasOneWhereTheFabricCan) {
   const UniqueFd first(memfd_create("first", MFD_CLOEXEC)),
@@ -112,7 +112,7 @@ TEST(PostToDevice, WhatSaysThatItIsThereIsWrittenLast) {
   EXPECT_EQ(endpoint.ops[1].peer_offset, 4096u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Fabrics, DeviceWindowTest, testing::Values("shm", "tcp", "modelled-shm"),
+INSTANTIATE_TEST_SUITE_P(Fabrics, DeviceWindowTest, ::testing::Values("shm", "tcp", "modelled-shm"),
                          [](const auto& info) {
                            return info.param == "modelled-shm" ? std::string("modelledshm")
                                                                : info.param;

@@ -11,9 +11,9 @@
 namespace lamina {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
-class FaultyFabricTest : public testing::Test {
+class FaultyFabricTest : public ::testing::Test {
  protected:
   void Open(const FaultPlan& plan, uint64_t window_bytes = 1000) {
     pair_.Connect(window_bytes);
@@ -99,7 +99,7 @@ TEST_F(FaultyFabricTest, DisconnectsAfterSomePosts) {
   EXPECT_THAT(at_client_.sent_lost, ElementsAre(0u, 1u, 2u));
   EXPECT_EQ(at_client_.num_lost, 1);
   EXPECT_FALSE(at_client_.after_lost);
-  EXPECT_THAT(pair_.client->last_error(), testing::HasSubstr("fault plan"));
+  EXPECT_THAT(pair_.client->last_error(), ::testing::HasSubstr("fault plan"));
   EXPECT_EQ(at_server_.num_events(), 0u);
   pair_.client.reset();
   ASSERT_TRUE(

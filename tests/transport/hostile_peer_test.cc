@@ -21,14 +21,14 @@
 namespace lamina {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 template <typename T>
 std::string BytesOf(const T& value) {
   return std::string(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
-class HostilePeer : public testing::Test {
+class HostilePeer : public ::testing::Test {
  protected:
   explicit HostilePeer(const std::string& kind) : fabric_(OpenTestFabric(kind)) {
     listener_ = std::move(fabric_->Listen(FreshAddress(kind))).value();

@@ -12,7 +12,7 @@
 namespace lamina {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 // The connecting end by hand: a queue pair, an offer that may lie, and no one who polls.
 class LyingHost final : public RendezvousHost {
@@ -66,7 +66,7 @@ class LyingHost final : public RendezvousHost {
   std::optional<RendezvousLink> link;  // open as long as the process seems to live
 };
 
-class HostileVerbsPeer : public testing::Test {
+class HostileVerbsPeer : public ::testing::Test {
  protected:
   void SetUp() override {
     Result<VerbsDevices> devices = VerbsDevices::OpenAll();

@@ -10,13 +10,13 @@
 #include "tests/transport/fabric_pair.h"
 
 namespace lamina {
-namespace {
+namespace ladder_test {
 
 using std::chrono::seconds;
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::unique_ptr<Ladder> Open(std::vector<std::string> kinds) {
   Result<std::unique_ptr<Ladder>> ladder = Ladder::Open(kinds);
@@ -233,5 +233,5 @@ TEST(Ladder, TextThatIsNoOfferIsRefused) {
   }
 }
 
-}  // namespace
+}  // namespace ladder_test
 }  // namespace lamina

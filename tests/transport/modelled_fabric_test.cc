@@ -30,7 +30,7 @@ TEST(IngressTimeline, TakesTheFirstGapThatIsLongEnough) {
   EXPECT_EQ(timeline.Book(at(200), microseconds(10)), at(210)) << "that was not booked";
 }
 
-class ModelledLinkTest : public testing::Test {
+class ModelledLinkTest : public ::testing::Test {
  protected:
   static constexpr size_t kBytes = 1 << 20;
   static constexpr ModelledLink kLink{milliseconds(3), 1e8};  // 10.5 ms for kBytes

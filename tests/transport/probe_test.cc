@@ -10,7 +10,7 @@ namespace lamina {
 namespace {
 
 // A peer that says it is a probe, and how the other end takes what it does.
-class AnswerProbeTest : public testing::Test {
+class AnswerProbeTest : public ::testing::Test {
  protected:
   void Answer(Deadline deadline) {
     ASSERT_TRUE(answering_->Listen("127.0.0.1").ok());

@@ -7,10 +7,10 @@
 #include "transport/rendezvous.h"
 
 namespace lamina {
-namespace {
+namespace rendezvous_test {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 namespace ip = boost::asio::ip;
 
 // A connection that does nothing but know its peer.
@@ -73,7 +73,7 @@ class FakeHost final : public RendezvousHost {
   boost::asio::io_context io_;
 };
 
-class Rendezvous : public testing::Test {
+class Rendezvous : public ::testing::Test {
  protected:
   // Connects `client` until that is over, and accepts it if it got through.
   void Meet(FakeHost& client) {
@@ -198,5 +198,5 @@ TEST_F(Rendezvous, ASilentStrangerBlocksNobody) {
   EXPECT_TRUE(server_end_ && client_end_) << status_;
 }
 
-}  // namespace
+}  // namespace rendezvous_test
 }  // namespace lamina

@@ -12,10 +12,10 @@
 namespace lamina {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
-class SecretFile : public testing::Test {
+class SecretFile : public ::testing::Test {
  protected:
   std::string path() const { return folder_ / "secret"; }
   void Write(const std::string& bytes, mode_t mode = 0600) const {

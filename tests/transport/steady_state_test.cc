@@ -78,7 +78,7 @@ int64_t Doorbells(const CallCounts& counts) {
              : 0;
 }
 
-class SteadyState : public testing::TestWithParam<std::string> {
+class SteadyState : public ::testing::TestWithParam<std::string> {
  protected:
   // Of 2 * kNumMessages messages; fails the test if they cannot be had.
   CallCounts Count(size_t bytes, int burst) const {
@@ -127,7 +127,7 @@ TEST_P(SteadyState, NoAllocationLockOrSystemCallPerMessage) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Fabrics, SteadyState, testing::ValuesIn(WithRdma({"shm"})),
+INSTANTIATE_TEST_SUITE_P(Fabrics, SteadyState, ::testing::ValuesIn(WithRdma({"shm"})),
                          [](const auto& kind) { return kind.param; });
 
 TEST(CallCounts, CountsWhatIsAskedFor) {

@@ -17,7 +17,7 @@
 #include "transport/tcp_socket.h"
 
 namespace lamina {
-namespace {
+namespace tls_stream_test {
 
 using lamina::testing::CertificateWishes;
 using lamina::testing::TestCa;
@@ -264,5 +264,5 @@ TEST_F(TlsStreamTest, ATruncatedHelloIsWaitedForUntilThePeerCloses) {
               HasSubstr("the peer closed the connection during the TLS handshake"));
 }
 
-}  // namespace
+}  // namespace tls_stream_test
 }  // namespace lamina

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kFirstPort = 17'700;
 
-class TwoHosts : public testing::TestWithParam<std::string> {
+class TwoHosts : public ::testing::TestWithParam<std::string> {
  protected:
   TwoHosts() : is_server_(Variable("LAMINA_TEST_RANK") == "0"), port_(++last_port_) {}
 
@@ -238,9 +238,9 @@ TEST_P(TwoHosts, AKilledPeerGivesEveryTagBack) {
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TwoHosts);
 INSTANTIATE_TEST_SUITE_P(Fabrics, TwoHosts,
-                         testing::ValuesIn(Variable("LAMINA_TEST_RANK").empty()
-                                               ? std::vector<std::string>()
-                                               : WithRdma({"tcp"})),
+                         ::testing::ValuesIn(Variable("LAMINA_TEST_RANK").empty()
+                                                 ? std::vector<std::string>()
+                                                 : WithRdma({"tcp"})),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -10,7 +10,7 @@
 namespace lamina {
 namespace {
 
-class TwoProcesses : public testing::TestWithParam<std::string> {
+class TwoProcesses : public ::testing::TestWithParam<std::string> {
  protected:
   // After the last Child.
   void Listen() {
@@ -198,7 +198,7 @@ TEST_P(TwoProcesses, AddressIsFreeAgainAfterItsOwnerWasKilled) {
   close(ends[1]);
 }
 
-INSTANTIATE_TEST_SUITE_P(Fabrics, TwoProcesses, testing::ValuesIn(WithRdma({"tcp", "shm"})),
+INSTANTIATE_TEST_SUITE_P(Fabrics, TwoProcesses, ::testing::ValuesIn(WithRdma({"tcp", "shm"})),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

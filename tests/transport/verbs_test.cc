@@ -15,11 +15,11 @@
 namespace lamina {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr char kDeviceVariable[] = "LAMINA_VERBS_DEVICE";
 
-class Verbs : public testing::Test {
+class Verbs : public ::testing::Test {
  protected:
   void SetUp() override {
     const Status status = OpenFabric("verbs").status();

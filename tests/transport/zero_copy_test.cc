@@ -16,7 +16,7 @@
 namespace lamina {
 namespace {
 
-class ZeroCopy : public testing::Test {
+class ZeroCopy : public ::testing::Test {
  protected:
   ZeroCopy() {
     from_ = std::move(

@@ -17,7 +17,7 @@ namespace lamina {
 namespace {
 
 using google::protobuf::FieldDescriptor;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 // Gives every field of a message a value of its own, whatever fields the message has.
 class Filler {
@@ -88,9 +88,9 @@ struct Pair {
 };
 
 template <typename Pair>
-class Codec : public testing::Test {};
+class Codec : public ::testing::Test {};
 
-using Messages = testing::Types<
+using Messages = ::testing::Types<
     Pair<control::MemoryOrder, MemoryOrder>, Pair<control::ComputeOrder, ComputeOrder>,
     Pair<control::StepResult, StepResult>, Pair<control::StepState, StepState>,
     Pair<control::ConfigureMemory, ConfigureMemory>,

@@ -12,8 +12,8 @@
 namespace lamina {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 constexpr uint64_t kEpoch = 77;
 
@@ -39,7 +39,7 @@ struct End {
   }
 };
 
-class LanesTest : public testing::TestWithParam<const char*> {
+class LanesTest : public ::testing::TestWithParam<const char*> {
  protected:
   struct Connected {
     std::unique_ptr<Endpoint> first, second;
@@ -219,7 +219,7 @@ TEST_P(LanesTest, WhatFindsNoRoomIsSentLaterInOrder) {
   EXPECT_TRUE(compute_.lanes->pushing(2)) << "its area is taken already";
   ASSERT_TRUE(compute_.Poll().ok());
   ASSERT_TRUE(memory_.Poll().ok());
-  EXPECT_THAT(memory_.seen, testing::IsEmpty());
+  EXPECT_THAT(memory_.seen, ::testing::IsEmpty());
 
   full = false;
   // What finds room does not overtake what waits for it.
@@ -347,7 +347,7 @@ TEST_P(LanesTest, AWindowThatIsTooSmallIsRefused) {
 }
 
 // tcp copies; with loopback the peer's window can be written from here.
-INSTANTIATE_TEST_SUITE_P(Fabrics, LanesTest, testing::Values("loopback", "tcp"),
+INSTANTIATE_TEST_SUITE_P(Fabrics, LanesTest, ::testing::Values("loopback", "tcp"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(LaneTables, AreasDoNotOverlapAndFillTheWindow) {

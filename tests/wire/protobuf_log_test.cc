@@ -27,9 +27,9 @@ TEST(ProtobufLog, GoesToTheLogForWhoAsksForDetails) {
   TakeProtobufLog();
   EXPECT_EQ(ToldWhileParsing(), "");
   spdlog::set_level(spdlog::level::debug);
-  EXPECT_THAT(
-      ToldWhileParsing(),
-      testing::HasSubstr(" test] protobuf: String field 'lamina.control.ConfigureCompute.model'"));
+  EXPECT_THAT(ToldWhileParsing(),
+              ::testing::HasSubstr(
+                  " test] protobuf: String field 'lamina.control.ConfigureCompute.model'"));
   spdlog::set_level(spdlog::level::info);
 }
 
