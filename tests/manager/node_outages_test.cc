@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace lamina::testing {
-namespace {
+namespace node_outages_test {
 
 using std::chrono::hours;
 using std::chrono::minutes;
@@ -135,5 +135,5 @@ TEST_F(NodeOutagesTest, NodesThatHoldTheSameTokensAreTriedTogether) {
   EXPECT_THAT(outages_.Due(now_ + seconds(10)), ElementsAre(kNode));
 }
 
-}  // namespace
+}  // namespace node_outages_test
 }  // namespace lamina::testing
