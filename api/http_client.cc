@@ -2,12 +2,16 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
+#include <exception>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/net_address.h"
 #include "transport/name_lookup.h"
+#include "transport/server_trust.h"
 
 namespace lamina {
 namespace {
@@ -33,24 +37,47 @@ class Connection {
     return ToStatus(error, "cannot connect to " + address_, timeout);
   }
 
+  // What follows goes through TLS. REQUIRES: it is connected.
+  Status BeginTls(asio::ssl::context& context, const std::string& host, Clock::duration timeout) {
+    try {
+      tls_.emplace(stream_, context);
+    } catch (const std::exception& error) {
+      return InternalError(std::string("libssl cannot make a connection: ") + error.what());
+    }
+    SSL* const connection = tls_->native_handle();
+    LAMINA_RETURN_IF_ERROR(ExpectHost(connection, host));
+    const error_code error = Run(timeout, [&](auto handler) {
+      tls_->async_handshake(asio::ssl::stream_base::client, handler);
+    });
+    if (!error) return OkStatus();
+    LAMINA_RETURN_IF_ERROR(RefusalOf(connection, address_));
+    return ToStatus(error, address_ + ": TLS handshake", timeout);
+  }
+
   Status Write(const http::request<http::string_body>& request, Clock::duration timeout) {
-    const error_code error =
-        Run(timeout, [&](auto handler) { http::async_write(stream_, request, Ignoring(handler)); });
+    const error_code error = Through([&](auto& stream) {
+      return Run(timeout,
+                 [&](auto handler) { http::async_write(stream, request, Ignoring(handler)); });
+    });
     return ToStatus(error, address_ + ": sending the request", timeout);
   }
 
   template <typename Parser>
   Status ReadHeader(Parser& parser, Clock::duration timeout) {
-    const error_code error = Run(timeout, [&](auto handler) {
-      http::async_read_header(stream_, buffer_, parser, Ignoring(handler));
+    const error_code error = Through([&](auto& stream) {
+      return Run(timeout, [&](auto handler) {
+        http::async_read_header(stream, buffer_, parser, Ignoring(handler));
+      });
     });
     return ToStatus(error, address_ + ": waiting for an answer", timeout);
   }
 
   template <typename Parser>
   Status ReadSome(Parser& parser, Clock::duration timeout) {
-    const error_code error = Run(timeout, [&](auto handler) {
-      http::async_read_some(stream_, buffer_, parser, Ignoring(handler));
+    const error_code error = Through([&](auto& stream) {
+      return Run(timeout, [&](auto handler) {
+        http::async_read_some(stream, buffer_, parser, Ignoring(handler));
+      });
     });
     return ToStatus(error, address_ + ": reading the answer", timeout);
   }
@@ -60,6 +87,11 @@ class Connection {
   template <typename Handler>
   static auto Ignoring(Handler handler) {
     return [handler](error_code error, size_t) mutable { handler(error); };
+  }
+
+  template <typename Do>
+  error_code Through(Do work) {
+    return tls_ ? work(*tls_) : work(stream_);
   }
 
   template <typename Start>
@@ -84,11 +116,14 @@ class Connection {
       return cut ? PeerLost(doing + ": the server closed the connection")
                  : Corrupt(doing + ": " + error.message());
     }
+    if (error == asio::ssl::error::stream_truncated)
+      return PeerLost(doing + ": the server closed the connection");
     return PeerLost(doing + ": " + error.message());
   }
 
   asio::io_context io_;
   beast::tcp_stream stream_{io_};
+  std::optional<asio::ssl::stream<beast::tcp_stream&>> tls_;
   // A header, or the frame of one chunk, must fit: a server could go on with them for ever.
   beast::flat_buffer buffer_{128 << 10};
   const std::string address_;
@@ -104,17 +139,15 @@ struct HttpClient::Call {
 };
 
 Result<HttpUrl> HttpUrl::Parse(const std::string& url) {
-  constexpr std::string_view kScheme = "http://", kVersionPath = "/v1";
-  if (url.starts_with("https://"))
-    return Unimplemented("'" + url +
-                         "': https is not supported; put a TLS proxy in front, or use http://");
+  constexpr std::string_view kPlain = "http://", kSecure = "https://", kVersionPath = "/v1";
+  HttpUrl parsed;
+  parsed.is_https = url.starts_with(kSecure);
   // localhost:8000 is short for http://localhost:8000.
-  const bool has_scheme = url.starts_with(kScheme);
+  const bool has_scheme = parsed.is_https || url.starts_with(kPlain);
   const bool is_short = url.find("://") == std::string::npos && url.find(':') != std::string::npos;
   if (!has_scheme && !is_short)
     return InvalidArgument("'" + url + "' is not a URL such as http://127.0.0.1:8000");
-  HttpUrl parsed;
-  std::string rest = has_scheme ? url.substr(kScheme.size()) : url;
+  std::string rest = has_scheme ? url.substr((parsed.is_https ? kSecure : kPlain).size()) : url;
   const size_t slash = rest.find('/');
   if (slash != std::string::npos) parsed.prefix = rest.substr(slash);
   const auto trim_slashes = [&parsed] {
@@ -130,7 +163,8 @@ Result<HttpUrl> HttpUrl::Parse(const std::string& url) {
   const size_t bracket = rest.starts_with('[') ? rest.find(']') : std::string::npos;
   const size_t colon = rest.find(':', bracket == std::string::npos ? 0 : bracket);
   parsed.host = bracket == std::string::npos ? rest.substr(0, colon) : rest.substr(1, bracket - 1);
-  parsed.port = colon == std::string::npos ? "80" : rest.substr(colon + 1);
+  parsed.port =
+      colon == std::string::npos ? (parsed.is_https ? "443" : "80") : rest.substr(colon + 1);
   const bool has_digits = !parsed.port.empty() && parsed.port.size() <= 5 &&
                           parsed.port.find_first_not_of("0123456789") == std::string::npos;
   const int port = has_digits ? std::stoi(parsed.port) : 0;
@@ -145,16 +179,32 @@ Result<HttpUrl> HttpUrl::Parse(const std::string& url) {
 
 std::string HttpUrl::address() const { return BracketedHost(host) + ":" + port; }
 
+struct HttpClient::Tls {
+  asio::ssl::context context{asio::ssl::context::tls_client};
+};
+
 Result<HttpClient> HttpClient::Create(const std::string& url, const HttpClientOptions& options) {
   HttpClient client;
   LAMINA_ASSIGN_OR_RETURN(client.url_, HttpUrl::Parse(url));
   client.options_ = options;
+  if (client.url_.is_https) {
+    try {
+      client.tls_ = std::make_shared<Tls>();
+    } catch (const std::exception& error) {
+      return InternalError(std::string("libssl cannot be used: ") + error.what());
+    }
+    if (options.check_certificate)
+      LAMINA_RETURN_IF_ERROR(TrustCas(client.tls_->context.native_handle(), options.ca_file));
+  }
   return client;
 }
 
 Result<HttpResponse> HttpClient::Send(const Call& call) const {
   Connection connection(address());
+  const Deadline connected = Deadline::After(options_.connect_timeout);
   LAMINA_RETURN_IF_ERROR(connection.Connect(url_.host, url_.port, options_.connect_timeout));
+  if (tls_ != nullptr)
+    LAMINA_RETURN_IF_ERROR(connection.BeginTls(tls_->context, url_.host, connected.Remaining()));
 
   http::request<http::string_body> request(call.verb, url_.prefix + call.path, 11, call.body);
   request.set(http::field::host, address());

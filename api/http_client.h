@@ -1,7 +1,8 @@
-// A small blocking HTTP/1.1 client for the command line: JSON in, JSON or server-sent events out.
-// No TLS, no redirects, one connection per call.
+// A small blocking HTTP/1.1 client for the command line, over HTTPS too: JSON in, JSON or
+// server-sent events out. No redirects, one connection per call.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -18,13 +19,14 @@ struct HttpResponse {
   bool ok() const { return status >= 200 && status < 300; }
 };
 
-// "http://host[:port][/prefix]". A "/v1" at its end, as base URLs of OpenAI clients have it, is
-// left out: paths begin with it.
+// "http://host[:port][/prefix]", or https. A "/v1" at its end, as base URLs of OpenAI clients have
+// it, is left out: paths begin with it.
 struct HttpUrl {
+  bool is_https = false;
   std::string host, port;
   std::string prefix;  // in front of every path; "" or "/..." without a slash at its end
 
-  // kInvalidArgument says what is wrong with it; kUnimplemented for https.
+  // kInvalidArgument says what is wrong with it.
   static Result<HttpUrl> Parse(const std::string& url);
 
   std::string address() const;  // "host:port"
@@ -32,7 +34,12 @@ struct HttpUrl {
 
 struct HttpClientOptions {
   std::string api_key;  // sent as "Authorization: Bearer" unless empty
-  // For the look-up of the host and the connection together.
+  // With https: a file of CA certificates in PEM form that are trusted instead of the system's; "":
+  // those of the system.
+  std::string ca_file;
+  // False: whoever answers is believed, as a process that asks itself may do.
+  bool check_certificate = true;
+  // For the look-up of the host, the connection and the TLS handshake together.
   Clock::duration connect_timeout = std::chrono::seconds(5);
   // Between two bytes of the answer, or before the first.
   Clock::duration silence_timeout = std::chrono::seconds(60);
@@ -42,13 +49,14 @@ struct HttpClientOptions {
 // Thread: any, one call per object at a time.
 class HttpClient {
  public:
-  // kInvalidArgument says what is wrong with the URL; kUnimplemented for https.
+  // kInvalidArgument says what is wrong with the URL, or with the file of CA certificates.
   static Result<HttpClient> Create(const std::string& url, const HttpClientOptions& options = {});
 
   // Any status of the server is a response. kPeerLost if it cannot be reached, or is gone before
-  // the answer was complete; kTimeout if it says nothing for too long; kCorrupt if the answer is no
-  // HTTP or its header has more than 8 KiB; kOutOfSpace if its body has more than `max_body_bytes`.
-  // Every message names the address, or the host if that was not found.
+  // the answer was complete; kInvalidArgument if its certificate is refused; kTimeout if it says
+  // nothing for too long; kCorrupt if the answer is no HTTP or its header has more than 8 KiB;
+  // kOutOfSpace if its body has more than `max_body_bytes`. Every message names the address, or the
+  // host if that was not found.
   Result<HttpResponse> Get(const std::string& path) const;
   Result<HttpResponse> PostJson(const std::string& path, const std::string& json) const;
 
@@ -61,12 +69,15 @@ class HttpClient {
   std::string address() const { return url_.address(); }
 
  private:
+  struct Tls;
+
   HttpClient() = default;
   struct Call;
   Result<HttpResponse> Send(const Call& call) const;
 
   HttpUrl url_;
   HttpClientOptions options_;
+  std::shared_ptr<Tls> tls_;  // null: plain HTTP
 };
 
 // True if something accepts connections there.

@@ -27,15 +27,16 @@ constexpr int kMaxUnsentBytes = 128 << 10;
 
 }  // namespace
 
-HttpConnection::HttpConnection(tcp::socket socket, const ServerOptions& options)
-    : socket_(std::move(socket)),
+HttpConnection::HttpConnection(tcp::socket socket, std::shared_ptr<const TlsContext> tls,
+                               const ServerOptions& options)
+    : stream_(std::move(socket), std::move(tls)),
       options_(options),
-      deadline_(socket_.get_executor()),
-      silence_(socket_.get_executor()),
-      wake_(socket_.get_executor(), asio::steady_timer::time_point::max()) {
+      deadline_(stream_.get_executor()),
+      silence_(stream_.get_executor()),
+      wake_(stream_.get_executor(), asio::steady_timer::time_point::max()) {
   error_code ignored;
-  socket_.set_option(tcp::no_delay(true), ignored);
-  setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kMaxUnsentBytes,
+  stream_.socket().set_option(tcp::no_delay(true), ignored);
+  setsockopt(stream_.socket().native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kMaxUnsentBytes,
              sizeof(kMaxUnsentBytes));
 }
 
@@ -58,8 +59,7 @@ void HttpConnection::Lose() {
 void HttpConnection::Close() {
   closed_ = true;
   write_piece_ = nullptr;
-  error_code ignored;
-  socket_.close(ignored);
+  stream_.Close();
   deadline_.cancel();
   silence_.cancel();
   wake_.cancel();
@@ -100,7 +100,7 @@ void HttpConnection::RespondInPieces(Exchange::PieceWriter write_piece) {
 
 void HttpConnection::ExpectStream(StreamKind kind) {
   wire_.stream = kind;
-  asio::co_spawn(socket_.get_executor(), SendComments(shared_from_this(), answer_), asio::detached);
+  asio::co_spawn(stream_.get_executor(), SendComments(shared_from_this(), answer_), asio::detached);
 }
 
 // "" but for the first time.
@@ -125,7 +125,7 @@ bool HttpConnection::QueueIsFull() {
   LAMINA_LOG_WARN("a client reads its stream too slowly: more than {} bytes wait; it is cut off",
                   options_.max_send_queue_bytes);
   too_slow_ = true;
-  asio::post(socket_.get_executor(), [self = shared_from_this()] { self->Lose(); });
+  asio::post(stream_.get_executor(), [self = shared_from_this()] { self->Lose(); });
   return true;
 }
 
@@ -152,7 +152,7 @@ void HttpConnection::Finish(std::string_view bytes) {
 
 void HttpConnection::StartWriting() {
   if (!std::exchange(writing_, true))
-    asio::co_spawn(socket_.get_executor(), Write(shared_from_this()), asio::detached);
+    asio::co_spawn(stream_.get_executor(), Write(shared_from_this()), asio::detached);
 }
 
 void HttpConnection::TakePiece() {
@@ -168,7 +168,7 @@ void HttpConnection::TakePiece() {
 // Whether the client has made room for more: else what is sent waits for it, and not for this
 // thread, which may be busy.
 bool HttpConnection::TakesBytes() {
-  pollfd takes{socket_.native_handle(), POLLOUT, 0};
+  pollfd takes{stream_.socket().native_handle(), POLLOUT, 0};
   return poll(&takes, 1, 0) != 0;
 }
 
@@ -184,7 +184,7 @@ asio::awaitable<void> HttpConnection::Write(Self) {
       const bool waits = !TakesBytes();
       const TimePoint begin = Clock::now();
       const size_t count =
-          co_await socket_.async_write_some(rest, asio::redirect_error(asio::use_awaitable, error));
+          co_await stream_.async_write_some(rest, asio::redirect_error(asio::use_awaitable, error));
       sent_at_ = waits ? Clock::now() : begin;
       patience_.Took(count, sent_at_ - begin);
       sent += count;

@@ -14,24 +14,26 @@
 #include "api/client_patience.h"
 #include "api/exchange.h"
 #include "api/http_server.h"
+#include "api/http_stream.h"
 #include "api/http_wire.h"
 #include "base/clock.h"
 
 namespace lamina {
 
-// The owner reads requests from socket(), and answers each of them with Begin and then exactly one
+// The owner reads requests from stream(), and answers each of them with Begin and then exactly one
 // of Respond, RespondInPieces and (SendEvent ..., EndStream). What the client does not take at once
 // waits here. A client that lets it wait too long (client_patience.h), or lets too much of a stream
 // wait, is cut off. Thread: the server's.
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
-  // `options` outlives the connection.
-  HttpConnection(boost::asio::ip::tcp::socket socket, const ServerOptions& options);
+  // `options` outlives the connection. `tls`: null for plain HTTP.
+  HttpConnection(boost::asio::ip::tcp::socket socket, std::shared_ptr<const TlsContext> tls,
+                 const ServerOptions& options);
 
   // `on_lost` is called once if the connection is lost; never from inside the calls that answer.
   void NotifyLost(std::function<void()> on_lost) { on_lost_ = std::move(on_lost); }
 
-  boost::asio::ip::tcp::socket& socket() { return socket_; }
+  HttpStream& stream() { return stream_; }
 
   // The connection is lost after `timeout`, unless Disarm or another Arm is called before. What is
   // sent arms and disarms it too.
@@ -89,7 +91,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
     return {options_.write_timeout, options_.min_bytes_per_second};
   }
 
-  boost::asio::ip::tcp::socket socket_;
+  HttpStream stream_;
   const ServerOptions& options_;
   std::function<void()> on_lost_;
   boost::asio::steady_timer deadline_;

@@ -19,6 +19,9 @@ struct ServerOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 8000;  // 0 takes any free one
   ServiceOptions service;
+  // Files of the certificate (with those between it and the CA) and of its key, in PEM form: the
+  // server speaks HTTPS. Both empty: HTTP.
+  std::string ssl_certfile, ssl_keyfile;
 
   // Requests with a larger body get 413, and those with a larger header 431.
   size_t max_body_bytes = size_t{8} << 20;
@@ -56,9 +59,9 @@ std::string OpenServerWarning(const std::string& address, bool has_api_key);
 // Thread: Create, Start and the destructor from one owner; SetEngine, Stop and port from any.
 class HttpServer {
  public:
-  // Listens, but does not answer before Start. kInvalidArgument: the host is unknown, or the port
-  // is in use or not permitted. `metrics` and what `model` points to are borrowed and outlive the
-  // server.
+  // Listens, but does not answer before Start. kInvalidArgument: the host is unknown, the port is
+  // in use or not permitted, or the certificate cannot be used. `metrics` and what `model` points
+  // to are borrowed and outlive the server.
   static Result<std::unique_ptr<HttpServer>> Create(const ServerOptions& options, ServedModel model,
                                                     Metrics& metrics);
 

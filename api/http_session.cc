@@ -55,10 +55,11 @@ class Session : public std::enable_shared_from_this<Session> {
  public:
   Session(tcp::socket socket, SessionContext& context, std::string origin)
       : context_(context),
-        connection_(std::make_shared<HttpConnection>(std::move(socket), context.options)),
-        socket_(connection_->socket()),
+        connection_(
+            std::make_shared<HttpConnection>(std::move(socket), context.tls, context.options)),
+        stream_(connection_->stream()),
         place_(context.places, std::move(origin), [this] { connection_->Lose(); }),
-        probing_(socket_.get_executor()) {
+        probing_(stream_.get_executor()) {
     context_.sessions.insert(this);
   }
   ~Session() {
@@ -70,7 +71,7 @@ class Session : public std::enable_shared_from_this<Session> {
     connection_->NotifyLost([weak = weak_from_this()] {
       if (const auto self = weak.lock()) self->OnLost();
     });
-    asio::co_spawn(socket_.get_executor(), Run(shared_from_this()), asio::detached);
+    asio::co_spawn(stream_.get_executor(), Run(shared_from_this()), asio::detached);
   }
 
   // The server stops: ends the connection as soon as what is queued is sent.
@@ -104,7 +105,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   SessionContext& context_;
   const std::shared_ptr<HttpConnection> connection_;  // shared with its coroutines
-  tcp::socket& socket_;                               // the connection's
+  HttpStream& stream_;                                // the connection's
   ConnectionPlaces::Place place_;
   boost::beast::flat_buffer buffer_{kReadBufferBytes};
   BodyMemory::Share* reading_ = nullptr;  // the body that is being read
@@ -152,7 +153,7 @@ asio::awaitable<bool> Session::ReadRequest() {
                                                                 context_.options.request_timeout)
                                     : context_.options.request_timeout);
   error_code error;
-  co_await http::async_read_header(socket_, buffer_, parser,
+  co_await http::async_read_header(stream_, buffer_, parser,
                                    asio::redirect_error(asio::use_awaitable, error));
   if (connection_->closed()) co_return false;
   const auto target = parser.get().target();
@@ -163,7 +164,7 @@ asio::awaitable<bool> Session::ReadRequest() {
   // HTTP/1.0 knows no interim answers (RFC 9110, section 10.1.1).
   if (parser.get().version() >= 11 &&
       boost::beast::iequals(parser.get()[http::field::expect], "100-continue")) {
-    co_await asio::async_write(socket_, asio::buffer(kContinue.data(), kContinue.size()),
+    co_await asio::async_write(stream_, asio::buffer(kContinue.data(), kContinue.size()),
                                asio::redirect_error(asio::use_awaitable, error));
   }
   BodyMemory::Share share(context_.bodies);
@@ -181,7 +182,7 @@ asio::awaitable<error_code> Session::ReadBody(Parser& parser, BodyMemory::Share&
   error_code error;
   reading_ = &share;
   while (!error && !parser.is_done() && !refused_body_) {
-    co_await http::async_read_some(socket_, buffer_, parser,
+    co_await http::async_read_some(stream_, buffer_, parser,
                                    asio::redirect_error(asio::use_awaitable, error));
     if (refused_body_) break;
     share.Set(parser.get().body().size());
@@ -203,7 +204,7 @@ void Session::RefuseLargestBody() {
   largest->reading_->Set(0);
   if (largest == this) return;
   error_code ignored;
-  largest->socket_.cancel(ignored);
+  largest->stream_.socket().cancel(ignored);
 }
 
 InboundRequest Session::TakeHeader(const Parser& parser) {
@@ -227,9 +228,14 @@ InboundRequest Session::TakeHeader(const Parser& parser) {
 bool Session::Screen(const InboundRequest& request, Parser& parser) {
   std::optional<OutboundResponse> refusal;
   const auto& header = parser.get();
+  if (stream_.lacks_tls()) {
+    wire_.keep_alive = false;
+    refusal = ErrorResponse({400, "this server speaks HTTPS: ask it with https://", ""});
+  }
   const auto encoding = header.find(http::field::transfer_encoding);
-  if (encoding != header.end() && (header.count(http::field::transfer_encoding) > 1 ||
-                                   !boost::beast::iequals(encoding->value(), "chunked"))) {
+  if (!refusal && encoding != header.end() &&
+      (header.count(http::field::transfer_encoding) > 1 ||
+       !boost::beast::iequals(encoding->value(), "chunked"))) {
     // Where such a body ends is not known, and what it holds is not to be taken for requests.
     wire_.keep_alive = false;
     refusal = ErrorResponse({501, "of Transfer-Encoding only chunked is there", ""});
@@ -277,7 +283,7 @@ void Session::Dispatch(InboundRequest request, BodyMemory::Share body) {
     current_->Respond(ErrorResponse({500, "the server could not work on this request", ""}));
   }
   if (!connection_->complete())
-    asio::co_spawn(socket_.get_executor(), Watch(shared_from_this(), answer), asio::detached);
+    asio::co_spawn(stream_.get_executor(), Watch(shared_from_this(), answer), asio::detached);
 }
 
 // Waits until there is something to read. Data is the client's next request, sent ahead: it is
@@ -286,23 +292,24 @@ void Session::Dispatch(InboundRequest request, BodyMemory::Share body) {
 asio::awaitable<void> Session::Watch(Self, uint64_t answer) {
   while (connection_->Takes(answer)) {
     error_code error;
-    co_await socket_.async_wait(tcp::socket::wait_read,
-                                asio::redirect_error(asio::use_awaitable, error));
+    co_await stream_.socket().async_wait(tcp::socket::wait_read,
+                                         asio::redirect_error(asio::use_awaitable, error));
     if (error || !connection_->Takes(answer)) co_return;
     const size_t room = kMaxAheadBytes - std::min(kMaxAheadBytes, buffer_.size());
     char byte = 0;
     const auto into = room > 0 ? buffer_.prepare(room) : asio::mutable_buffer(&byte, 1);
-    const ssize_t got = recv(socket_.native_handle(), into.data(), into.size(), MSG_DONTWAIT);
-    buffer_.commit(room > 0 && got > 0 ? static_cast<size_t>(got) : 0);
-    if (got > 0 && room > 0) continue;
-    if (got == 0 && connection_->CanProbe()) {
+    const Result<size_t> got = stream_.ReadNow({static_cast<char*>(into.data()), into.size()});
+    const bool has_come = got.ok() && *got > 0;
+    buffer_.commit(room > 0 && has_come ? *got : 0);
+    if (has_come && room > 0) continue;
+    if (got.ok() && !has_come && connection_->CanProbe()) {
       co_await Probe(answer);
       co_return;
     }
-    if (got > 0)
+    if (has_come)
       LAMINA_LOG_WARN("a client sent more than {} bytes behind its request; it is cut off",
                       kMaxAheadBytes);
-    if (got >= 0 || (errno != EAGAIN && errno != EINTR)) connection_->Lose();
+    if (got.status().code() != StatusCode::kTryAgain) connection_->Lose();
   }
 }
 
@@ -310,12 +317,12 @@ asio::awaitable<void> Session::Watch(Self, uint64_t answer) {
 // says both), so something is sent that means nothing: the system of a client that is gone resets
 // the connection. A relay on the way may notice only by the second.
 asio::awaitable<void> Session::Probe(uint64_t answer) {
-  socket_.async_wait(tcp::socket::wait_error,
-                     [weak = std::weak_ptr(connection_), answer](const error_code& error) {
-                       const auto connection = weak.lock();
-                       if (!error && connection != nullptr && connection->Takes(answer))
-                         connection->Lose();
-                     });
+  stream_.socket().async_wait(tcp::socket::wait_error,
+                              [weak = std::weak_ptr(connection_), answer](const error_code& error) {
+                                const auto connection = weak.lock();
+                                if (!error && connection != nullptr && connection->Takes(answer))
+                                  connection->Lose();
+                              });
   for (Clock::duration pause = kProbePause; connection_->Takes(answer); pause *= 2) {
     connection_->Probe();
     error_code ignored;
@@ -363,11 +370,11 @@ void Session::Refuse(OutboundResponse response) {
 asio::awaitable<void> Session::Linger() {
   if (connection_->closed() || context_.stopping) co_return;
   error_code error;
-  socket_.shutdown(tcp::socket::shutdown_send, error);
+  stream_.EndOutput();
   connection_->Arm(kLingerTimeout);
   BeginWaiting();
   for (size_t total = 0; !error && !connection_->closed() && total < kMaxLingerBytes;) {
-    const size_t count = co_await socket_.async_read_some(
+    const size_t count = co_await stream_.async_read_some(
         asio::buffer(context_.discarded), asio::redirect_error(asio::use_awaitable, error));
     total += count;
   }

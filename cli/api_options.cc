@@ -26,6 +26,13 @@ void ApiOptions::AddTo(CLI::App& command) {
             "How the model reasons before it answers; think: <think>...</think>; auto: as its chat "
             "template shows")
       ->check(CLI::IsMember(WithAuto({"think", "qwen3", "deepseek_r1"})));
+  AddOption(command, "--ssl-certfile,--ssl-cert-file", ssl_certfile,
+            "Serve HTTPS with the certificate in this PEM file, behind which those between it and "
+            "its CA stand; default: HTTP")
+      ->type_name("FILE");
+  AddOption(command, "--ssl-keyfile,--ssl-key-file", ssl_keyfile,
+            "PEM file of mode 600 with the certificate's key")
+      ->type_name("FILE");
   AddOption(command, "--allowed-origins", allowed_origins,
             "Web pages that may use the API from a browser, such as https://example.org, with "
             "commas between; *: all; default: none");
@@ -44,6 +51,8 @@ Status ApiOptions::ApplyTo(ServerOptions& server, ServedModel& model) const {
   model.reasoning =
       reasoning_parser == "auto" ? TemplateHasReasoning(source) : reasoning_parser != "none";
   server.service.log_requests = log_requests;
+  server.ssl_certfile = ssl_certfile;
+  server.ssl_keyfile = ssl_keyfile;
   const Result<std::vector<std::string>> origins = ParseOrigins(allowed_origins);
   if (!origins.ok()) return origins.status().WithContext("--allowed-origins");
   server.allowed_origins = *origins;

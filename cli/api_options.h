@@ -14,11 +14,15 @@ struct ApiOptions {
   // chat template shows; "none"; else one of the words that --help names.
   std::string tool_call_parser = "auto";
   std::string reasoning_parser = "auto";
-  std::string allowed_origins;  // for ParseOrigins of api/cors.h; "": none
+  std::string ssl_certfile, ssl_keyfile;  // as ServerOptions
+  std::string allowed_origins;            // for ParseOrigins of api/cors.h; "": none
   bool log_requests = false;
   std::string log_level;  // "": that of the environment
 
   void AddTo(CLI::App& command);
+
+  // Of the server's URL: "http://" or "https://".
+  std::string scheme() const { return ssl_certfile.empty() ? "http://" : "https://"; }
 
   // Sets what the server and the model have of them, and the level of this process's log and of
   // daemons that it starts. REQUIRES: the model's chat template is set, if it has one.

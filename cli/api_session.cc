@@ -96,6 +96,9 @@ struct Answer {
 
 void RequestOptions::AddTo(CLI::App& command) {
   AddOption(command, "--url", url, "Server to ask");
+  AddOption(command, "--ca", ca_file,
+            "With https: PEM file of the CAs to trust; default: those of the system")
+      ->type_name("FILE");
   AddOption(command, "--api-key-file", api_key_file,
             "File of mode 600 with the key that is sent as a bearer token");
   AddOption(command, "--api-key", api_key,
@@ -118,6 +121,7 @@ Result<ApiSession> ApiSession::Open(const RequestOptions& options) {
   HttpClientOptions http;
   LAMINA_ASSIGN_OR_RETURN(http.api_key, FindApiKey(options.api_key, options.api_key_file));
   http.silence_timeout = kSilenceTimeout;
+  http.ca_file = options.ca_file;
   LAMINA_ASSIGN_OR_RETURN(HttpClient client, HttpClient::Create(options.url, http));
   ApiSession session(options, std::move(client));
   if (!options.model.empty()) return session;

@@ -17,6 +17,7 @@ namespace lamina {
 // defaults hold.
 struct RequestOptions {
   std::string url = "http://127.0.0.1:8000";
+  std::string ca_file;  // as HttpClientOptions
   std::string api_key, api_key_file;
   std::string model;
   std::optional<int> max_tokens;  // none: as long as the server lets it

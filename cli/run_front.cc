@@ -55,7 +55,7 @@ Status ServeFront(const FrontOptions& options) {
   LAMINA_ASSIGN_OR_RETURN(engine,
                           RemoteEngine::Connect(engine_options, [] { return IsStopRequested(); }));
   server->SetEngine(engine.get());
-  Say(fmt::format("{} is served on http://{}/v1", config.served_name,
+  Say(fmt::format("{} is served on {}{}/v1", config.served_name, options.api.scheme(),
                   JoinHostPort(host, server->port())));
   ServingFigures figures(*files.metrics, *engine);
   while (!IsStopRequested(Deadline::After(kStopLook))) figures.Look();

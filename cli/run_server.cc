@@ -194,10 +194,11 @@ Status ServeUntilStopped(Manager& manager) {
 // Asks the server as any client would, prints the text as it comes, then where the KV lived and how
 // fast it was.
 Status AnswerPrompt(const ServeOptions& options, Manager& manager) {
-  LAMINA_ASSIGN_OR_RETURN(const HttpClient client,
-                          HttpClient::Create("http://" + JoinHostPort(HttpHost(options, manager),
-                                                                      manager.server->port()),
-                                             {.api_key = manager.api_key}));
+  LAMINA_ASSIGN_OR_RETURN(
+      const HttpClient client,
+      HttpClient::Create(
+          options.api.scheme() + JoinHostPort(HttpHost(options, manager), manager.server->port()),
+          {.api_key = manager.api_key, .ca_file = "", .check_certificate = false}));
   const nlohmann::json request = {{"model", manager.config.served_name},
                                   {"prompt", options.prompt},
                                   {"max_tokens", options.max_tokens},
@@ -316,7 +317,7 @@ Status Serve(const ServeOptions& options) {
       Say(fmt::format("{} is {}: it takes its time and computes nothing, so answers are arbitrary",
                       node.name, node.device));
   }
-  Say(fmt::format("{} is served on http://{}/v1", manager.config.served_name,
+  Say(fmt::format("{} is served on {}{}/v1", manager.config.served_name, options.api.scheme(),
                   JoinHostPort(HttpHost(options, manager), manager.server->port())));
   if (manager.fronts != nullptr)
     Say(fmt::format("Fronts are taken at {} (lamina front)", manager.fronts->address()));

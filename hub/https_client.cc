@@ -1,11 +1,6 @@
 #include "hub/https_client.h"
 
-#include <openssl/err.h>
-#include <openssl/ssl.h>
-#include <openssl/x509v3.h>
-
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/address.hpp>
 #include <boost/asio/ssl.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
@@ -14,7 +9,7 @@
 #include <utility>
 
 #include "transport/name_lookup.h"
-#include "transport/tls_context.h"
+#include "transport/server_trust.h"
 
 namespace lamina {
 namespace {
@@ -75,7 +70,6 @@ class HubConnection final : public HttpsResponse {
     return result;
   }
 
-  Status NameHost();
   Status Handshake(Clock::duration timeout);
   Status Failure(const error_code& error, const std::string& doing, Clock::duration timeout) const;
 
@@ -104,42 +98,13 @@ Status HubConnection::Failure(const error_code& error, const std::string& doing,
   return PeerLost(what + ": " + error.message());
 }
 
-// Whose certificate is expected, and which one of its certificates the server is to show.
-Status HubConnection::NameHost() {
-  SSL* const ssl = stream_.native_handle();
-  X509_VERIFY_PARAM* const checks = SSL_get0_param(ssl);
-  X509_VERIFY_PARAM_set_hostflags(checks, kTlsNameFlags);
-  error_code not_an_address;
-  asio::ip::make_address(url_.host, not_an_address);
-  const bool is_named =
-      not_an_address
-          ? SSL_set_tlsext_host_name(ssl, url_.host.c_str()) == 1 &&
-                X509_VERIFY_PARAM_set1_host(checks, url_.host.data(), url_.host.size()) == 1
-          : X509_VERIFY_PARAM_set1_ip_asc(checks, url_.host.c_str()) == 1;
-  return is_named ? OkStatus()
-                  : InvalidArgument("'" + url_.host + "' cannot be the name in a certificate");
-}
-
 Status HubConnection::Handshake(Clock::duration timeout) {
   const error_code error = Run(timeout, [this](auto handler) {
     stream_.async_handshake(asio::ssl::stream_base::client, std::move(handler));
   });
   if (!error) return OkStatus();
-  const long verdict = SSL_get_verify_result(stream_.native_handle());
-  ERR_clear_error();
-  if (verdict == X509_V_OK) return Failure(error, "TLS handshake", timeout);
-  // A CA of the same name with another key gives the last of these.
-  const bool is_foreign = verdict == X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY ||
-                          verdict == X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN ||
-                          verdict == X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT ||
-                          verdict == X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE ||
-                          verdict == X509_V_ERR_CERT_SIGNATURE_FAILURE;
-  return InvalidArgument(
-      "the certificate of " + url_.authority() + " is refused, " +
-      X509_verify_cert_error_string(verdict) +
-      (is_foreign ? "; install the package ca-certificates, or name the file of the CA that issued "
-                    "it with --ca"
-                  : "; nothing was sent to it"));
+  LAMINA_RETURN_IF_ERROR(RefusalOf(stream_.native_handle(), url_.authority()));
+  return Failure(error, "TLS handshake", timeout);
 }
 
 Status HubConnection::Connect() {
@@ -154,7 +119,7 @@ Status HubConnection::Connect() {
     const Status failed = Failure(error, "cannot connect", options_.connect_timeout);
     return {failed.code(), failed.message() + ProxyAdvice()};
   }
-  LAMINA_RETURN_IF_ERROR(NameHost());
+  LAMINA_RETURN_IF_ERROR(ExpectHost(stream_.native_handle(), url_.host));
   return Handshake(deadline.Remaining());
 }
 
@@ -207,21 +172,7 @@ HttpsClient::~HttpsClient() = default;
 Result<std::unique_ptr<HttpsClient>> HttpsClient::Create(const HttpsOptions& options) {
   try {
     auto state = std::make_unique<State>(options);
-    SSL_CTX* const context = state->context.native_handle();
-    SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
-    ERR_clear_error();
-    if (SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) != 1)
-      return InternalError("libssl has no TLS 1.2, " + TakeOpenSslReason());
-    const bool has_file = !options.ca_file.empty();
-    const int loaded = has_file ? SSL_CTX_load_verify_file(context, options.ca_file.c_str())
-                                : SSL_CTX_set_default_verify_paths(context);
-    if (loaded != 1) {
-      return InvalidArgument(
-          has_file
-              ? options.ca_file + " cannot be used as the file of the CA, " + TakeOpenSslReason() +
-                    "; it must hold certificates in PEM form"
-              : "the certificates that this machine trusts cannot be read, " + TakeOpenSslReason());
-    }
+    LAMINA_RETURN_IF_ERROR(TrustCas(state->context.native_handle(), options.ca_file));
     return std::unique_ptr<HttpsClient>(new HttpsClient(std::move(state)));
   } catch (const std::exception& error) {
     return InternalError(std::string("libssl cannot be used: ") + error.what());

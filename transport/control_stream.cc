@@ -35,6 +35,8 @@ class TcpStream final : public ControlStream {
     return errno == EAGAIN || errno == EINTR ? TryAgain() : PeerLost(ErrnoText("write"));
   }
 
+  void EndOutput() override { shutdown(socket_.get(), SHUT_WR); }
+
  private:
   const UniqueFd socket_;
 };

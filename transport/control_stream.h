@@ -1,4 +1,5 @@
-// The byte stream of one control connection, over plain TCP or inside TLS.
+// The byte stream of one control connection, or of a client of the HTTP server, over plain TCP or
+// inside TLS.
 #pragma once
 
 #include <memory>
@@ -39,6 +40,10 @@ class ControlStream {
   // it took. After kTryAgain the next call must begin with the same bytes. kPeerLost if the peer is
   // gone. REQUIRES: at least one of them is not empty.
   virtual Result<size_t> Write(std::string_view first, std::string_view second) = 0;
+
+  // Tells the peer that nothing more comes: from now on only Read may be called. REQUIRES: what was
+  // to be written was taken.
+  virtual void EndOutput() = 0;
 };
 
 // A stream of plain TCP over `socket`, which it owns. REQUIRES: `socket` is connected and

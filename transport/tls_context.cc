@@ -83,25 +83,40 @@ Result<KeyHandle> ReadKey(const std::string& path) {
   return key;
 }
 
-Status LoadFiles(SSL_CTX* context, const TlsFiles& files) {
-  LAMINA_RETURN_IF_ERROR(CheckReadable("TLS certificate", files.certificate));
-  if (SSL_CTX_use_certificate_chain_file(context, files.certificate.c_str()) != 1) {
-    return InvalidArgument("TLS certificate " + files.certificate + " cannot be used, " +
+Status UseCertificate(SSL_CTX* context, const std::string& certificate, const std::string& path) {
+  LAMINA_RETURN_IF_ERROR(CheckReadable("TLS certificate", certificate));
+  if (SSL_CTX_use_certificate_chain_file(context, certificate.c_str()) != 1) {
+    return InvalidArgument("TLS certificate " + certificate + " cannot be used, " +
                            TakeOpenSslReason() +
                            "; it must be in PEM form, and docs/tls.md says how to make one");
   }
-  LAMINA_ASSIGN_OR_RETURN(const KeyHandle key, ReadKey(files.key));
+  LAMINA_ASSIGN_OR_RETURN(const KeyHandle key, ReadKey(path));
   if (SSL_CTX_use_PrivateKey(context, key.get()) != 1) {
-    return InvalidArgument("TLS key " + files.key + " does not belong to the certificate " +
-                           files.certificate + ", " + TakeOpenSslReason() +
+    return InvalidArgument("TLS key " + path + " does not belong to the certificate " +
+                           certificate + ", " + TakeOpenSslReason() +
                            "; take the key that the certificate was made with");
   }
-  LAMINA_RETURN_IF_ERROR(CheckReadable("TLS CA", files.ca));
-  if (SSL_CTX_load_verify_file(context, files.ca.c_str()) != 1) {
-    return InvalidArgument("TLS CA " + files.ca + " cannot be used, " + TakeOpenSslReason() +
+  return OkStatus();
+}
+
+Status TrustCa(SSL_CTX* context, const std::string& ca) {
+  LAMINA_RETURN_IF_ERROR(CheckReadable("TLS CA", ca));
+  if (SSL_CTX_load_verify_file(context, ca.c_str()) != 1) {
+    return InvalidArgument("TLS CA " + ca + " cannot be used, " + TakeOpenSslReason() +
                            "; it must hold the CA's certificate in PEM form");
   }
   return OkStatus();
+}
+
+// What holds for all of this program's connections.
+void SetModes(SSL_CTX* context) {
+  // A write that is tried again may come from another buffer with the same bytes
+  // (ControlStream::Write).
+  SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  // No sessions are resumed: each connection shows its certificates anew.
+  SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+  SSL_CTX_set_num_tickets(context, 0);
+  SSL_CTX_set_options(context, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION);
 }
 
 // Verifies the context's certificate against its CA, for an OpenSSL purpose such as "ssl_server".
@@ -165,14 +180,24 @@ Result<std::shared_ptr<const TlsContext>> TlsContext::Load(const TlsFiles& files
     return InternalError("libssl has no TLS 1.3, " + TakeOpenSslReason());
   }
   SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
-  // A write that is tried again may come from another buffer with the same bytes
-  // (ControlStream::Write).
-  SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-  // No sessions are resumed: each connection shows its certificates anew.
-  SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
-  SSL_CTX_set_num_tickets(context, 0);
-  LAMINA_RETURN_IF_ERROR(LoadFiles(context, files));
+  SetModes(context);
+  LAMINA_RETURN_IF_ERROR(UseCertificate(context, files.certificate, files.key));
+  LAMINA_RETURN_IF_ERROR(TrustCa(context, files.ca));
   return std::shared_ptr<const TlsContext>(new TlsContext(files, std::move(handle)));
+}
+
+Result<std::shared_ptr<const TlsContext>> TlsContext::LoadServer(const std::string& certificate,
+                                                                 const std::string& key) {
+  ERR_clear_error();
+  Handle handle(SSL_CTX_new(TLS_server_method()));
+  SSL_CTX* context = handle.get();
+  if (context == nullptr || SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) != 1)
+    return InternalError("libssl has no TLS 1.2, " + TakeOpenSslReason());
+  SetModes(context);
+  SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);  // of the many that only wait
+  LAMINA_RETURN_IF_ERROR(UseCertificate(context, certificate, key));
+  return std::shared_ptr<const TlsContext>(
+      new TlsContext({.certificate = certificate, .key = key, .ca = ""}, std::move(handle)));
 }
 
 Status TlsContext::CheckTrust(ControlRole role) const {

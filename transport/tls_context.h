@@ -14,15 +14,22 @@
 
 namespace lamina {
 
-// Makes the TLS connections (tls_stream.h) of one end, in both roles, with TLS 1.3 and no other
-// version. Shared by the connections of an end, which keep it alive. Thread: any.
+// Makes the TLS connections (tls_stream.h) of one end. Shared by the connections of an end, which
+// keep it alive. Thread: any.
 class TlsContext {
  public:
-  // Null if `files` names none. kNotFound if a file does not exist; kInvalidArgument if only some
-  // files are named, one cannot be used, or the key is not the certificate's; kInternal if libssl
-  // has no TLS 1.3. The message names the file, and what to do behind its last "; ". Who issued the
-  // certificate and when it expires is not checked here: peers check it when they connect.
+  // For connections in both roles between processes of a cluster, with TLS 1.3 and no other
+  // version: each end shows a certificate. Null if `files` names none. kNotFound if a file does not
+  // exist; kInvalidArgument if only some files are named, one cannot be used, or the key is not the
+  // certificate's; kInternal if libssl has no TLS 1.3. The message names the file, and what to do
+  // behind its last "; ". Who issued the certificate and when it expires is not checked here: peers
+  // check it when they connect.
   static Result<std::shared_ptr<const TlsContext>> Load(const TlsFiles& files);
+
+  // For the listening end of connections with anybody, who need no certificate, with TLS 1.2
+  // or 1.3. The errors are those of Load.
+  static Result<std::shared_ptr<const TlsContext>> LoadServer(const std::string& certificate,
+                                                              const std::string& key);
 
   // Checks what a peer checks of this end in this role: ok if the certificate comes from the CA, is
   // valid now and may be used in the role; else kInvalidArgument with the reason. kInternal if

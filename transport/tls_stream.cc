@@ -43,6 +43,7 @@ class TlsStream final : public ControlStream {
   Result<size_t> Read(std::span<char> into) override;
   bool has_buffered() const override { return SSL_pending(ssl_.get()) > 0 || !broken_.ok(); }
   Result<size_t> Write(std::string_view first, std::string_view second) override;
+  void EndOutput() override;
 
  private:
   struct Free {
@@ -200,6 +201,14 @@ Result<size_t> TlsStream::Write(std::string_view first, std::string_view second)
   if (failure.code() == StatusCode::kNotFound)
     return PeerLost("write: the peer has closed the connection");
   return failure;
+}
+
+// A peer that reads to the end knows by the alert close_notify that nobody cut it short.
+void TlsStream::EndOutput() {
+  ERR_clear_error();
+  if (SSL_is_init_finished(ssl_.get())) SSL_shutdown(ssl_.get());
+  ERR_clear_error();
+  shutdown(fd(), SHUT_WR);
 }
 
 Status TlsStream::Failure(int result) {

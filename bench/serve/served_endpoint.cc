@@ -23,6 +23,9 @@ Result<ServedEndpoint> FindEndpoint(const std::string& base_url, const std::stri
                                     const std::string& model) {
   ServedEndpoint endpoint;
   LAMINA_ASSIGN_OR_RETURN(endpoint.url, HttpUrl::Parse(base_url));
+  if (endpoint.url.is_https)
+    return Unimplemented("'" + base_url +
+                         "': https is not measured; put a TLS proxy in front, or use http://");
   const std::string list =
       fmt::format("http://{}{}/v1/models", endpoint.url.address(), endpoint.url.prefix);
   HttpClientOptions http;

@@ -240,7 +240,7 @@ TEST(HttpClient, Urls) {
   EXPECT_EQ(HttpClient::Create("http://host")->address(), "host:80");
   EXPECT_EQ(HttpClient::Create("http://host:8000/v1/")->address(), "host:8000");
   EXPECT_EQ(HttpClient::Create("http://[::1]:8000")->address(), "[::1]:8000");
-  EXPECT_EQ(HttpClient::Create("https://host").status().code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(HttpClient::Create("https://host/v1")->address(), "host:443");
   for (const char* url : {"", "host", "http://", "http://:80", "http://host:", "http://host:port",
                           "http://host:123456", "ftp://host"}) {
     EXPECT_EQ(HttpClient::Create(url).status().code(), StatusCode::kInvalidArgument) << url;

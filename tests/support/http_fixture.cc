@@ -2,13 +2,26 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <openssl/ssl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
+
+#include "tests/support/certificates.h"
+#include "tests/support/temporary_folder.h"
 
 namespace lamina::testing {
+
+const TlsFiles& ServerCertificate() {
+  static const TemporaryFolder folder;
+  static const TlsFiles files = TestCa(folder.path()).Issue("server");
+  return files;
+}
+
+bool TestsUseHttps() { return std::getenv("LAMINA_TEST_HTTPS") != nullptr; }
 
 std::vector<std::string> ClientResponse::Events() const {
   std::vector<std::string> events;
@@ -34,16 +47,30 @@ ClientConnection::ClientConnection(uint16_t port, int receive_buffer_bytes)
   address.sin_port = htons(port);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   EXPECT_EQ(connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  if (TestsUseHttps()) BeginTls();
+}
+
+// The handshake comes with what is sent first: a server that is full may not answer it.
+void ClientConnection::BeginTls() {
+  SSL_CTX* const context = SSL_CTX_new(TLS_client_method());
+  ssl_ = SSL_new(context);
+  SSL_CTX_free(context);  // ssl_ keeps it
+  SSL_set_fd(ssl_, fd_);
+  SSL_set_connect_state(ssl_);
 }
 
 void ClientConnection::CloseSending() { shutdown(fd_, SHUT_WR); }
 
 void ClientConnection::Close() {
+  SSL_free(ssl_);
+  ssl_ = nullptr;
   if (fd_ >= 0) close(fd_);
   fd_ = -1;
 }
 
 bool ClientConnection::Send(const std::string& bytes) {
+  if (ssl_ != nullptr)
+    return bytes.empty() || SSL_write(ssl_, bytes.data(), static_cast<int>(bytes.size())) > 0;
   for (size_t sent = 0; sent < bytes.size();) {
     const ssize_t count = send(fd_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
     if (count <= 0) return false;
@@ -63,12 +90,14 @@ void ClientConnection::SendRequest(const std::string& method, const std::string&
 
 bool ClientConnection::Fill() {
   pollfd wait{fd_, POLLIN, 0};
-  if (poll(&wait, 1, Soon().RemainingMs()) != 1) {
+  const bool is_here = ssl_ != nullptr && SSL_pending(ssl_) > 0;
+  if (!is_here && poll(&wait, 1, Soon().RemainingMs()) != 1) {
     ADD_FAILURE() << "the server says nothing for 30 seconds";
     return false;
   }
   char bytes[65536];
-  const ssize_t count = recv(fd_, bytes, sizeof(bytes), 0);
+  const ssize_t count =
+      ssl_ != nullptr ? SSL_read(ssl_, bytes, sizeof(bytes)) : recv(fd_, bytes, sizeof(bytes), 0);
   if (count <= 0) return false;
   buffer_.append(bytes, static_cast<size_t>(count));
   return true;
@@ -152,6 +181,10 @@ const Tokenizer& HttpTest::tokenizer() {
 
 void HttpTest::StartServer(FakeEngine::Script script) {
   options_.port = 0;
+  if (TestsUseHttps()) {
+    options_.ssl_certfile = ServerCertificate().certificate;
+    options_.ssl_keyfile = ServerCertificate().key;
+  }
   metrics_ = std::make_unique<Metrics>("tiny");
   engine_ = std::make_unique<FakeEngine>(script ? std::move(script) : GoldenAnswers(),
                                          max_model_len_, kEos);

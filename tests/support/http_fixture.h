@@ -1,8 +1,10 @@
-// A server with a fake engine, and a client that sees every byte.
+// A server with a fake engine, and a client that sees every byte. With LAMINA_TEST_HTTPS in the
+// environment they speak HTTPS, so that every test of the server is one of that too.
 #pragma once
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <openssl/types.h>
 
 #include <map>
 #include <memory>
@@ -13,6 +15,7 @@
 
 #include "api/http_server.h"
 #include "base/clock.h"
+#include "base/tls_files.h"
 #include "tests/support/fake_engine.h"
 #include "tests/support/golden_prompts.h"
 
@@ -32,6 +35,10 @@ struct ClientResponse {
   // The data of each server-sent event; comments are skipped.
   std::vector<std::string> Events() const;
 };
+
+// For 127.0.0.1 and localhost; its CA is a file too.
+const TlsFiles& ServerCertificate();
+bool TestsUseHttps();
 
 // One connection of a client, blocking with a deadline of 30 seconds for each wait.
 class ClientConnection {
@@ -55,8 +62,10 @@ class ClientConnection {
 
  private:
   std::string TakeLine();
+  void BeginTls();
 
   int fd_ = -1;
+  SSL* ssl_ = nullptr;
   std::string buffer_;
 };
 
