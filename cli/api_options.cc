@@ -28,7 +28,7 @@ void ApiOptions::AddTo(CLI::App& command) {
       ->check(CLI::IsMember(WithAuto({"think", "qwen3", "deepseek_r1"})));
   AddOption(command, "--ssl-certfile,--ssl-cert-file", ssl_certfile,
             "Serve HTTPS with the certificate in this PEM file, behind which those between it and "
-            "its CA stand; default: HTTP")
+            "its CA stand; default: the YAML's, else HTTP")
       ->type_name("FILE");
   AddOption(command, "--ssl-keyfile,--ssl-key-file", ssl_keyfile,
             "PEM file of mode 600 with the certificate's key")
@@ -41,6 +41,12 @@ void ApiOptions::AddTo(CLI::App& command) {
   AddOption(command, "--log-level", log_level,
             "Least important lines of the log; default: that of LAMINA_LOG, or info")
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "critical", "off"}));
+}
+
+void ApiOptions::Complete(const ClusterConfig& config) {
+  if (!ssl_certfile.empty() || !ssl_keyfile.empty()) return;
+  ssl_certfile = config.https.certificate;
+  ssl_keyfile = config.https.key;
 }
 
 Status ApiOptions::ApplyTo(ServerOptions& server, ServedModel& model) const {

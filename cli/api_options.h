@@ -6,6 +6,7 @@
 
 #include "api/http_server.h"
 #include "base/status.h"
+#include "manager/cluster_config.h"
 
 namespace lamina {
 
@@ -20,6 +21,9 @@ struct ApiOptions {
   std::string log_level;  // "": that of the environment
 
   void AddTo(CLI::App& command);
+
+  // Takes what the cluster YAML says where no option does.
+  void Complete(const ClusterConfig& config);
 
   // Of the server's URL: "http://" or "https://".
   std::string scheme() const { return ssl_certfile.empty() ? "http://" : "https://"; }

@@ -225,6 +225,9 @@ Status ClusterUp(const ClusterConfig& config, const ClusterOpsOptions& options, 
   if (options.with_manager) {
     LAMINA_RETURN_IF_ERROR(ReadSecretFile(config.secret_file).status());
     LAMINA_RETURN_IF_ERROR(TlsContext::Load(config.tls).status());
+    if (!config.https.empty())
+      LAMINA_RETURN_IF_ERROR(
+          TlsContext::LoadServer(config.https.certificate, config.https.key).status());
   }
   LAMINA_ASSIGN_OR_RETURN(const ClusterStateFile file, ClusterStateFile::Open(config.name));
   LAMINA_ASSIGN_OR_RETURN(std::vector<DaemonRecord> running, WhatRuns(config, options, file));

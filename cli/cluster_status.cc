@@ -151,7 +151,8 @@ std::string ForeignNodes(const ClusterConfig& config, const json& document) {
 }  // namespace
 
 std::string ManagerUrl(const ClusterConfig& config) {
-  return "http://" + JoinHostPort(config.controller_host, config.http_port);
+  return (config.https.empty() ? "http://" : "https://") +
+         JoinHostPort(config.controller_host, config.http_port);
 }
 
 ManagerAnswer AskManager(const ClusterConfig& config) {
@@ -164,6 +165,7 @@ ManagerAnswer AskManager(const ClusterConfig& config) {
     return answer;
   }
   options.api_key = *key;
+  options.ca_file = config.https.ca;
   options.connect_timeout = std::chrono::seconds(2);
   options.silence_timeout = std::chrono::seconds(5);
   const Result<HttpClient> client = HttpClient::Create(ManagerUrl(config), options);

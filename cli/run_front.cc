@@ -48,14 +48,16 @@ Status ServeFront(const FrontOptions& options) {
   LAMINA_ASSIGN_OR_RETURN(const RemoteEngineOptions engine_options,
                           EngineOptionsOf(options, config, files));
   const std::string host = CanonicalHost(options.host);
+  ApiOptions api = options.api;
+  api.Complete(config);
   std::unique_ptr<RemoteEngine> engine;
   LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<HttpServer> server,
-                          StartHttp(config, files, {host, options.port, api_key, options.api}));
+                          StartHttp(config, files, {host, options.port, api_key, api}));
   Say("Waiting for the manager at " + engine_options.link.manager);
   LAMINA_ASSIGN_OR_RETURN(engine,
                           RemoteEngine::Connect(engine_options, [] { return IsStopRequested(); }));
   server->SetEngine(engine.get());
-  Say(fmt::format("{} is served on {}{}/v1", config.served_name, options.api.scheme(),
+  Say(fmt::format("{} is served on {}{}/v1", config.served_name, api.scheme(),
                   JoinHostPort(host, server->port())));
   ServingFigures figures(*files.metrics, *engine);
   while (!IsStopRequested(Deadline::After(kStopLook))) figures.Look();

@@ -43,6 +43,7 @@ struct Manager {
   uint64_t id = 0;                       // 0: nobody would ask the next manager for KV
   std::unique_ptr<HttpServer> server;    // stopped before the engine goes
   std::string api_key;                   // "": none is asked for
+  ApiOptions api;                        // completed
 };
 
 void Override(std::string& value, const std::string& option) {
@@ -197,7 +198,7 @@ Status AnswerPrompt(const ServeOptions& options, Manager& manager) {
   LAMINA_ASSIGN_OR_RETURN(
       const HttpClient client,
       HttpClient::Create(
-          options.api.scheme() + JoinHostPort(HttpHost(options, manager), manager.server->port()),
+          manager.api.scheme() + JoinHostPort(HttpHost(options, manager), manager.server->port()),
           {.api_key = manager.api_key, .ca_file = "", .check_certificate = false}));
   const nlohmann::json request = {{"model", manager.config.served_name},
                                   {"prompt", options.prompt},
@@ -258,6 +259,8 @@ Status StartServing(const ServeOptions& options, Manager& manager) {
       manager.config.pipeline = PipelineMode::kNone;
   }
   LAMINA_RETURN_IF_ERROR(ApplyOptions(options, manager.config));
+  manager.api = options.api;
+  manager.api.Complete(manager.config);
   LAMINA_ASSIGN_OR_RETURN(manager.api_key, FindApiKey(options.api_key, options.api_key_file));
   LAMINA_ASSIGN_OR_RETURN(manager.files, ModelFiles::Load(manager.config));
   LAMINA_ASSIGN_OR_RETURN(const ModelFacts facts,
@@ -271,7 +274,7 @@ Status StartServing(const ServeOptions& options, Manager& manager) {
   LAMINA_ASSIGN_OR_RETURN(manager.server,
                           StartHttp(manager.config, manager.files,
                                     {HttpHost(options, manager), manager.config.http_port,
-                                     manager.api_key, options.api}));
+                                     manager.api_key, manager.api}));
   if (manager.config.front_port != 0) {
     LAMINA_ASSIGN_OR_RETURN(manager.fronts, EngineServer::Open(manager.config));
     manager.id = RandomId();
@@ -317,7 +320,7 @@ Status Serve(const ServeOptions& options) {
       Say(fmt::format("{} is {}: it takes its time and computes nothing, so answers are arbitrary",
                       node.name, node.device));
   }
-  Say(fmt::format("{} is served on {}{}/v1", manager.config.served_name, options.api.scheme(),
+  Say(fmt::format("{} is served on {}{}/v1", manager.config.served_name, manager.api.scheme(),
                   JoinHostPort(HttpHost(options, manager), manager.server->port())));
   if (manager.fronts != nullptr)
     Say(fmt::format("Fronts are taken at {} (lamina front)", manager.fronts->address()));

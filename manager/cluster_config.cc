@@ -77,6 +77,19 @@ void ReadTls(YamlMap map, const std::string& yaml_path, TlsFiles* tls) {
   map.Close();
 }
 
+void ReadHttps(YamlMap map, const std::string& yaml_path, TlsFiles* https) {
+  const std::pair<const char*, std::string*> files[] = {
+      {"certificate", &https->certificate}, {"key", &https->key}, {"ca", &https->ca}};
+  for (const auto& [key, path] : files) map.ReadString(key, path);
+  for (const char* key : {"certificate", "key"}) {
+    if (!https->empty()) map.Require(key, "HTTPS takes certificate and key together");
+  }
+  for (const auto& [key, path] : files) {
+    if (!path->empty()) *path = FromFolderOf(yaml_path, *path);
+  }
+  map.Close();
+}
+
 void ReadCluster(YamlMap map, const std::string& yaml_path, ClusterConfig* config) {
   ReadName(map, "name", &config->name);
   ReadHost(map, "controller", &config->controller_host);
@@ -87,6 +100,7 @@ void ReadCluster(YamlMap map, const std::string& yaml_path, ClusterConfig* confi
     config->secret_file = FromFolderOf(yaml_path, config->secret_file);
   map.ReadString("device_catalog", &config->device_catalog);
   ReadTls(map.Child("tls"), yaml_path, &config->tls);
+  ReadHttps(map.Child("https"), yaml_path, &config->https);
   map.Close();
 }
 

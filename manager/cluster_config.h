@@ -86,6 +86,9 @@ struct ClusterConfig {
   // The files for TLS. They have the same paths on every host, and each host has a certificate of
   // its own. Empty: no TLS.
   TlsFiles tls;
+  // The certificate and key of the HTTP server, which speaks HTTPS then, and the CA that `lamina
+  // cluster` trusts when it asks the server; without a CA, those of the system. Empty: HTTP.
+  TlsFiles https;
   // The catalog of modelled devices (cost/device_catalog.h), at the same path on every host. Empty:
   // no node has a modelled device.
   std::string device_catalog;

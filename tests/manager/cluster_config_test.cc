@@ -268,6 +268,23 @@ TEST(ClusterConfig, TlsFilesAreRelativeToTheYamlAndComeTogether) {
   EXPECT_THAT(parse("{certificat: a}").status().message(), HasSubstr("certificat"));
 }
 
+TEST(ClusterConfig, HttpsTakesCertificateAndKeyAndACaIfThereIsOne) {
+  const auto parse = [](const std::string& https) {
+    return ClusterConfig::Parse(std::string(kSmall) + "cluster: {https: " + https + "}\n",
+                                "/etc/lamina/c.yaml");
+  };
+  const auto config = parse("{certificate: server.pem, key: /run/server.key}");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->https.certificate, "/etc/lamina/server.pem");
+  EXPECT_EQ(config->https.key, "/run/server.key");
+  EXPECT_EQ(config->https.ca, "");
+  EXPECT_EQ(parse("{certificate: a, key: b, ca: c}")->https.ca, "/etc/lamina/c");
+  EXPECT_TRUE(parse("{}")->https.empty());
+  EXPECT_THAT(parse("{certificate: a}").status().message(),
+              HasSubstr("needs 'key': HTTPS takes certificate and key together"));
+  EXPECT_THAT(parse("{ca: a}").status().message(), HasSubstr("needs 'certificate'"));
+}
+
 TEST(ClusterConfig, ComputeNodes) {
   EXPECT_EQ(
       ErrorOf(Changed("role: memory, port: 7101, memory: 256MiB", "role: compute, port: 7101")),
