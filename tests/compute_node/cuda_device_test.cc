@@ -146,9 +146,9 @@ class CudaFamiliesTest : public CudaDeviceTest,
                          public ::testing::WithParamInterface<testing::Family> {};
 
 TEST_P(CudaFamiliesTest, SlicesAndAttentionGiveTheLogitsOfTransformers) {
-  const testing::Family& family = GetParam();
-  OneSequence sequence(*device_, family.dir, DType::kF32);
-  const std::span<const TokenId> prompt = family.prompt;
+  const testing::FamilyGolden golden = GetParam().Golden();
+  OneSequence sequence(*device_, GetParam().dir, DType::kF32);
+  const std::span<const TokenId> prompt = golden.prompt;
   std::vector<float> logits;
   for (size_t begin = 0; begin < prompt.size(); begin += 7) {
     const std::span<const TokenId> chunk =
@@ -157,8 +157,8 @@ TEST_P(CudaFamiliesTest, SlicesAndAttentionGiveTheLogitsOfTransformers) {
   }
   for (size_t i = 0; i < 3; ++i) {
     SCOPED_TRACE("token " + std::to_string(i));
-    ExpectNear(logits, family.logits[i], kLogitTolerance);
-    logits = sequence.Step({&family.tokens[i], 1}, {0});
+    ExpectNear(logits, golden.logits[i], kLogitTolerance);
+    logits = sequence.Step({&golden.tokens[i], 1}, {0});
   }
 }
 

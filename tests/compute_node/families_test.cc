@@ -20,6 +20,7 @@ namespace families_test {
 
 using testing::Families;
 using testing::Family;
+using testing::FamilyGolden;
 using testing::QuantizedFamilies;
 
 constexpr int kMaxRows = 16;
@@ -123,18 +124,18 @@ class Runner {
   uint64_t step_ = 0;
 };
 
-// Logits that choose each of the family's tokens: the prompt in chunks of 7, then token by token.
+// Logits that choose each of the golden tokens: the prompt in chunks of 7, then token by token.
 // Calls `before` before each step.
 std::vector<std::vector<float>> AllLogits(
-    Runner runner, const Family& family, const std::function<void()>& before = [] {}) {
+    Runner runner, const FamilyGolden& golden, const std::function<void()>& before = [] {}) {
   std::vector<std::vector<float>> all;
-  const std::span<const TokenId> prompt = family.prompt;
+  const std::span<const TokenId> prompt = golden.prompt;
   std::vector<float> logits;
   for (size_t begin = 0; begin < prompt.size(); begin += 7) {
     before();
     logits = runner.Step(prompt.subspan(begin, std::min<size_t>(7, prompt.size() - begin)));
   }
-  for (const TokenId& token : family.tokens) {
+  for (const TokenId& token : golden.tokens) {
     all.push_back(std::move(logits));
     before();
     logits = runner.Step({&token, 1});
@@ -152,15 +153,16 @@ class FamiliesTest : public ::testing::TestWithParam<Family> {
     model_ = std::move(*model);
   }
 
+  const FamilyGolden golden_ = GetParam().Golden();
   WorkerTeam team_{1};
   std::unique_ptr<LoadedModel> model_;
 };
 
-void ExpectLogits(const std::vector<std::vector<float>>& logits, const Family& family,
+void ExpectLogits(const std::vector<std::vector<float>>& logits, const FamilyGolden& golden,
                   float tolerance = 2e-4f) {
-  ASSERT_EQ(logits.size(), family.logits.size());
+  ASSERT_EQ(logits.size(), golden.logits.size());
   for (size_t i = 0; i < logits.size(); ++i) {
-    const std::vector<float>& expected = family.logits[i];
+    const std::vector<float>& expected = golden.logits[i];
     ASSERT_EQ(logits[i].size(), expected.size());
     float largest = 0;
     for (const float logit : expected) largest = std::max(largest, std::abs(logit));
@@ -168,27 +170,27 @@ void ExpectLogits(const std::vector<std::vector<float>>& logits, const Family& f
       ASSERT_NEAR(logits[i][j], expected[j], tolerance * largest)
           << "token " << i << " logit " << j;
     const auto chosen = std::ranges::max_element(logits[i]) - logits[i].begin();
-    ASSERT_EQ(chosen, family.tokens[i]) << "token " << i;
+    ASSERT_EQ(chosen, golden.tokens[i]) << "token " << i;
   }
 }
 
 TEST_P(FamiliesTest, SlicesGiveTheLogitsOfTransformers) {
-  ExpectLogits(AllLogits(Runner(*model_, model_->sliced, 1), GetParam()), GetParam());
+  ExpectLogits(AllLogits(Runner(*model_, model_->sliced, 1), golden_), golden_);
 }
 
 TEST_P(FamiliesTest, SlicesAreTheUnsplitModelBitForBit) {
   const SlicedModel unsplit = InForwardOrder(model_->sliced);
-  const std::vector<std::vector<float>> whole = AllLogits(Runner(*model_, unsplit, 1), GetParam());
-  ExpectLogits(whole, GetParam());
-  EXPECT_EQ(AllLogits(Runner(*model_, model_->sliced, 1), GetParam()), whole);
-  EXPECT_EQ(AllLogits(Runner(*model_, model_->sliced, 2), GetParam()), whole)
+  const std::vector<std::vector<float>> whole = AllLogits(Runner(*model_, unsplit, 1), golden_);
+  ExpectLogits(whole, golden_);
+  EXPECT_EQ(AllLogits(Runner(*model_, model_->sliced, 1), golden_), whole);
+  EXPECT_EQ(AllLogits(Runner(*model_, model_->sliced, 2), golden_), whole)
       << "on two executors, which share the context only";
 }
 
 // What is no longer needed in memory is overwritten.
 TEST_P(FamiliesTest, WeightsThatTakeTurnsInMemoryGiveTheSameBits) {
   const std::vector<std::vector<float>> whole =
-      AllLogits(Runner(*model_, model_->sliced, 1), GetParam());
+      AllLogits(Runner(*model_, model_->sliced, 1), golden_);
   WeightOptions options;
   options.model_dir = GetParam().dir;
   const int num_slices = static_cast<int>(model_->sliced.slices.size());
@@ -217,7 +219,7 @@ TEST_P(FamiliesTest, WeightsThatTakeTurnsInMemoryGiveTheSameBits) {
     ASSERT_TRUE(model.ok()) << model.status();
     ++num_tried;
     for (const int num_executors : {1, 2}) {
-      ASSERT_EQ(AllLogits(Runner(**model, (*model)->sliced, num_executors), GetParam()), whole)
+      ASSERT_EQ(AllLogits(Runner(**model, (*model)->sliced, num_executors), golden_), whole)
           << offload.interval << " " << offload.portion << " " << num_executors;
     }
     EXPECT_GT((*model)->weights->ring()->stats().num_entered, 0);
@@ -227,7 +229,7 @@ TEST_P(FamiliesTest, WeightsThatTakeTurnsInMemoryGiveTheSameBits) {
 
 TEST_P(FamiliesTest, IntervalsThatChangeBetweenStepsGiveTheSameBits) {
   const std::vector<std::vector<float>> whole =
-      AllLogits(Runner(*model_, model_->sliced, 1), GetParam());
+      AllLogits(Runner(*model_, model_->sliced, 1), golden_);
   WeightOptions options;
   options.model_dir = GetParam().dir;
   const int num_slices = static_cast<int>(model_->sliced.slices.size());
@@ -242,8 +244,7 @@ TEST_P(FamiliesTest, IntervalsThatChangeBetweenStepsGiveTheSameBits) {
       const auto change = [&] {
         (*model)->SetInterval(static_cast<int>(random() % static_cast<unsigned>(num_slices + 1)));
       };
-      ASSERT_EQ(AllLogits(Runner(**model, (*model)->sliced, num_executors), GetParam(), change),
-                whole)
+      ASSERT_EQ(AllLogits(Runner(**model, (*model)->sliced, num_executors), golden_, change), whole)
           << buffers << " " << num_executors;
     }
     EXPECT_GT((*model)->weights->ring()->stats().num_entered, 0);
@@ -266,21 +267,20 @@ TEST(GgufLogitsTest, QuantizedWeightsGiveTheLogitsOfTheirDequantizedValues) {
   for (const testing::GgufGolden& golden : testing::GgufGoldens()) {
     SCOPED_TRACE(golden.format);
     const testing::GoldenPrompt& prompt = golden.prompts.front();
-    const Family family{.name = golden.format,
-                        .dir = folder / (golden.format + ".gguf"),
-                        .prompt = prompt.prompt_ids,
-                        .tokens = {prompt.continuation_ids.front()},
-                        .logits = {golden.first_logits}};
-    testing::WriteTinyStories(golden.format, family.dir);
+    const FamilyGolden first{.prompt = prompt.prompt_ids,
+                             .tokens = {prompt.continuation_ids.front()},
+                             .logits = {golden.first_logits}};
+    const std::string file = folder / (golden.format + ".gguf");
+    testing::WriteTinyStories(golden.format, file);
     WorkerTeam team(1);
     WeightOptions options;
-    options.model_dir = family.dir;
+    options.model_dir = file;
     const auto model = *LoadedModel::Load(options, team);
-    ExpectLogits(AllLogits(Runner(*model, model->sliced, 1), family), family, 2e-3f);
+    ExpectLogits(AllLogits(Runner(*model, model->sliced, 1), first), first, 2e-3f);
     if (golden.format == "f16") continue;
     model->config.dtype = DType::kF32;
     model->weights = *Weights::Load(model->part(), model->config, options, team);
-    ExpectLogits(AllLogits(Runner(*model, model->sliced, 1), family), family, 1e-5f);
+    ExpectLogits(AllLogits(Runner(*model, model->sliced, 1), first), first, 1e-5f);
   }
 }
 

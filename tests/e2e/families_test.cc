@@ -39,19 +39,19 @@ class FamiliesServedTest : public ::testing::TestWithParam<FamilyCase> {};
 
 // Two requests at a time, so that with whole sequences on a node both memory nodes have one.
 TEST_P(FamiliesServedTest, TokensAreThoseOfTransformers) {
-  const Family& family = FamilyOf(GetParam().family);
+  const FamilyGolden golden = FamilyOf(GetParam().family).Golden();
   Result<std::unique_ptr<Serving>> serving = Serving::Create(GetParam().deployment());
   ASSERT_TRUE(serving.ok()) << serving.status();
   std::vector<Collector> collectors(2);
   for (const Collector& collector : collectors) {
-    const auto request = GreedyRequest(family.prompt, std::ssize(family.tokens));
+    const auto request = GreedyRequest(golden.prompt, std::ssize(golden.tokens));
     ASSERT_TRUE((*serving)->engine->Submit(request, collector.sink()).ok());
   }
   for (const Collector& collector : collectors) {
     ASSERT_TRUE(collector.Wait(Deadline::After(std::chrono::seconds(60))));
     const Generated got = collector.results()[0];
     ASSERT_TRUE(got.error.ok()) << got.error;
-    EXPECT_EQ(got.tokens, family.tokens);
+    EXPECT_EQ(got.tokens, golden.tokens);
   }
   EXPECT_EQ(AwaitNoTokens(*(*serving)->engine, Deadline::After(std::chrono::seconds(10))), "");
 }

@@ -20,25 +20,29 @@ constexpr const char* kQuantizedNames[] = {"ct-w4g32", "ct-w4g32-zero", "ct-w4g3
                                            "ct-int8",  "ct-fp8",        "fp8-blocks",     "awq",
                                            "gptq",     "gptq-w8"};
 
-Family Read(const std::string& folder, const std::string& name) {
+Family FamilyIn(const std::string& folder, const std::string& name) {
   Family family;
   family.name = name;
   family.dir = SourcePath("/tests/fixtures/") + folder + "/" + name;
   family.exported = std::filesystem::exists(family.dir + "/lamina_graph.json");
-  std::ifstream file(family.dir + "/golden.json");
-  const auto golden = nlohmann::json::parse(file);
-  family.prompt = golden["prompt"].get<std::vector<TokenId>>();
-  family.tokens = golden["tokens"].get<std::vector<TokenId>>();
-  family.logits = golden["logits"].get<std::vector<std::vector<float>>>();
+  family.golden_file = family.dir + "/golden.json";
   return family;
 }
 
 }  // namespace
 
+FamilyGolden Family::Golden() const {
+  std::ifstream file(golden_file);
+  const auto golden = nlohmann::json::parse(file);
+  return {golden["prompt"].get<std::vector<TokenId>>(),
+          golden["tokens"].get<std::vector<TokenId>>(),
+          golden["logits"].get<std::vector<std::vector<float>>>()};
+}
+
 const std::vector<Family>& Families() {
   static const std::vector<Family> families = [] {
     std::vector<Family> all;
-    for (const char* name : kNames) all.push_back(Read("families", name));
+    for (const char* name : kNames) all.push_back(FamilyIn("families", name));
     return all;
   }();
   return families;
@@ -47,7 +51,7 @@ const std::vector<Family>& Families() {
 const std::vector<Family>& QuantizedFamilies() {
   static const std::vector<Family> families = [] {
     std::vector<Family> all;
-    for (const char* name : kQuantizedNames) all.push_back(Read("quantized", name));
+    for (const char* name : kQuantizedNames) all.push_back(FamilyIn("quantized", name));
     return all;
   }();
   return families;

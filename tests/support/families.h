@@ -10,17 +10,23 @@
 
 namespace lamina::testing {
 
-struct Family {
-  std::string name;       // "mistral"
-  std::string dir;        // of the checkpoint
-  bool exported = false;  // lamina knows it from lamina_graph.json alone
-
+struct FamilyGolden {
   std::vector<TokenId> prompt;
   std::vector<TokenId> tokens;             // greedy, behind the prompt
   std::vector<std::vector<float>> logits;  // [tokens][vocab] of the rows that chose them, fp32
 };
 
-// Throws what nlohmann-json throws if a fixture is not as it should be.
+struct Family {
+  std::string name;         // "mistral"
+  std::string dir;          // of the checkpoint
+  bool exported = false;    // lamina knows it from lamina_graph.json alone
+  std::string golden_file;  // as JSON
+
+  // Reads the file, which takes too long for every program that only lists its tests. Throws what
+  // nlohmann-json throws if it is not as it should be.
+  FamilyGolden Golden() const;
+};
+
 const std::vector<Family>& Families();
 // A Llama in each format of quantized weights, and its logits in double precision:
 // tests/fixtures/quantized, made by make_quantized.py there.

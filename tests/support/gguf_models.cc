@@ -3,6 +3,7 @@
 #include <boost/crc.hpp>
 #include <cstring>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "base/dtype.h"

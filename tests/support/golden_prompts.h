@@ -2,8 +2,6 @@
 // PyTorch.
 #pragma once
 
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -24,24 +22,10 @@ struct GoldenPrompt {
   std::string finish_reason;
 };
 
-inline std::vector<GoldenPrompt> GoldenPromptsIn(const std::string& path) {
-  std::ifstream file(path);
-  const nlohmann::json json = nlohmann::json::parse(file);
-  std::vector<GoldenPrompt> prompts;
-  for (const auto& entry : json["prompts"]) {
-    GoldenPrompt golden{entry["prompt"], entry["prompt_ids"],   entry["continuation_ids"], {},
-                        entry["text"],   entry["finish_reason"]};
-    for (const auto& step : entry["steps"]) golden.logprobs.push_back(step["logprob"]);
-    prompts.push_back(std::move(golden));
-  }
-  return prompts;
-}
+// Throws what nlohmann-json throws if the file is not as it should be.
+std::vector<GoldenPrompt> GoldenPromptsIn(const std::string& path);
 
-// With the KV cache in float32, bfloat16 or fp8; fp8 has fewer prompts.
-inline std::vector<GoldenPrompt> GoldenPrompts(DType kv_dtype = DType::kF32) {
-  return GoldenPromptsIn(TinyStoriesDir() + (kv_dtype == DType::kF32  ? "/golden.json"
-                                             : kv_dtype == DType::kF8 ? "/golden_fp8kv.json"
-                                                                      : "/golden_bf16kv.json"));
-}
+// With the KV cache in float32, bfloat16 or fp8; fp8 has fewer prompts. Reads each file once.
+const std::vector<GoldenPrompt>& GoldenPrompts(DType kv_dtype = DType::kF32);
 
 }  // namespace lamina::testing
