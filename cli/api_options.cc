@@ -26,11 +26,11 @@ void ApiOptions::AddTo(CLI::App& command) {
             "How the model reasons before it answers; think: <think>...</think>; auto: as its chat "
             "template shows")
       ->check(CLI::IsMember(WithAuto({"think", "qwen3", "deepseek_r1"})));
-  AddOption(command, "--ssl-certfile,--ssl-cert-file", ssl_certfile,
+  AddOption(command, "--ssl-certfile", ssl_certfile,
             "Serve HTTPS with the certificate in this PEM file, behind which those between it and "
             "its CA stand; default: the YAML's, else HTTP")
       ->type_name("FILE");
-  AddOption(command, "--ssl-keyfile,--ssl-key-file", ssl_keyfile,
+  AddOption(command, "--ssl-keyfile", ssl_keyfile,
             "PEM file of mode 600 with the certificate's key")
       ->type_name("FILE");
   AddOption(command, "--allowed-origins", allowed_origins,

@@ -30,6 +30,8 @@ constexpr OtherName kOfServers[] = {
     {"--ctx-size", Becomes::kOption, "--max-model-len"},
     {"-a", Becomes::kOption, "--served-model-name"},
     {"--alias", Becomes::kOption, "--served-model-name"},
+    {"--ssl-cert-file", Becomes::kOption, "--ssl-certfile"},
+    {"--ssl-key-file", Becomes::kOption, "--ssl-keyfile"},
     {"-np", Becomes::kOption, "--max-num-seqs"},
     {"--parallel", Becomes::kOption, "--max-num-seqs"},
     {"-t", Becomes::kOption, "--compute-threads"},
@@ -77,8 +79,6 @@ constexpr OtherName kOfServers[] = {
     {"--enable-lora", Becomes::kAnswer, "adapters are not supported; merge them into the weights"},
     {"--lora-modules", Becomes::kAnswer, "adapters are not supported; merge them into the weights"},
     {"--speculative-config", Becomes::kAnswer, "there is no speculative decoding; leave it out"},
-    {"--ssl-keyfile", Becomes::kAnswer, "docs/tls.md says how to put TLS in front"},
-    {"--ssl-certfile", Becomes::kAnswer, "docs/tls.md says how to put TLS in front"},
 };
 
 constexpr OtherName kOfClients[] = {

@@ -105,7 +105,6 @@ TEST_F(Https, FilesThatCannotBeUsedAreNamed) {
 }
 
 TEST_F(Https, WhoSpeaksPlainHttpIsTold) {
-  if (TestsUseHttps()) GTEST_SKIP() << "its client speaks TLS";
   StartServer();
   ClientConnection plain(port());
   plain.SendRequest("POST", "/v1/completions", R"({"prompt": "x"})");
@@ -118,7 +117,6 @@ TEST_F(Https, WhoSpeaksPlainHttpIsTold) {
 
 // Neither costs more than its connection, and others are served meanwhile.
 TEST_F(Https, HandshakesThatDoNotEndAreCutOff) {
-  if (TestsUseHttps()) GTEST_SKIP() << "its client speaks TLS";
   options_.request_timeout = milliseconds(300);
   StartServer();
   ClientConnection silent(port()), half(port()), garbage(port());
@@ -131,7 +129,6 @@ TEST_F(Https, HandshakesThatDoNotEndAreCutOff) {
 }
 
 TEST_F(Https, AClientThatLeavesInTheMiddleOfItsHandshakeOrAnswerFreesItsPlace) {
-  if (TestsUseHttps()) GTEST_SKIP() << "its client speaks TLS";
   options_.max_connections = 4;
   StartServer();
   for (int i = 0; i < 50; ++i) {
