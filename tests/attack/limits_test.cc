@@ -116,7 +116,8 @@ class HttpUnderAttack : public ::testing::Test {
   size_t resident_bytes() const { return ResidentBytes(server_->process().pid()); }
 
   std::string Answer() const {
-    const HttpClient client = *HttpClient::Create(server_->url(), {.api_key = api_key_, .ca_file = ""});
+    const HttpClient client =
+        *HttpClient::Create(server_->url(), {.api_key = api_key_, .ca_file = ""});
     const auto response = client.PostJson(
         "/v1/completions", R"({"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0})");
     if (!response.ok() || response->status != 200) return "";
