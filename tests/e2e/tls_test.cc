@@ -32,9 +32,9 @@ class Tls : public ::testing::Test {
   }
   void TearDown() override { RunLamina({"cluster", "down", config()}); }
 
-  void WriteConfig(const std::string& tls) const {
+  void WriteConfig(const std::string& tls, const std::string& more = "") const {
     WriteFile(config(), "version: 1\ncluster: {name: tls, http_port: " + std::to_string(ports_[0]) +
-                            ", tls: " + tls +
+                            ", tls: " + tls + more +
                             "}\n"
                             "nodes:\n"
                             "  - {name: c0, role: compute, host: 127.0.0.1, port: " +
@@ -102,6 +102,30 @@ TEST_F(Tls, AClusterWithTheDocumentedCertificatesServes) {
     EXPECT_THAT(doctor.out, HasSubstr(good));
   }
   EXPECT_THAT(doctor.out, Not(HasSubstr("fail  tls")));
+}
+
+TEST_F(Tls, TheManagerSpeaksHttpsAndIsAskedSo) {
+  const TestCa ca(folder_.path());
+  ca.Issue("node");
+  WriteConfig(kNodeTls, ", https: {certificate: node.pem, key: node.key, ca: ca.pem}");
+  const CommandOutput up = RunLamina({"cluster", "up", config()});
+  ASSERT_EQ(up.exit_status, 0) << up.out << up.err;
+  const std::string url = "https://127.0.0.1:" + std::to_string(ports_[0]);
+  EXPECT_THAT(up.out, HasSubstr(url));
+  const CommandOutput status = RunLamina({"cluster", "status", config()});
+  EXPECT_EQ(status.exit_status, 0) << status.out << status.err;
+  const std::vector<std::string> complete = {
+      "complete", "Once upon a time", "--max-tokens", "8", "--temperature", "0", "--url", url};
+  EXPECT_THAT(RunLamina(complete).err, HasSubstr("--ca"));
+  std::vector<std::string> trusting = complete;
+  trusting.insert(trusting.end(), {"--ca", ca.path()});
+  const CommandOutput answer = RunLamina(trusting);
+  EXPECT_THAT(answer.out, HasSubstr(", in a ")) << answer.err;
+  // A certificate that cannot be used is found before anything starts.
+  ASSERT_EQ(RunLamina({"cluster", "down", config()}).exit_status, 0);
+  fs::remove(folder_ / "node.key");
+  WriteConfig("{}", ", https: {certificate: node.pem, key: node.key}");
+  EXPECT_THAT(RunLamina({"cluster", "up", config()}).err, HasSubstr("node.key"));
 }
 
 TEST_F(Tls, ANodeOfAnotherCaOrWithoutTlsIsNotServedWith) {
