@@ -374,6 +374,8 @@ std::vector<Finding> CheckCluster(const ClusterConfig& config, const ClusterChec
   if (IsLocalHost(config.controller_host)) {
     all.push_back(
         CheckManagerPort(config, config.http_port, "http-port", ManagerUrl(config), "http_port"));
+    for (Finding& finding : CheckHttps(config.https, config.controller_host))
+      all.push_back(std::move(finding));
     if (config.front_port != 0) {
       all.push_back(CheckManagerPort(config, config.front_port, "front-port", config.FrontAddress(),
                                      "front_port"));

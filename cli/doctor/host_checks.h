@@ -78,6 +78,8 @@ std::vector<Finding> CheckUcx(const HostNeeds& needs);
 // What a peer would say to the files of TLS, and for how long they will do. Without TLS there is
 // nothing to find.
 std::vector<Finding> CheckTls(const HostNeeds& needs);
+// The files of the manager's HTTPS, which `lamina cluster status` asks at `address`.
+std::vector<Finding> CheckHttps(const TlsFiles& https, const std::string& address);
 
 // Whether the secret can be read. If the machine's address is no loopback address, also whether
 // there is a secret or TLS, as daemons do not start without either. With a nonce the finding has a

@@ -20,15 +20,15 @@ Finding FindingFrom(const std::string& check, const std::string& subject, const 
   return {check, subject, Level::kFail, message.substr(0, cut), message.substr(cut + 2)};
 }
 
-Finding JudgeExpiry(const std::string& certificate, std::chrono::seconds left) {
+Finding JudgeExpiry(const std::string& check, const std::string& certificate,
+                    std::chrono::seconds left, const std::string& whom_to_restart) {
   const int64_t days = left / kDay;
-  Finding finding{"tls-expiry", certificate, Level::kOk, fmt::format("valid for {} days", days),
-                  "",           days};
+  Finding finding{check, certificate, Level::kOk, fmt::format("valid for {} days", days), "", days};
   if (left >= kWarnDays * kDay) return finding;
   finding.level = left > left.zero() ? Level::kWarn : Level::kFail;
   if (left <= left.zero())
     finding.cause = fmt::format("it, or a CA above it, expired {} days ago", -days);
-  finding.fix = "make a new one (docs/tls.md) and restart the daemons of this host";
+  finding.fix = "make a new one (docs/tls.md) and restart " + whom_to_restart;
   return finding;
 }
 
@@ -57,7 +57,24 @@ std::vector<Finding> CheckTls(const HostNeeds& needs) {
     findings.push_back(FindingFrom("tls-name", certificate, context.CheckName(needs.address),
                                    "is for " + needs.address));
   }
-  findings.push_back(JudgeExpiry(certificate, context.time_left()));
+  findings.push_back(
+      JudgeExpiry("tls-expiry", certificate, context.time_left(), "the daemons of this host"));
+  return findings;
+}
+
+std::vector<Finding> CheckHttps(const TlsFiles& https, const std::string& address) {
+  if (https.empty()) return {};
+  const Result<std::shared_ptr<const TlsContext>> loaded =
+      TlsContext::LoadServer(https.certificate, https.key);
+  std::vector<Finding> findings = {FindingFrom("https-files", https.certificate, loaded.status(),
+                                               "certificate and key can be read and fit")};
+  if (!loaded.ok()) return findings;
+  // Clients may know the server by another name.
+  findings.push_back(FindingFrom("https-name", https.certificate, (*loaded)->CheckName(address),
+                                 "is for " + address));
+  if (findings.back().level == Level::kFail) findings.back().level = Level::kWarn;
+  findings.push_back(
+      JudgeExpiry("https-expiry", https.certificate, (*loaded)->time_left(), "the manager"));
   return findings;
 }
 

@@ -87,5 +87,23 @@ TEST_F(DoctorTls, ExpiryIsToldAMonthAhead) {
             Level::kFail);
 }
 
+TEST_F(DoctorTls, HttpsNeedsNoCaAndMayHaveAnotherName) {
+  EXPECT_TRUE(CheckHttps({}, "10.0.0.7").empty());
+  const TlsFiles files = ca_.Issue("web", {.names = "DNS:llm.example.org", .last_day = 20});
+  const std::vector<Finding> findings =
+      CheckHttps({.certificate = files.certificate, .key = files.key, .ca = ""}, "10.0.0.7");
+  ASSERT_EQ(findings.size(), 3u);
+  EXPECT_EQ(findings[0].level, Level::kOk);
+  EXPECT_EQ(findings[1].level, Level::kWarn);
+  EXPECT_THAT(findings[1].cause, HasSubstr("is for DNS:llm.example.org and not for 10.0.0.7"));
+  EXPECT_EQ(findings[2].level, Level::kWarn);
+  EXPECT_THAT(findings[2].fix, HasSubstr("restart the manager"));
+  const std::vector<Finding> broken =
+      CheckHttps({.certificate = files.certificate, .key = good_.key, .ca = ""}, "10.0.0.7");
+  ASSERT_EQ(broken.size(), 1u);
+  EXPECT_EQ(broken[0].level, Level::kFail);
+  EXPECT_THAT(broken[0].cause, HasSubstr("does not belong"));
+}
+
 }  // namespace
 }  // namespace lamina::testing
