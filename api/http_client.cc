@@ -6,8 +6,12 @@
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <exception>
+#include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <type_traits>
+#include <utility>
 
 #include "base/net_address.h"
 #include "transport/name_lookup.h"
@@ -21,6 +25,53 @@ namespace beast = boost::beast;
 namespace http = boost::beast::http;
 using boost::system::error_code;
 
+// Plain TCP, or TLS over it, as Beast reads and writes it. What is called back is behind a
+// function, so that the templates of TLS are compiled once and not for each of Beast's operations.
+class ClientStream {
+ public:
+  using executor_type = beast::tcp_stream::executor_type;
+  using Done = std::function<void(error_code, size_t)>;
+
+  explicit ClientStream(asio::io_context& io) : tcp_(io) {}
+
+  executor_type get_executor() { return tcp_.get_executor(); }
+  beast::tcp_stream& tcp() { return tcp_; }
+  asio::ssl::stream<beast::tcp_stream&>& BeginTls(asio::ssl::context& context) {
+    return tls_.emplace(tcp_, context);
+  }
+
+  template <typename Buffers, typename Token>
+  auto async_read_some(const Buffers& buffers, Token&& token) {
+    return asio::async_initiate<Token, void(error_code, size_t)>(
+        [this](auto&& handler, asio::mutable_buffer into) { Read(into, Erased(handler)); }, token,
+        *asio::buffer_sequence_begin(buffers));
+  }
+  template <typename Buffers, typename Token>
+  auto async_write_some(const Buffers& buffers, Token&& token) {
+    return asio::async_initiate<Token, void(error_code, size_t)>(
+        [this](auto&& handler, asio::const_buffer from) { Write(from, Erased(handler)); }, token,
+        *asio::buffer_sequence_begin(buffers));
+  }
+
+ private:
+  template <typename Handler>
+  static Done Erased(Handler& handler) {
+    const auto shared = std::make_shared<std::remove_const_t<Handler>>(std::move(handler));
+    return [shared](error_code error, size_t count) { (*shared)(error, count); };
+  }
+  void Read(asio::mutable_buffer into, Done done) {
+    if (tls_) return tls_->async_read_some(into, std::move(done));
+    tcp_.async_read_some(into, std::move(done));
+  }
+  void Write(asio::const_buffer from, Done done) {
+    if (tls_) return tls_->async_write_some(from, std::move(done));
+    tcp_.async_write_some(from, std::move(done));
+  }
+
+  beast::tcp_stream tcp_;
+  std::optional<asio::ssl::stream<beast::tcp_stream&>> tls_;
+};
+
 // A connection whose every operation ends by itself after a time: Beast's time-outs need
 // asynchronous operations, so each is started and the loop run until it is over.
 class Connection {
@@ -31,8 +82,8 @@ class Connection {
     const Deadline deadline = Deadline::After(timeout);
     LAMINA_ASSIGN_OR_RETURN(const auto endpoints, LookUp(host, port, timeout));
     const error_code error = Run(deadline.Remaining(), [&](auto handler) {
-      stream_.async_connect(endpoints,
-                            [handler](error_code e, const auto&) mutable { handler(e); });
+      stream_.tcp().async_connect(endpoints,
+                                  [handler](error_code e, const auto&) mutable { handler(e); });
     });
     return ToStatus(error, "cannot connect to " + address_, timeout);
   }
@@ -40,44 +91,37 @@ class Connection {
   // What follows goes through TLS. REQUIRES: it is connected.
   Status BeginTls(asio::ssl::context& context, const std::string& host, Clock::duration timeout) {
     try {
-      tls_.emplace(stream_, context);
+      auto& tls = stream_.BeginTls(context);
+      LAMINA_RETURN_IF_ERROR(ExpectHost(tls.native_handle(), host));
+      const error_code error = Run(timeout, [&](auto handler) {
+        tls.async_handshake(asio::ssl::stream_base::client, handler);
+      });
+      if (!error) return OkStatus();
+      LAMINA_RETURN_IF_ERROR(RefusalOf(tls.native_handle(), address_));
+      return ToStatus(error, address_ + ": TLS handshake", timeout);
     } catch (const std::exception& error) {
       return InternalError(std::string("libssl cannot make a connection: ") + error.what());
     }
-    SSL* const connection = tls_->native_handle();
-    LAMINA_RETURN_IF_ERROR(ExpectHost(connection, host));
-    const error_code error = Run(timeout, [&](auto handler) {
-      tls_->async_handshake(asio::ssl::stream_base::client, handler);
-    });
-    if (!error) return OkStatus();
-    LAMINA_RETURN_IF_ERROR(RefusalOf(connection, address_));
-    return ToStatus(error, address_ + ": TLS handshake", timeout);
   }
 
   Status Write(const http::request<http::string_body>& request, Clock::duration timeout) {
-    const error_code error = Through([&](auto& stream) {
-      return Run(timeout,
-                 [&](auto handler) { http::async_write(stream, request, Ignoring(handler)); });
-    });
+    const error_code error =
+        Run(timeout, [&](auto handler) { http::async_write(stream_, request, Ignoring(handler)); });
     return ToStatus(error, address_ + ": sending the request", timeout);
   }
 
   template <typename Parser>
   Status ReadHeader(Parser& parser, Clock::duration timeout) {
-    const error_code error = Through([&](auto& stream) {
-      return Run(timeout, [&](auto handler) {
-        http::async_read_header(stream, buffer_, parser, Ignoring(handler));
-      });
+    const error_code error = Run(timeout, [&](auto handler) {
+      http::async_read_header(stream_, buffer_, parser, Ignoring(handler));
     });
     return ToStatus(error, address_ + ": waiting for an answer", timeout);
   }
 
   template <typename Parser>
   Status ReadSome(Parser& parser, Clock::duration timeout) {
-    const error_code error = Through([&](auto& stream) {
-      return Run(timeout, [&](auto handler) {
-        http::async_read_some(stream, buffer_, parser, Ignoring(handler));
-      });
+    const error_code error = Run(timeout, [&](auto handler) {
+      http::async_read_some(stream_, buffer_, parser, Ignoring(handler));
     });
     return ToStatus(error, address_ + ": reading the answer", timeout);
   }
@@ -89,15 +133,10 @@ class Connection {
     return [handler](error_code error, size_t) mutable { handler(error); };
   }
 
-  template <typename Do>
-  error_code Through(Do work) {
-    return tls_ ? work(*tls_) : work(stream_);
-  }
-
   template <typename Start>
   error_code Run(Clock::duration timeout, Start start) {
     error_code result;
-    stream_.expires_after(timeout);
+    stream_.tcp().expires_after(timeout);
     start([&result](error_code error) { result = error; });
     io_.restart();
     io_.run();
@@ -122,8 +161,7 @@ class Connection {
   }
 
   asio::io_context io_;
-  beast::tcp_stream stream_{io_};
-  std::optional<asio::ssl::stream<beast::tcp_stream&>> tls_;
+  ClientStream stream_{io_};
   // A header, or the frame of one chunk, must fit: a server could go on with them for ever.
   beast::flat_buffer buffer_{128 << 10};
   const std::string address_;
