@@ -24,7 +24,7 @@ fuzz_seconds=${FUZZ_SECONDS:-10}
 asan_folders=(base kernels tiers transport gguf hub text grammar model splitter cost wire scheduler memory_node compute_node manager api plan cli quantize bench simulation)
 tsan_folders=(base tiers transport hub text cost wire memory_node compute_node manager api cli)
 # What simulates or measures for seconds in the release build takes minutes under a sanitizer.
-only_release='^(bench|plan)\.(ClusterFile|PaperTables|KernelsBench\.Prints|TransportBench\.Prints|ProfileCommand\.Writes|LayerTimes\.AddUp)|FoundInASecond|TakeTwoSeconds|WhatIsSearchedAndCopiedIsCharged|OneLongWordTakesNoLonger'
+only_release='^api\.over_https|^(bench|plan)\.(ClusterFile|PaperTables|KernelsBench\.Prints|TransportBench\.Prints|ProfileCommand\.Writes|LayerTimes\.AddUp)|FoundInASecond|TakeTwoSeconds|WhatIsSearchedAndCopiedIsCharged|OneLongWordTakesNoLonger'
 export CMAKE_BUILD_PARALLEL_LEVEL=$jobs
 start=$SECONDS
 
