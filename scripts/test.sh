@@ -113,5 +113,4 @@ if [ -n "$all" ]; then
   quietly tests/softroce/run.sh build/release
 fi
 stage "all tests of the release build"
-# Many wait for time to pass more than they compute.
-ctest --preset release --parallel "$((jobs + 1))"
+ctest --preset release --parallel "$jobs"
