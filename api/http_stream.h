@@ -1,6 +1,7 @@
 // A client's connection as Asio and Beast read and write it: plain TCP, or inside TLS.
 #pragma once
 
+#include <boost/asio/async_result.hpp>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/compose.hpp>
 #include <boost/asio/error.hpp>
@@ -8,6 +9,7 @@
 #include <boost/asio/post.hpp>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include "base/status.h"

@@ -5,6 +5,7 @@
 #include <climits>
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <map>
 #include <set>
 #include <sstream>
@@ -66,26 +67,18 @@ std::string FromFolderOf(const std::string& yaml_path, const std::string& path) 
   return (fs::absolute(yaml_path, ignored).parent_path() / path).lexically_normal().string();
 }
 
-void ReadTls(YamlMap map, const std::string& yaml_path, TlsFiles* tls) {
-  const std::pair<const char*, std::string*> files[] = {
-      {"certificate", &tls->certificate}, {"key", &tls->key}, {"ca", &tls->ca}};
-  for (const auto& [key, path] : files) map.ReadString(key, path);
-  for (const auto& [key, path] : files) {
-    if (!tls->empty()) map.Require(key, "TLS takes certificate, key and ca together");
+// If there is any of the files, `required` must be; `why` says so.
+void ReadTlsFiles(YamlMap map, const std::string& yaml_path,
+                  std::initializer_list<const char*> required, const std::string& why,
+                  TlsFiles* files) {
+  const std::pair<const char*, std::string*> paths[] = {
+      {"certificate", &files->certificate}, {"key", &files->key}, {"ca", &files->ca}};
+  for (const auto& [key, path] : paths) {
+    map.ReadString(key, path);
     if (!path->empty()) *path = FromFolderOf(yaml_path, *path);
   }
-  map.Close();
-}
-
-void ReadHttps(YamlMap map, const std::string& yaml_path, TlsFiles* https) {
-  const std::pair<const char*, std::string*> files[] = {
-      {"certificate", &https->certificate}, {"key", &https->key}, {"ca", &https->ca}};
-  for (const auto& [key, path] : files) map.ReadString(key, path);
-  for (const char* key : {"certificate", "key"}) {
-    if (!https->empty()) map.Require(key, "HTTPS takes certificate and key together");
-  }
-  for (const auto& [key, path] : files) {
-    if (!path->empty()) *path = FromFolderOf(yaml_path, *path);
+  for (const char* key : required) {
+    if (!files->empty()) map.Require(key, why);
   }
   map.Close();
 }
@@ -99,8 +92,10 @@ void ReadCluster(YamlMap map, const std::string& yaml_path, ClusterConfig* confi
   if (!config->secret_file.empty())
     config->secret_file = FromFolderOf(yaml_path, config->secret_file);
   map.ReadString("device_catalog", &config->device_catalog);
-  ReadTls(map.Child("tls"), yaml_path, &config->tls);
-  ReadHttps(map.Child("https"), yaml_path, &config->https);
+  ReadTlsFiles(map.Child("tls"), yaml_path, {"certificate", "key", "ca"},
+               "TLS takes certificate, key and ca together", &config->tls);
+  ReadTlsFiles(map.Child("https"), yaml_path, {"certificate", "key"},
+               "HTTPS takes certificate and key together", &config->https);
   map.Close();
 }
 

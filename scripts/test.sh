@@ -23,7 +23,8 @@ jobs=$(nproc)
 fuzz_seconds=${FUZZ_SECONDS:-10}
 asan_folders=(base kernels tiers transport gguf hub text grammar model splitter cost wire scheduler memory_node compute_node manager api plan cli quantize bench simulation)
 tsan_folders=(base tiers transport hub text cost wire memory_node compute_node manager api cli)
-# What simulates or measures for seconds in the release build takes minutes under a sanitizer.
+# What simulates or measures for seconds in the release build takes minutes under a sanitizer; of HTTPS the tests of its own are
+# enough there.
 only_release='^api\.over_https|^(bench|plan)\.(ClusterFile|PaperTables|KernelsBench\.Prints|TransportBench\.Prints|ProfileCommand\.Writes|LayerTimes\.AddUp)|FoundInASecond|TakeTwoSeconds|WhatIsSearchedAndCopiedIsCharged|OneLongWordTakesNoLonger'
 export CMAKE_BUILD_PARALLEL_LEVEL=$jobs
 start=$SECONDS

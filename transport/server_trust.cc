@@ -47,7 +47,7 @@ Status RefusalOf(SSL* connection, const std::string& authority) {
   return InvalidArgument(
       "the certificate of " + authority + " is refused, " + X509_verify_cert_error_string(verdict) +
       (is_foreign ? "; install the package ca-certificates, or name the file of the CA that issued "
-                    "it with --ca"
+                    "it (--ca; for a cluster's manager, cluster.https.ca in its YAML)"
                   : "; nothing was sent to it"));
 }
 

@@ -83,16 +83,17 @@ Result<KeyHandle> ReadKey(const std::string& path) {
   return key;
 }
 
-Status UseCertificate(SSL_CTX* context, const std::string& certificate, const std::string& path) {
+Status UseCertificate(SSL_CTX* context, const std::string& certificate,
+                      const std::string& key_file) {
   LAMINA_RETURN_IF_ERROR(CheckReadable("TLS certificate", certificate));
   if (SSL_CTX_use_certificate_chain_file(context, certificate.c_str()) != 1) {
     return InvalidArgument("TLS certificate " + certificate + " cannot be used, " +
                            TakeOpenSslReason() +
                            "; it must be in PEM form, and docs/tls.md says how to make one");
   }
-  LAMINA_ASSIGN_OR_RETURN(const KeyHandle key, ReadKey(path));
+  LAMINA_ASSIGN_OR_RETURN(const KeyHandle key, ReadKey(key_file));
   if (SSL_CTX_use_PrivateKey(context, key.get()) != 1) {
-    return InvalidArgument("TLS key " + path + " does not belong to the certificate " +
+    return InvalidArgument("TLS key " + key_file + " does not belong to the certificate " +
                            certificate + ", " + TakeOpenSslReason() +
                            "; take the key that the certificate was made with");
   }

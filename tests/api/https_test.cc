@@ -3,7 +3,6 @@
 #include <sys/stat.h>
 
 #include <chrono>
-#include <future>
 #include <string>
 #include <vector>
 
@@ -35,7 +34,7 @@ class Https : public HttpTest {
                                     .connect_timeout = seconds(30),
                                     .silence_timeout = seconds(30)});
   }
-  // That of GET /health.
+  // Ok if the server is asked for /health and answers 200.
   Status Ask(const std::string& url, const std::string& ca) const {
     const Result<HttpClient> client = Client(url, ca);
     if (!client.ok()) return client.status();
@@ -115,7 +114,7 @@ TEST_F(Https, WhoSpeaksPlainHttpIsTold) {
   EXPECT_TRUE(engine_->requests().empty());
 }
 
-// Neither costs more than its connection, and others are served meanwhile.
+// Each costs no more than its connection, and others are served meanwhile.
 TEST_F(Https, HandshakesThatDoNotEndAreCutOff) {
   options_.request_timeout = milliseconds(300);
   StartServer();

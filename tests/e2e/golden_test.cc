@@ -90,6 +90,13 @@ std::vector<Deployment> AllDeployments() {
       }
     }
   }
+  Deployment threads;  // several of them run the kernels
+  threads.compute_threads = 2;
+  all.push_back(threads);
+  threads.num_memory_nodes = 0;
+  all.push_back(threads);
+  threads.kind = "in-process";
+  all.push_back(threads);
   Deployment small;  // K and V in 8 bits, in each way to share attention
   small.kv_dtype = DType::kF8;
   small.kind = "in-process";

@@ -71,7 +71,7 @@ class RecoveryRun : public ::testing::Test {
       return !collector.Wait(Deadline::After(Clock::duration::zero()));
     });
   }
-  // One of the two long prompts is on each memory node, and one of them comes first.
+  // Whether both long prompts are. Each is on another memory node, and one of them comes first.
   bool PromptsArePrefilled() const {
     return std::ranges::none_of(
         std::span(collectors_).subspan(kStreamsBesides),

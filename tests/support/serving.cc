@@ -63,6 +63,7 @@ std::string Deployment::Name() const {
   std::string devices = compute_device == "cpu" ? "" : "_computed_on_" + compute_device;
   for (const std::string& device : memory_devices) devices += "_kept_on_" + device;
   std::replace(devices.begin(), devices.end(), ':', '_');
+  if (compute_threads > 1) devices += "_" + std::to_string(compute_threads) + "_threads";
   const std::string kv(DTypeName(kv_dtype));
   if (kind == "in-process") return "one_process_" + kv + devices;
   const std::string heads =

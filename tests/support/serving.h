@@ -60,7 +60,7 @@ struct Deployment {
   int num_memory_nodes = 2;
   int num_standbys = 0;                          // s0, s1, ...
   std::string compute_device = "cpu";            // of every compute node, or in process
-  int compute_threads = 1;                       // likewise: several processes share the cores
+  int compute_threads = 1;                       // likewise; several processes share cores
   OffloadOptions offload = {};                   // likewise of every compute node
   OffloadOptions kv_offload = {};                // of a compute node that keeps the KV itself
   OffloadOptions memory_offload = {};            // of every memory node
