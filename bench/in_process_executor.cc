@@ -32,8 +32,9 @@ Result<std::unique_ptr<InProcessExecutor>> InProcessExecutor::Create(
   request.attention =
       MakeAttentionSpec(executor->model_->config, options.kv_dtype, /*wire_dtype=*/DType::kF32);
   request.limits = options.limits;
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<AttentionStrategy> attention,
-                          MakeLocalAttention(request, options.kv_tokens, *executor->device_));
+  LAMINA_ASSIGN_OR_RETURN(
+      std::unique_ptr<AttentionStrategy> attention,
+      MakeLocalAttention(request, *executor->model_, options.kv_tokens, *executor->device_));
   LAMINA_ASSIGN_OR_RETURN(
       executor->runner_, StepRunner::Create(*executor->model_, options.limits, std::move(attention),
                                             *executor->device_));

@@ -40,6 +40,7 @@ Result<std::unique_ptr<LoadingModel>> StartLoadOnCpu(const WeightOptions& option
                                                      const OffloadOptions& offload) {
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> model,
                           LoadedModel::Describe(options.model_dir, options.share));
+  LAMINA_ASSIGN_OR_RETURN(model->sinks, ReadSinks(model->sliced, model->config, options));
   Result<Weights::Loading> weights =
       offload.any() ? Weights::Loading::StartInTurns(model->sliced, model->slices(), model->part(),
                                                      model->config, options, offload, team)
@@ -107,7 +108,7 @@ Result<std::unique_ptr<SliceRunner>> CpuDevice::MakeSlices(const LoadedModel& mo
 }
 
 Result<std::unique_ptr<LocalKv>> CpuDevice::MakeKv(const AttentionShape& shape, const KvShape& kv,
-                                                   const std::vector<int64_t>& windows,
+                                                   const AttentionLayers& layers,
                                                    int64_t capacity_tokens) {
   std::unique_ptr<KvStore> store;
   if (offload_.kv.any()) {
@@ -117,7 +118,7 @@ Result<std::unique_ptr<LocalKv>> CpuDevice::MakeKv(const AttentionShape& shape, 
   } else {
     LAMINA_ASSIGN_OR_RETURN(store, KvStore::Create(kv, capacity_tokens));
   }
-  return std::unique_ptr<LocalKv>(std::make_unique<CpuKv>(shape, windows, std::move(store), team_));
+  return std::unique_ptr<LocalKv>(std::make_unique<CpuKv>(shape, layers, std::move(store), team_));
 }
 
 std::byte* CpuDevice::Pack(std::span<const PackedParts> packed, std::byte* message) {

@@ -12,6 +12,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "base/worker_team.h"
+#include "compute_node/attention_layers.h"
 #include "compute_node/attention_strategy.h"
 #include "compute_node/device_link.h"
 #include "compute_node/weights.h"
@@ -50,6 +51,7 @@ struct LoadedModel {
   std::unique_ptr<Weights> weights;
   std::unique_ptr<DeviceWeights> device_weights;
   int64_t weight_bytes = 0;  // of these weights, as stored in the checkpoint
+  AttentionSinks sinks;      // of all layers, and of this rank's heads
   int largest_interval = 0;  // as Configured::largest_interval
   // Of the folder's tokenizer, which only constrained texts need. Not null.
   std::shared_ptr<ModelVocabulary> vocabulary;
@@ -190,11 +192,9 @@ class ComputeDevice {
   virtual Result<std::unique_ptr<SliceRunner>> MakeSlices(const LoadedModel& model,
                                                           int max_rows) = 0;
 
-  // Makes a KV cache of `capacity_tokens` slots. `windows` has for each layer the number of latest
-  // tokens that a row attends to, itself included, and 0 for all; if it is empty, rows attend to
-  // all tokens in every layer. kOutOfSpace if the memory cannot be allocated.
+  // Makes a KV cache of `capacity_tokens` slots. kOutOfSpace if the memory cannot be allocated.
   virtual Result<std::unique_ptr<LocalKv>> MakeKv(const AttentionShape& shape, const KvShape& kv,
-                                                  const std::vector<int64_t>& windows,
+                                                  const AttentionLayers& layers,
                                                   int64_t capacity_tokens) = 0;
 
   // Copies values from the device's memory into a message, one part after the other, rounded to the
@@ -225,7 +225,7 @@ class CpuDevice final : public ComputeDevice {
   Result<std::unique_ptr<LoadingModel>> StartLoad(const WeightOptions& options) override;
   Result<std::unique_ptr<SliceRunner>> MakeSlices(const LoadedModel& model, int max_rows) override;
   Result<std::unique_ptr<LocalKv>> MakeKv(const AttentionShape& shape, const KvShape& kv,
-                                          const std::vector<int64_t>& windows,
+                                          const AttentionLayers& layers,
                                           int64_t capacity_tokens) override;
   std::byte* Pack(std::span<const PackedParts> packed, std::byte* message) override;
   void Unpack(const std::byte* message, DType dtype, const RowParts& parts, float* value) override;

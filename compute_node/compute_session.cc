@@ -73,12 +73,13 @@ AttentionShape ShapeOf(const AttentionSpec& spec) {
 }
 
 // Begins to connect to the memory nodes that a configuration names. Prefill KV is kept for the
-// layers of `slices`, those that run here.
+// layers that run here.
 Result<ConnectingAttention> StartRemoteAttention(const ConfigureCompute& request,
                                                  ComputeDevice& device,
                                                  std::shared_ptr<Ladder> ladder,
-                                                 SliceRange slices) {
+                                                 const LoadedModel& model) {
   const AttentionSpec& spec = request.attention;
+  const SliceRange slices = model.slices();
   RemoteAttentionOptions options;
   LAMINA_ASSIGN_OR_RETURN(options.wire, WireShapeOf(request));
   options.epoch = request.epoch;
@@ -88,7 +89,7 @@ Result<ConnectingAttention> StartRemoteAttention(const ConfigureCompute& request
   options.self = request.node;
   options.attention = ShapeOf(spec);
   options.num_layers = spec.num_layers;
-  options.windows = spec.windows;
+  options.layers = {spec.windows, model.sinks};
   options.own_layers = {slices.first, std::min(slices.end, spec.num_layers)};
   options.prefill_cache_tokens = options.wire.num_batches * (request.limits.max_model_len +
                                                              request.limits.max_num_batched_tokens);
@@ -107,12 +108,14 @@ Result<ConnectingAttention> StartRemoteAttention(const ConfigureCompute& request
 }  // namespace
 
 Result<std::unique_ptr<AttentionStrategy>> MakeLocalAttention(const ConfigureCompute& request,
+                                                              const LoadedModel& model,
                                                               int64_t kv_capacity_tokens,
                                                               ComputeDevice& device) {
   const AttentionSpec& spec = request.attention;
   const KvShape kv{spec.num_layers, spec.num_kv_heads, spec.head_dim, spec.kv_dtype};
-  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LocalKv> store,
-                          device.MakeKv(ShapeOf(spec), kv, spec.windows, kv_capacity_tokens));
+  LAMINA_ASSIGN_OR_RETURN(
+      std::unique_ptr<LocalKv> store,
+      device.MakeKv(ShapeOf(spec), kv, {spec.windows, model.sinks}, kv_capacity_tokens));
   return std::unique_ptr<AttentionStrategy>(
       std::make_unique<LocalAttention>(std::move(store), std::max(request.limits.num_batches, 1)));
 }
@@ -140,8 +143,7 @@ Status ComputeSession::StartConnecting() {
   if (request_.memory_nodes.empty()) return OkStatus();
   LAMINA_ASSIGN_OR_RETURN(ladder_, options_.open_ladder(FabricNames(request_.fabrics)));
   if (request_.modelled_link) ladder_->Model(*request_.modelled_link);
-  LAMINA_ASSIGN_OR_RETURN(connecting_,
-                          StartRemoteAttention(request_, device_, ladder_, model_->slices()));
+  LAMINA_ASSIGN_OR_RETURN(connecting_, StartRemoteAttention(request_, device_, ladder_, *model_));
   return OkStatus();
 }
 
@@ -155,7 +157,7 @@ std::optional<Result<Configured>> ComputeSession::ContinueOpening() {
   }
   if (!connecting_) {
     Result<std::unique_ptr<AttentionStrategy>> attention =
-        MakeLocalAttention(request_, request_.local_kv_tokens, device_);
+        MakeLocalAttention(request_, *model_, request_.local_kv_tokens, device_);
     return attention.ok() ? OpenWith(*std::move(attention)) : attention.status();
   }
   Result<std::unique_ptr<RemoteAttention>> attention = connecting_->Poll();

@@ -98,6 +98,7 @@ class ComputeSession {
 // Makes the attention of a cluster without memory nodes (local_attention.h), with
 // `kv_capacity_tokens` token slots. kOutOfSpace if the device has no room for them.
 Result<std::unique_ptr<AttentionStrategy>> MakeLocalAttention(const ConfigureCompute& request,
+                                                              const LoadedModel& model,
                                                               int64_t kv_capacity_tokens,
                                                               ComputeDevice& device);
 

@@ -34,6 +34,16 @@ void RouteRow(std::span<const float> logits, bool over_all, std::span<RoutedExpe
   std::ranges::sort(out, {}, &RoutedExpert::expert);
 }
 
+ExpertWeights WeightsOf(const Op& op, int expert) {
+  const auto at = static_cast<size_t>(expert);
+  if (!op.expert_bias) {
+    const WeightRef* const first = &op.weights[at * 3];
+    return {.gate = first, .up = first + 1, .down = first + 2};
+  }
+  const WeightRef* const first = &op.weights[at * 6];
+  return {first, first + 1, first + 2, first + 3, first + 4, first + 5};
+}
+
 void ExpertLayer::Run(const Op& op, const Weights& weights, const ExpertRows& rows,
                       WorkerTeam& team) {
   const int64_t width = op.weights[0].shape[1];
@@ -55,10 +65,13 @@ void ExpertLayer::Run(const Op& op, const Weights& weights, const ExpertRows& ro
 void ExpertLayer::RunExpert(const Op& op, int expert, const Weights& weights, const ExpertRows& all,
                             WorkerTeam& team) {
   const std::vector<RoutedRow>& routed = rows_of_[static_cast<size_t>(expert)];
-  // y = w2(silu(w1 x) * w3 x). Each expert has its three matrices in the order w1, w3, w2.
-  const WeightRef* const names = &op.weights[static_cast<size_t>(expert) * 3];
-  const PackedWeights &w1 = weights.Matrix(names[0]), &w3 = weights.Matrix(names[1]),
-                      &w2 = weights.Matrix(names[2]);
+  // y = w2(silu(w1 x) * w3 x).
+  const ExpertWeights names = WeightsOf(op, expert);
+  const PackedWeights &w1 = weights.Matrix(*names.gate), &w3 = weights.Matrix(*names.up),
+                      &w2 = weights.Matrix(*names.down);
+  const auto bias = [&](const WeightRef* name) {
+    return name != nullptr ? weights.Vector(*name).data() : nullptr;
+  };
   const int64_t rows = std::ssize(routed), width = w1.in_features(), inner = w1.out_features();
   x_.resize(static_cast<size_t>(rows * width));
   out_.resize(x_.size());
@@ -66,10 +79,13 @@ void ExpertLayer::RunExpert(const Op& op, int expert, const Weights& weights, co
   up_.resize(gate_.size());
   for (int64_t i = 0; i < rows; ++i)
     std::copy_n(all.x + routed[static_cast<size_t>(i)].row * width, width, x_.data() + i * width);
-  Linear(w1, x_.data(), rows, nullptr, gate_.data(), team);
-  Linear(w3, x_.data(), rows, nullptr, up_.data(), team);
-  SiluMul(gate_.data(), up_.data(), rows * inner, gate_.data());
-  Linear(w2, gate_.data(), rows, nullptr, out_.data(), team);
+  Linear(w1, x_.data(), rows, bias(names.gate_bias), gate_.data(), team);
+  Linear(w3, x_.data(), rows, bias(names.up_bias), up_.data(), team);
+  if (op.swiglu_limit > 0)
+    SwigluOai(gate_.data(), up_.data(), op.swiglu_limit, rows * inner, gate_.data());
+  else
+    SiluMul(gate_.data(), up_.data(), rows * inner, gate_.data());
+  Linear(w2, gate_.data(), rows, bias(names.down_bias), out_.data(), team);
   for (int64_t i = 0; i < rows; ++i) {
     const auto& [row, weight] = routed[static_cast<size_t>(i)];
     float* const out = out_.data() + i * width;

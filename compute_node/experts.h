@@ -23,6 +23,17 @@ struct RoutedExpert {
 // experts or, with over_all, over all logits. REQUIRES: 0 < out.size() <= logits.size().
 void RouteRow(std::span<const float> logits, bool over_all, std::span<RoutedExpert> out);
 
+// The weights of one expert, in the order in which the operator names them.
+struct ExpertWeights {
+  const WeightRef* gate = nullptr;
+  const WeightRef* gate_bias = nullptr;  // this and the other biases: null if there are none
+  const WeightRef* up = nullptr;
+  const WeightRef* up_bias = nullptr;
+  const WeightRef* down = nullptr;
+  const WeightRef* down_bias = nullptr;
+};
+ExpertWeights WeightsOf(const Op& op, int expert);
+
 // What an expert operator reads and writes, in the memory of the device that runs it.
 struct ExpertRows {
   const float* x = nullptr;       // [num_rows, width]

@@ -2,9 +2,9 @@
 
 namespace lamina {
 
-CpuKv::CpuKv(const AttentionShape& shape, const std::vector<int64_t>& windows,
+CpuKv::CpuKv(const AttentionShape& shape, const AttentionLayers& layers,
              std::unique_ptr<KvStore> store, WorkerTeam& team)
-    : shape_(shape), windows_(windows), store_(std::move(store)), team_(team) {}
+    : shape_(shape), layers_(layers), store_(std::move(store)), team_(team) {}
 
 void CpuKv::Attend(const AttentionValues& values, StepId step, std::span<const AttentionWork> rows,
                    Failures& failures) {
@@ -21,7 +21,9 @@ void CpuKv::Attend(const AttentionValues& values, StepId step, std::span<const A
     if (!status.ok()) failures.emplace(rows[i].sequence, std::move(status));
   }
   scratch_.clear();
-  const int64_t window = windows_.empty() ? 0 : windows_[static_cast<size_t>(layer)];
+  const int64_t window = layers_.WindowOf(layer);
+  const std::span<const float> sinks = layers_.SinksOf(layer);
+  lse_.resize(rows.size() * sinks.size());
   for (size_t i = 0; i < rows.size(); ++i) {
     if (failures.contains(rows[i].sequence)) continue;
     Result<std::span<const TokenSlot>> slots =
@@ -32,9 +34,15 @@ void CpuKv::Attend(const AttentionValues& values, StepId step, std::span<const A
     }
     const std::span<const TokenSlot> attended = InWindow(*slots, window);
     scratch_.push_back({values.q + i * q_width, attended.data(), std::ssize(attended),
-                        values.out + i * q_width, nullptr});
+                        values.out + i * q_width,
+                        sinks.empty() ? nullptr : lse_.data() + i * sinks.size()});
   }
   Attention(shape_, store_->View(layer), scratch_, team_);
+  const auto head_dim = static_cast<size_t>(shape_.head_dim);
+  for (const AttentionRow& row : scratch_) {
+    for (size_t head = 0; head < sinks.size(); ++head)
+      AddSink({row.out + head * head_dim, head_dim}, row.lse[head], sinks[head]);
+  }
 }
 
 AttentionStep& LocalAttention::Begin(const AttentionRows& rows) {

@@ -18,8 +18,8 @@ namespace lamina {
 // so both give the same bits. Borrows the team. Thread: one owner.
 class CpuKv final : public LocalKv {
  public:
-  CpuKv(const AttentionShape& shape, const std::vector<int64_t>& windows,
-        std::unique_ptr<KvStore> store, WorkerTeam& team);
+  CpuKv(const AttentionShape& shape, const AttentionLayers& layers, std::unique_ptr<KvStore> store,
+        WorkerTeam& team);
 
   KvCache& cache() override { return *store_; }
   void Attend(const AttentionValues& values, StepId step, std::span<const AttentionWork> rows,
@@ -27,10 +27,11 @@ class CpuKv final : public LocalKv {
 
  private:
   const AttentionShape shape_;
-  const std::vector<int64_t> windows_;  // by layer; see ComputeDevice::MakeKv
+  const AttentionLayers layers_;
   const std::unique_ptr<KvStore> store_;
   WorkerTeam& team_;
   std::vector<AttentionRow> scratch_;
+  std::vector<float> lse_;  // scratch: [rows, num_heads], if there are sinks
 };
 
 // The attention of a cluster without memory nodes, and of the engine in one process.

@@ -340,6 +340,10 @@ Result<std::unique_ptr<LoadedModel>> ModelledDevice::Model(const WeightOptions& 
   LAMINA_RETURN_IF_ERROR(FitProfile(spec_, model->config, spec_.tensor_parallel));
   LAMINA_RETURN_IF_ERROR(CheckRanks(spec_, options.share.num_ranks));
   model->weight_bytes = WeightBytes(model->part(), model->config.dtype);
+  // Nobody has their numbers, but messages have log-sum-exps where there are some.
+  for (const Op& op : model->sliced.attentions) {
+    if (!op.weights.empty()) model->sinks.emplace_back(static_cast<size_t>(op.num_heads));
+  }
   int64_t in_device = model->weight_bytes;
   if (offload_.any()) {
     LAMINA_ASSIGN_OR_RETURN(const double rate, spec_.HostLinkBytesPerS(offload_.gb_per_s));
@@ -379,12 +383,12 @@ Result<std::unique_ptr<SliceRunner>> ModelledDevice::MakeSlices(const LoadedMode
 
 Result<std::unique_ptr<LocalKv>> ModelledDevice::MakeKv(const AttentionShape& shape,
                                                         const KvShape& kv,
-                                                        const std::vector<int64_t>& windows,
+                                                        const AttentionLayers& layers,
                                                         int64_t capacity_tokens) {
   const AttentionHeads heads{shape.num_heads, shape.num_kv_heads, shape.head_dim, kv.dtype};
-  LAMINA_ASSIGN_OR_RETURN(KvLayers layers, MakeKvLayers(spec_, kv, kv_offload_, capacity_tokens));
+  LAMINA_ASSIGN_OR_RETURN(KvLayers places, MakeKvLayers(spec_, kv, kv_offload_, capacity_tokens));
   return std::unique_ptr<LocalKv>(std::make_unique<ModelledKv>(
-      spec_, heads, windows, capacity_tokens, std::move(layers), timeline_));
+      spec_, heads, layers.windows, capacity_tokens, std::move(places), timeline_));
 }
 
 }  // namespace lamina

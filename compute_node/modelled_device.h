@@ -30,7 +30,7 @@ class ModelledDevice final : public ComputeDevice {
   Result<std::unique_ptr<SliceRunner>> MakeSlices(const LoadedModel& model, int max_rows) override;
 
   Result<std::unique_ptr<LocalKv>> MakeKv(const AttentionShape& shape, const KvShape& kv,
-                                          const std::vector<int64_t>& windows,
+                                          const AttentionLayers& layers,
                                           int64_t capacity_tokens) override;
 
   // Messages are neither written nor read here, as a real device's kernels would do that. They

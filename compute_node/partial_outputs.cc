@@ -7,10 +7,17 @@
 
 namespace lamina {
 
-void PartialOutputs::BeginLayer() {
-  merged_.resize(rows_.size() * width());
-  lse_.assign(rows_.size() * static_cast<size_t>(shape_.num_heads),
-              -std::numeric_limits<float>::infinity());
+void PartialOutputs::BeginLayer(std::span<const float> sinks) {
+  if (sinks.empty()) {
+    merged_.resize(rows_.size() * width());
+    lse_.assign(rows_.size() * static_cast<size_t>(shape_.num_heads),
+                -std::numeric_limits<float>::infinity());
+    return;
+  }
+  merged_.assign(rows_.size() * width(), 0.0f);
+  lse_.clear();
+  for (size_t row = 0; row < rows_.size(); ++row)
+    lse_.insert(lse_.end(), sinks.begin(), sinks.end());
 }
 
 void PartialOutputs::Merge(int row, const Part& part) {

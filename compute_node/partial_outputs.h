@@ -1,5 +1,6 @@
-// Outputs of rows whose tokens lie on several memory nodes: each node answers with attention over
-// its own tokens, and these partials are merged here, on the host.
+// Outputs of rows whose tokens lie on several memory nodes, or whose heads have sinks: each node
+// answers with attention over its own tokens, and these partials, a sink being one more, are merged
+// here, on the host.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +25,8 @@ class PartialOutputs {
   void Add(int row) { rows_.push_back(row); }
   bool empty() const { return rows_.empty(); }
 
-  // A layer begins: nothing has been merged.
-  void BeginLayer();
+  // A layer begins: nothing has been merged but the heads' sinks, [num_heads], if there are some.
+  void BeginLayer(std::span<const float> sinks);
 
   // Attention of heads [first_head, first_head + num_heads) over some tokens of a row.
   struct Part {

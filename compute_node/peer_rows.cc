@@ -16,10 +16,11 @@ void PeerRows::Add(int row, const AttentionWork& work) {
     return;
   }
   decode_.push_back(row);
-  whole_.push_back(work.also_on.empty());
+  const bool whole = work.also_on.empty() && !has_sinks_;
+  whole_.push_back(whole);
   // Of the nodes that have tokens of the sequence, one stores the new one.
   if (work.node == peer_.address().group) stored_.push_back(row);
-  wants_lse_ |= !work.also_on.empty();
+  wants_lse_ |= !whole;
 }
 
 RowParts PeerRows::Heads(std::span<const int> rows) const {

@@ -16,8 +16,9 @@ namespace lamina {
 // and prefill(); these have indices into the step's rows. Thread: one owner.
 class PeerRows {
  public:
-  // Borrows both.
-  PeerRows(const MemoryPeer& peer, const AttentionShape& shape) : peer_(peer), shape_(shape) {}
+  // Borrows both. With sinks the output of a row is merged even if this node alone attends for it.
+  PeerRows(const MemoryPeer& peer, const AttentionShape& shape, bool has_sinks)
+      : peer_(peer), shape_(shape), has_sinks_(has_sinks) {}
 
   // A step begins: there are no rows.
   void Clear();
@@ -28,7 +29,7 @@ class PeerRows {
   const std::vector<int>& stored() const { return stored_; }  // decode rows with K and V to store
   const std::vector<int>& prefill() const { return prefill_; }
   bool empty() const { return decode_.empty() && prefill_.empty(); }
-  // Whether other nodes have tokens of some decode rows, so that log-sum-exps are needed.
+  // Whether outputs of some decode rows are merged, so that log-sum-exps are needed.
   bool wants_lse() const { return wants_lse_; }
 
   // The node's heads in these rows of q or output, and its kv_heads in these rows of k or v.
@@ -38,8 +39,9 @@ class PeerRows {
   // Bytes of the outputs and log-sum-exps of the decode rows.
   size_t OutputBytes() const;
 
-  // Calls take(offset, rows) for each run of consecutive decode rows for which this memory node
-  // alone attends. `offset` is that of the run's output in a reply's payload, in bytes.
+  // Calls take(offset, rows) for each run of consecutive decode rows whose outputs are whole: this
+  // memory node alone attends for them, and there are no sinks. `offset` is that of the run's
+  // output in a reply's payload, in bytes.
   template <typename Take>
   void ForEachWhole(Take take) const;
   // Merges the outputs of the other decode rows. The payload has OutputBytes().
@@ -48,8 +50,9 @@ class PeerRows {
  private:
   const MemoryPeer& peer_;
   const AttentionShape& shape_;
+  const bool has_sinks_;
   std::vector<int> decode_, stored_, prefill_;
-  std::vector<bool> whole_;  // [decode_], whether no other node has tokens of the sequence
+  std::vector<bool> whole_;  // [decode_], whether nothing is merged with the output
   bool wants_lse_ = false;
 };
 

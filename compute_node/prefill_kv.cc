@@ -11,7 +11,7 @@ namespace lamina {
 Result<std::unique_ptr<PrefillKv>> PrefillKv::Create(ComputeDevice& device,
                                                      const AttentionShape& attention,
                                                      const KvShape& shape,
-                                                     const std::vector<int64_t>& windows,
+                                                     const AttentionLayers& layers,
                                                      int64_t capacity_tokens) {
   // Slots are numbered in 32 bits, and the free ones are kept in a list.
   if (capacity_tokens < 1 || capacity_tokens > std::numeric_limits<TokenSlot>::max())
@@ -21,7 +21,7 @@ Result<std::unique_ptr<PrefillKv>> PrefillKv::Create(ComputeDevice& device,
       CheckHostMemory(capacity_tokens * static_cast<int64_t>(sizeof(TokenSlot)),
                       "the free slots of " + std::to_string(capacity_tokens) + " tokens"));
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LocalKv> kv,
-                          device.MakeKv(attention, shape, windows, capacity_tokens));
+                          device.MakeKv(attention, shape, layers, capacity_tokens));
   return std::unique_ptr<PrefillKv>(new PrefillKv(std::move(kv), capacity_tokens));
 }
 

@@ -23,7 +23,7 @@ class PrefillKv {
   static Result<std::unique_ptr<PrefillKv>> Create(ComputeDevice& device,
                                                    const AttentionShape& attention,
                                                    const KvShape& shape,
-                                                   const std::vector<int64_t>& windows,
+                                                   const AttentionLayers& layers,
                                                    int64_t capacity_tokens);
 
   // Takes a slot for each row of a step, all of them prefill rows. Rows of sequences in `failures`

@@ -13,10 +13,8 @@ Result<std::unique_ptr<PrefillKv>> MakePrefillKv(const RemoteAttentionOptions& o
   const int num_layers = own.end > 0 ? own.end - own.first : options.num_layers;
   const KvShape shape{std::max(num_layers, 1), options.wire.num_kv_heads, options.wire.head_dim,
                       options.wire.kv_dtype};
-  std::vector<int64_t> windows;
-  if (!options.windows.empty())
-    windows.assign(options.windows.begin() + own.first, options.windows.end());
-  return PrefillKv::Create(device, options.attention, shape, windows, options.prefill_cache_tokens);
+  return PrefillKv::Create(device, options.attention, shape, options.layers.From(own.first),
+                           options.prefill_cache_tokens);
 }
 
 }  // namespace

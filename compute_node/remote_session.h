@@ -23,10 +23,10 @@ struct RemoteAttentionOptions {
   PollingMode polling = PollingMode::kHost;  // who waits for messages
   NodeId self;
   AttentionShape attention;
-  std::vector<int64_t> windows = {};  // AttentionSpec::windows
-  WireShape wire;                     // of a memory node that holds all heads
-  int num_layers = 0;                 // of the model
-  SliceRange own_layers = {};         // layers with q, k and v computed here; empty: all
+  AttentionLayers layers = {};  // of the model, all of them
+  WireShape wire;               // of a memory node that holds all heads
+  int num_layers = 0;           // of the model
+  SliceRange own_layers = {};   // layers with q, k and v computed here; empty: all
   // Token slots for KV of prompts while they are computed, of all batches.
   int64_t prefill_cache_tokens = 0;
   Clock::duration peer_timeout = std::chrono::seconds(10);

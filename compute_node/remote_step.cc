@@ -22,7 +22,8 @@ RemoteStep::RemoteStep(RemoteSession& session, uint32_t batch)
       state_{.batch = batch, .partials = PartialOutputs(session.options.attention)} {
   for (size_t i = 0; i < session.peers.size(); ++i) {
     MemoryPeer& peer = session.peers[i];
-    shares_.push_back({peer, std::make_unique<PeerRows>(peer, session.options.attention)});
+    shares_.push_back(
+        {peer, std::make_unique<PeerRows>(peer, session.options.attention, has_sinks())});
     Share& share = shares_.back();
     if (peer.link() != nullptr) {
       share.path = std::make_unique<DecodeByDevices>(session, peer, state_, *share.rows);
@@ -54,7 +55,7 @@ void RemoteStep::Begin(const AttentionRows& rows) {
   suspended_.clear();
   for (int i = 0; i < static_cast<int>(state_.rows.size()); ++i) {
     const AttentionWork& work = state_.rows[static_cast<size_t>(i)];
-    if (!work.prefill && !work.also_on.empty()) state_.partials.Add(i);
+    if (!work.prefill && (!work.also_on.empty() || has_sinks())) state_.partials.Add(i);
     AddRow(i, work.node);
     for (const NodeId node : work.also_on) AddRow(i, node);
   }
@@ -212,7 +213,7 @@ bool RemoteStep::Stored() {
 void RemoteStep::BeginLayer(const AttentionValues& values, NodeId taker) {
   state_.layer = values;
   state_.taker = taker;
-  state_.partials.BeginLayer();
+  state_.partials.BeginLayer(session_.options.layers.SinksOf(values.layer));
   unsent_ = false;
 }
 

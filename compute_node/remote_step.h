@@ -60,6 +60,7 @@ class RemoteStep final : public AttentionStep, public StepTransfer {
     }
   };
 
+  bool has_sinks() const { return !session_.options.layers.sinks.empty(); }
   void AddRow(int row, NodeId node);
   void BeginLayer(const AttentionValues& values, NodeId taker);
   void Send();

@@ -70,15 +70,17 @@ void ForEachRun(const WeightRef& weight, Visit visit) {
 std::vector<std::byte> DummyTensor(const WeightRef& weight, uint64_t seed, DType dtype) {
   std::vector<std::byte> bytes(static_cast<size_t>(NumElements(weight.shape)) * ElementSize(dtype));
   const uint64_t name_seed = Mix(seed + HashOf(weight.name));
+  const int64_t before = weight.stack.index * NumElements(WholeShape(weight));
   const float spread =
       weight.shape.size() == 2 ? std::sqrt(3.0f / static_cast<float>(WholeShape(weight)[1])) : 0.0f;
-  // A vector that is no bias is the scale of a norm. `plus` is added when it is loaded.
-  const bool scales = weight.shape.size() == 1 && !weight.name.ends_with(".bias");
+  // A vector that is no bias is the scale of a norm, or sinks. `plus` is added when it is loaded.
+  const bool scales = weight.shape.size() == 1 && !weight.name.ends_with("bias");
   const float centre = scales ? 1.0f - weight.plus : 0.0f;
   constexpr int64_t kBlock = 4096;
   std::vector<float> block(kBlock);
   std::byte* out = bytes.data();
   ForEachRun(weight, [&](int64_t first, int64_t n) {
+    first += before;
     for (int64_t begin = first; begin < first + n; begin += kBlock) {
       const int64_t count = std::min(kBlock, first + n - begin);
       for (int64_t i = 0; i < count; ++i) {
@@ -168,8 +170,14 @@ Result<GgufWeight> WeightReader::FindGguf(const WeightRef& weight) const {
 Result<TensorView> WeightReader::FindWhole(const WeightRef& weight) const {
   std::vector<int64_t> stored = WholeShape(weight);
   if (weight.transposed) std::ranges::reverse(stored);
+  const auto& [size, index] = weight.stack;
+  if (size > 0) stored.insert(stored.begin(), size);
   Result<TensorView> found = checkpoint_->Find(weight.name, stored);
   if (!found.ok()) return MissingWeight(found.status(), weight.name, config_);
+  if (size > 0) {
+    const size_t bytes = found->data.size() / static_cast<size_t>(size);
+    found->data = found->data.subspan(static_cast<size_t>(index) * bytes, bytes);
+  }
   return found;
 }
 

@@ -55,6 +55,11 @@ void LayerNorm(const float* x, const LayerNormWeights& weights, float eps, int64
 // y = silu(gate) * up with silu(x) = x / (1 + e^-x).
 void SiluMul(const float* gate, const float* up, int64_t n, float* y);
 
+// y = g * sigmoid(1.702 g) * (u + 1), with g = min(gate, limit) and u = up limited to [-limit,
+// limit]
+// ("gpt-oss-120b & gpt-oss-20b Model Card", 2025, section 2.2). REQUIRES: limit > 0.
+void SwigluOai(const float* gate, const float* up, float limit, int64_t n, float* y);
+
 // y = gelu(gate) * up with gelu(x) = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))
 // (Hendrycks & Gimpel 2016, section 2).
 void GeluMul(const float* gate, const float* up, int64_t n, float* y);

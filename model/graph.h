@@ -39,6 +39,12 @@ struct WeightRef {
   // The checkpoint holds the matrix as [in_features, out_features]. `shape`, `whole` and `first`
   // describe it as [out_features, in_features] all the same.
   bool transposed = false;
+  // The checkpoint holds `size` tensors like the whole one in a single tensor, which has one
+  // dimension more in front; this is number `index` of them. size == 0: it holds the one.
+  struct Stack {
+    int64_t size = 0;
+    int64_t index = 0;
+  } stack = {};
 
   // Of a quantized matrix: bits that the checkpoint spends on an element, scales among them. 0: it
   // holds plain numbers.
@@ -103,14 +109,16 @@ enum class OpKind {
   // x, router's logits [num_experts] -> a mixture of experts: the SwiGLU outputs of the
   // experts_per_token experts with the largest logits, weighted by the softmax over those logits
   // or, with softmax_over_all, over all of them; weights: w1 (gate), w3 (up), w2 (down) of expert
-  // 0, then of expert 1, ...; num_experts, experts_per_token, softmax_over_all.
+  // 0, with a bias behind each if expert_bias, then of expert 1, ...; num_experts,
+  // experts_per_token, softmax_over_all, expert_bias, swiglu_limit.
   kExperts,
   kSigmoidGate,  // gate [1], x -> sigmoid(gate) * x
   kAdd,          // a + b
   kMul,          // a * b, element by element
-  // q [num_heads * head_dim], k and v [num_kv_heads * head_dim] -> [num_heads * head_dim]; layer,
-  // num_heads, num_kv_heads, head_dim, scale, window, soft_cap. Runs on memory nodes; slices end
-  // before it.
+  // q [num_heads * head_dim], k and v [num_kv_heads * head_dim] -> [num_heads * head_dim]; weights:
+  // none, or sinks [num_heads]; layer, num_heads, num_kv_heads, head_dim, scale, window, soft_cap.
+  // Runs on memory nodes; slices end before it. A head's sink is one more score in its softmax, of
+  // a token whose v is 0; compute nodes add it to what memory nodes answer.
   kAttention,
   // A rank's partial sum -> the sum over all ranks; num_ranks. Stands only in graphs of one rank
   // (splitter/tensor_parallel.h).
@@ -150,6 +158,9 @@ struct Op {
   int num_experts = 0;
   int experts_per_token = 0;
   bool softmax_over_all = false;
+  bool expert_bias = false;
+  // 0: experts take silu(gate) * up; else what SwigluOai in kernels/elementwise.h says.
+  float swiglu_limit = 0;
   int num_ranks = 0;
 };
 

@@ -61,6 +61,7 @@ struct ModelConfig {
   double attention_soft_cap = 0;
   // The same for logits.
   double logit_soft_cap = 0;
+  bool attention_sinks = false;  // see OpKind::kAttention
   // Each head of q and of k goes through an RMSNorm of its own.
   bool head_norm = false;
   double norm_plus = 0;  // added to the weights of norms
@@ -72,6 +73,7 @@ struct ModelConfig {
   int64_t expert_size = 0;         // an expert's intermediate_size
   int64_t shared_expert_size = 0;  // that of an expert for all tokens; 0: there is none
   bool softmax_over_all = false;   // see Op::softmax_over_all
+  double swiglu_limit = 0;         // see Op::swiglu_limit
   // [num_layers] Layers that have one MLP although there are experts. Empty: none.
   std::vector<bool> dense_layers;
   // Norms stand before attention and MLP. false: behind the residual sums.

@@ -200,7 +200,10 @@ Tensor SigmoidGate(Tensor gate, Tensor x, const ModulePath& at) {
   return x.tracer().Record(MakeOp(OpKind::kSigmoidGate), at, {gate, x}, x.width());
 }
 
-Tensor Experts(Tensor x, Tensor router, const ModulePath& at, const ExpertShape& shape) {
+namespace {
+
+// An expert operator without weights.
+Op ExpertsOf(Tensor x, Tensor router, const ModulePath& at, const ExpertShape& shape) {
   Tracer& tracer = x.tracer();
   tracer.Require(router.width() == shape.num_experts, at, "a logit for each expert");
   tracer.Require(shape.per_token > 0 && shape.per_token <= shape.num_experts, at,
@@ -208,6 +211,13 @@ Tensor Experts(Tensor x, Tensor router, const ModulePath& at, const ExpertShape&
   Op op = MakeOp(OpKind::kExperts);
   op.num_experts = shape.num_experts;
   op.experts_per_token = shape.per_token;
+  return op;
+}
+
+}  // namespace
+
+Tensor Experts(Tensor x, Tensor router, const ModulePath& at, const ExpertShape& shape) {
+  Op op = ExpertsOf(x, router, at, shape);
   op.softmax_over_all = shape.softmax_over_all;
   const auto add = [&](const ModulePath& matrix, int64_t outputs, int64_t inputs) {
     op.weights.push_back({matrix.text() + ".weight", {outputs, inputs}});
@@ -217,7 +227,41 @@ Tensor Experts(Tensor x, Tensor router, const ModulePath& at, const ExpertShape&
     add(at / expert / shape.up, shape.intermediate_size, x.width());
     add(at / expert / shape.down, x.width(), shape.intermediate_size);
   }
-  return tracer.Record(std::move(op), at, {x, router}, x.width());
+  return x.tracer().Record(std::move(op), at, {x, router}, x.width());
+}
+
+Tensor StackedExperts(Tensor x, Tensor router, const ModulePath& at, const ExpertShape& shape,
+                      double swiglu_limit) {
+  Op op = ExpertsOf(x, router, at, shape);
+  op.expert_bias = true;
+  op.swiglu_limit = static_cast<float>(swiglu_limit);
+  for (int expert = 0; expert < shape.num_experts; ++expert) {
+    // A matrix and its bias: outputs first, first + step, ... of `of`.
+    const auto add = [&](const char* name, const char* part, int64_t first, int64_t step,
+                         int64_t outputs, int64_t inputs) {
+      WeightRef matrix;
+      matrix.name = (at / name).text();
+      matrix.part = "[" + std::to_string(expert) + part + "]";
+      matrix.shape = {outputs, inputs};
+      matrix.whole = {outputs * step, inputs};
+      matrix.first = {first, 0};
+      matrix.blocks = {1, step};
+      matrix.transposed = true;
+      matrix.stack = {shape.num_experts, expert};
+      WeightRef bias = matrix;
+      bias.name += "_bias";
+      bias.shape = {outputs};
+      bias.whole = {outputs * step};
+      bias.first = {first};
+      bias.transposed = false;
+      op.weights.push_back(std::move(matrix));
+      op.weights.push_back(std::move(bias));
+    };
+    add("gate_up_proj", ", gate", 0, 2, shape.intermediate_size, x.width());
+    add("gate_up_proj", ", up", 1, 2, shape.intermediate_size, x.width());
+    add("down_proj", "", 0, 1, x.width(), shape.intermediate_size);
+  }
+  return x.tracer().Record(std::move(op), at, {x, router}, x.width());
 }
 
 Tensor Attention(Tensor q, Tensor k, Tensor v, const ModulePath& at, const TracedAttention& shape) {
@@ -237,6 +281,7 @@ Tensor Attention(Tensor q, Tensor k, Tensor v, const ModulePath& at, const Trace
   op.scale = static_cast<float>(shape.scale);
   op.window = shape.window;
   op.soft_cap = static_cast<float>(shape.soft_cap);
+  if (!shape.sinks.empty()) op.weights.push_back({shape.sinks, {shape.num_heads}});
   return tracer.Record(std::move(op), at, {q, k, v}, q.width());
 }
 

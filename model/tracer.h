@@ -180,6 +180,14 @@ struct ExpertShape {
 };
 Tensor Experts(Tensor x, Tensor router, const ModulePath& at, const ExpertShape& shape);
 
+// The same with biases and a limit (Op::swiglu_limit), and with the weights of all experts in one
+// tensor each, as gpt-oss has them: "<at>.gate_up_proj" [num_experts, x's width, 2 *
+// intermediate_size], in which gate and up take turns, "<at>.down_proj" [num_experts,
+// intermediate_size, x's width], and "<at>.gate_up_proj_bias" and "<at>.down_proj_bias". Not used
+// of the shape: the names, and softmax_over_all.
+Tensor StackedExperts(Tensor x, Tensor router, const ModulePath& at, const ExpertShape& shape,
+                      double swiglu_limit);
+
 // Softmax attention of each row over the tokens of its sequence up to itself. The cache of earlier
 // tokens' k and v is not part of the graph; `layer` says which one is meant.
 struct TracedAttention {
@@ -193,6 +201,9 @@ struct TracedAttention {
   int64_t window = 0;
   // Scaled scores s become soft_cap * tanh(s / soft_cap). 0: no cap.
   double soft_cap = 0;
+  // The name of the sinks [num_heads] in the checkpoint (OpKind::kAttention). Empty: there are
+  // none.
+  std::string sinks = {};
 };
 // q: [num_heads * head_dim]; k and v: [num_kv_heads * head_dim]; the result is as wide as q.
 Tensor Attention(Tensor q, Tensor k, Tensor v, const ModulePath& at, const TracedAttention& shape);

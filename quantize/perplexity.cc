@@ -36,10 +36,10 @@ class Forward {
                                first.soft_cap};
     const KvShape kv{static_cast<int>(sliced.attentions.size()), first.num_kv_heads, first.head_dim,
                      options.kv_dtype.value_or(forward->model_->config.dtype)};
-    std::vector<int64_t> windows;
-    for (const Op& op : sliced.attentions) windows.push_back(op.window);
+    AttentionLayers layers{.sinks = forward->model_->sinks};
+    for (const Op& op : sliced.attentions) layers.windows.push_back(op.window);
     LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LocalKv> store,
-                            forward->device_.MakeKv(shape, kv, windows, context));
+                            forward->device_.MakeKv(shape, kv, layers, context));
     forward->attention_ = std::make_unique<LocalAttention>(std::move(store), /*num_batches=*/1);
     return forward;
   }

@@ -28,6 +28,8 @@ LinearWork WorkOf(const Slice& slice, const Graph& graph) {
     if (op.kind == OpKind::kExperts) {
       double weights = 0, rows = 0;
       for (const WeightRef& weight : op.weights) {
+        if (weight.shape.size() < 2)
+          continue;  // biases are too small to count, as those of linears
         AddMatrix(weight, work);
         weights += NumElements(weight);
         rows += static_cast<double>(weight.shape[0] + weight.shape[1]);

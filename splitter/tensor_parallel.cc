@@ -34,9 +34,10 @@ bool WorksByHead(OpKind kind) {
   return kind == OpKind::kRope || kind == OpKind::kHeadNorm || kind == OpKind::kHeadLayerNorm;
 }
 
-// Whether the operator's weights have a row, or an element, for each element of its output.
+// Whether the operator's weights have a row, or an element, for each element or each head of its
+// output.
 bool HasWeightsOfOutputs(OpKind kind) {
-  return kind == OpKind::kLinear || kind == OpKind::kHeadLayerNorm;
+  return kind == OpKind::kLinear || kind == OpKind::kHeadLayerNorm || kind == OpKind::kAttention;
 }
 
 // Tokens and positions are replicated, and sharded operators may read them.

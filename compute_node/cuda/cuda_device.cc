@@ -77,6 +77,7 @@ Result<std::unique_ptr<ComputeDevice>> CudaDevice::Create(int index, WorkerTeam&
 Result<std::unique_ptr<LoadingModel>> CudaDevice::StartLoad(const WeightOptions& options) {
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> model,
                           LoadedModel::Describe(options.model_dir, options.share));
+  LAMINA_ASSIGN_OR_RETURN(model->sinks, ReadSinks(model->sliced, model->config, options));
   LAMINA_ASSIGN_OR_RETURN(
       CudaWeights::Loading weights,
       CudaWeights::Loading::Start(model->part(), model->config, options, engine_.staged()));
@@ -94,13 +95,14 @@ Result<std::unique_ptr<SliceRunner>> CudaDevice::MakeSlices(const LoadedModel& m
 }
 
 Result<std::unique_ptr<LocalKv>> CudaDevice::MakeKv(const AttentionShape& shape, const KvShape& kv,
-                                                    const std::vector<int64_t>& windows,
+                                                    const AttentionLayers& layers,
                                                     int64_t capacity_tokens) {
   LAMINA_ASSIGN_OR_RETURN(
       std::unique_ptr<cuda::KvCache> cache,
       cuda::KvCache::Create(kv, capacity_tokens, /*host_bytes=*/0, engine_.staged()));
-  return std::unique_ptr<LocalKv>(
-      std::make_unique<CudaKv>(shape, windows, std::move(cache), engine_.staged()));
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<CudaKv> made,
+                          CudaKv::Create(shape, layers, std::move(cache), engine_.staged()));
+  return std::unique_ptr<LocalKv>(std::move(made));
 }
 
 Result<std::unique_ptr<DeviceLink>> CudaDevice::MakeLink(const WireShape& wire,

@@ -21,7 +21,7 @@ class CudaDevice final : public ComputeDevice {
   Result<std::unique_ptr<LoadingModel>> StartLoad(const WeightOptions& options) override;
   Result<std::unique_ptr<SliceRunner>> MakeSlices(const LoadedModel& model, int max_rows) override;
   Result<std::unique_ptr<LocalKv>> MakeKv(const AttentionShape& shape, const KvShape& kv,
-                                          const std::vector<int64_t>& windows,
+                                          const AttentionLayers& layers,
                                           int64_t capacity_tokens) override;
   std::byte* Pack(std::span<const PackedParts> packed, std::byte* message) override;
   void Unpack(const std::byte* message, DType dtype, const RowParts& parts, float* value) override;

@@ -52,9 +52,12 @@ void CudaExperts::Route(const Op& op, const float* router, int64_t rows, CudaEng
 
 void CudaExperts::RunExpert(const Op& op, int expert, const CudaWeights& weights,
                             const ExpertRows& all, CudaEngine& engine) {
-  const WeightRef* const names = &op.weights[static_cast<size_t>(expert) * 3];
-  const cuda::LinearWeights &w1 = weights.Matrix(names[0]), &w3 = weights.Matrix(names[1]),
-                            &w2 = weights.Matrix(names[2]);
+  const ExpertWeights names = WeightsOf(op, expert);
+  const cuda::LinearWeights &w1 = weights.Matrix(*names.gate), &w3 = weights.Matrix(*names.up),
+                            &w2 = weights.Matrix(*names.down);
+  const auto bias = [&](const WeightRef* name) {
+    return name != nullptr ? weights.Vector(*name) : nullptr;
+  };
   const Range& range = ranges_[static_cast<size_t>(expert)];
   const auto rows = static_cast<int64_t>(range.end - range.begin);
   const int64_t width = w1.in_features, inner = w1.out_features;
@@ -67,10 +70,13 @@ void CudaExperts::RunExpert(const Op& op, int expert, const CudaWeights& weights
   const float* const factors = routes_.as<float>() + rows_.size() + range.begin;
   const cuda::RowSet set{rows, width, width, index};
   cuda::PackRows(all.x, set, DType::kF32, gathered, engine.stream());
-  engine.linear().Run(w1, gathered, rows, nullptr, gate);
-  engine.linear().Run(w3, gathered, rows, nullptr, up);
-  cuda::SiluMul(gate, up, rows * inner, gate, engine.stream());
-  engine.linear().Run(w2, gate, rows, nullptr, gathered);
+  engine.linear().Run(w1, gathered, rows, bias(names.gate_bias), gate);
+  engine.linear().Run(w3, gathered, rows, bias(names.up_bias), up);
+  if (op.swiglu_limit > 0)
+    cuda::SwigluOai(gate, up, op.swiglu_limit, rows * inner, gate, engine.stream());
+  else
+    cuda::SiluMul(gate, up, rows * inner, gate, engine.stream());
+  engine.linear().Run(w2, gate, rows, bias(names.down_bias), gathered);
   cuda::AddScaledRows(gathered, factors, set, all.y, engine.stream());
 }
 

@@ -3,8 +3,25 @@
 #include <utility>
 
 #include "kernels/attention.h"
+#include "kernels/cuda/attention.h"
 
 namespace lamina {
+
+Result<std::unique_ptr<CudaKv>> CudaKv::Create(const AttentionShape& shape,
+                                               const AttentionLayers& layers,
+                                               std::unique_ptr<cuda::KvCache> cache,
+                                               cuda::StagedStream& stream) {
+  std::unique_ptr<CudaKv> kv(new CudaKv(shape, layers, std::move(cache), stream));
+  if (layers.sinks.empty()) return kv;
+  std::vector<float> all;
+  for (const std::vector<float>& of_layer : layers.sinks)
+    all.insert(all.end(), of_layer.begin(), of_layer.end());
+  stream.Enter();
+  LAMINA_ASSIGN_OR_RETURN(kv->sinks_, cuda::DeviceBuffer::Create(all.size() * sizeof(float)));
+  stream.Copy(all.data(), all.size() * sizeof(float), kv->sinks_.data());
+  LAMINA_RETURN_IF_ERROR(stream.Synchronize());
+  return kv;
+}
 
 // Consecutive rows are written by one call. A row that failed ends such a run, because its k and v
 // lie between those of its neighbours.
@@ -40,7 +57,7 @@ void CudaKv::Attend(const AttentionValues& values, StepId step, std::span<const 
   const int layer = values.layer;
   stream_.Enter();
   Write(values, step, rows, failures);
-  const int64_t window = windows_.empty() ? 0 : windows_[static_cast<size_t>(layer)];
+  const int64_t window = layers_.WindowOf(layer);
   attended_.assign(rows.size(), {});  // rows that have failed attend to nothing
   for (size_t i = 0; i < rows.size(); ++i) {
     if (failures.contains(rows[i].sequence)) continue;
@@ -51,7 +68,17 @@ void CudaKv::Attend(const AttentionValues& values, StepId step, std::span<const 
     else
       failures.emplace(rows[i].sequence, slots.status());
   }
-  cache_->Attend(shape_, layer, {.q = values.q, .out = values.out}, attended_);
+  if (layers_.sinks.empty()) {
+    cache_->Attend(shape_, layer, {.q = values.q, .out = values.out}, attended_);
+    return;
+  }
+  const auto num_heads = static_cast<size_t>(shape_.num_heads);
+  cuda::GrowTo(rows.size() * num_heads * sizeof(float), stream_, lse_);
+  cache_->Attend(shape_, layer, {.q = values.q, .out = values.out, .lse = lse_.as<float>()},
+                 attended_);
+  cuda::AddSinks(values.out, lse_.as<float>(),
+                 sinks_.as<float>() + static_cast<size_t>(layer) * num_heads, std::ssize(rows),
+                 shape_.num_heads, shape_.head_dim, stream_.stream());
 }
 
 }  // namespace lamina

@@ -11,9 +11,9 @@ namespace lamina {
 // In the order in which KernelTable declares them.
 template <class V>
 constexpr KernelTable MakeKernels() {
-  return {&LinearPanels<V>, &Attend<V>,     &RmsNormRow<V>,  &LayerNormRow<V>,
-          &RotateHead<V>,   &SiluMulAll<V>, &GeluMulAll<V>,  &GeluAll<V>,
-          &SoftCapAll<V>,   &ExpScaled<V>,  &ConvertFrom<V>, &ConvertTo<V>};
+  return {&LinearPanels<V>, &Attend<V>,      &RmsNormRow<V>,   &LayerNormRow<V>, &RotateHead<V>,
+          &SiluMulAll<V>,   &GeluMulAll<V>,  &SwigluOaiAll<V>, &GeluAll<V>,      &SoftCapAll<V>,
+          &ExpScaled<V>,    &ConvertFrom<V>, &ConvertTo<V>};
 }
 
 }  // namespace lamina

@@ -132,4 +132,12 @@ void MergePartial(std::span<float> out_a, float& lse_a, std::span<const float> o
   lse_a = static_cast<float>(max + std::log(sum));
 }
 
+void AddSink(std::span<float> out, float lse, float sink) {
+  if (lse == -std::numeric_limits<float>::infinity()) return;  // of no keys: out is 0
+  const double max = std::max(lse, sink);
+  const double weight = std::exp(lse - max);
+  const auto share = static_cast<float>(weight / (weight + std::exp(sink - max)));
+  for (float& element : out) element *= share;
+}
+
 }  // namespace lamina

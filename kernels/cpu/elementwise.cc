@@ -75,6 +75,10 @@ void SiluMul(const float* gate, const float* up, int64_t n, float* y) {
   ActiveKernels().silu_mul(gate, up, n, y);
 }
 
+void SwigluOai(const float* gate, const float* up, float limit, int64_t n, float* y) {
+  ActiveKernels().swiglu_oai(gate, up, limit, n, y);
+}
+
 void GeluMul(const float* gate, const float* up, int64_t n, float* y) {
   ActiveKernels().gelu_mul(gate, up, n, y);
 }

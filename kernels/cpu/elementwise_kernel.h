@@ -101,6 +101,17 @@ void SiluMulAll(const float* gate, const float* up, int64_t n, float* y) {
   });
 }
 
+// Min and Max give their second operand where one is NaN, so NaN stays.
+template <class V>
+void SwigluOaiAll(const float* gate, const float* up, float limit, int64_t n, float* y) {
+  ForVectors<V>(n, [&](int64_t at, int64_t m) {
+    const V g = Min(V::Set(limit), LoadUpTo<V>(gate + at, m));
+    const V u = Min(V::Set(limit), Max(V::Set(-limit), LoadUpTo<V>(up + at, m)));
+    const V one = V::Set(1.0f);
+    StoreUpTo(g / (one + Exp(g * V::Set(-1.702f))) * (u + one), y + at, m);
+  });
+}
+
 template <class V>
 void GeluMulAll(const float* gate, const float* up, int64_t n, float* y) {
   ForVectors<V>(n, [&](int64_t at, int64_t m) {

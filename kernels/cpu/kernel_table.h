@@ -153,6 +153,8 @@ struct KernelTable {
   void (*silu_mul)(const float* gate, const float* up, int64_t n, float* y);
   void (*gelu_mul)(const float* gate, const float* up, int64_t n, float* y);
   // All arrays are [n].
+  void (*swiglu_oai)(const float* gate, const float* up, float limit, int64_t n, float* y);
+  // All arrays are [n].
   void (*gelu)(const float* x, int64_t n, float* y);
   void (*soft_cap)(const float* x, float cap, int64_t n, float* y);
   // y = exp((x - max) * scale), but at least 1e-38. x, y: [n]; y may be x.

@@ -91,4 +91,10 @@ struct PartialRows {
 void MergePartials(const PartialRows& partials, int64_t num_rows, int num_heads, int head_dim,
                    Stream& stream);
 
+// Adds to each head of attention, `out` and `lse`, a key whose score is its sink and whose v is 0,
+// as AddSink of kernels/attention.h does. out: [num_rows, num_heads, head_dim] fp32; lse:
+// [num_rows, num_heads] fp32; sinks: [num_heads] fp32. Device memory, dense.
+void AddSinks(float* out, const float* lse, const float* sinks, int64_t num_rows, int num_heads,
+              int head_dim, Stream& stream);
+
 }  // namespace lamina::cuda

@@ -57,6 +57,15 @@ struct SiluFunction {
   __device__ float operator()(float x) const { return SiluOf(x); }
   __device__ float operator()(float gate, float up) const { return SiluOf(gate) * up; }
 };
+struct SwigluOaiFunction {
+  float limit;
+  // A NaN is neither more than the limit nor less.
+  __device__ float operator()(float gate, float up) const {
+    const float g = gate > limit ? limit : gate;
+    const float u = up > limit ? limit : up < -limit ? -limit : up;
+    return g / (1.0f + expf(-1.702f * g)) * (u + 1.0f);
+  }
+};
 struct GeluTanhFunction {
   __device__ float operator()(float x) const { return GeluTanhOf(x); }
   __device__ float operator()(float gate, float up) const { return GeluTanhOf(gate) * up; }
@@ -212,6 +221,10 @@ void Rope(const float* x, const int32_t* positions, const float* inv_freq, const
 
 void SiluMul(const float* gate, const float* up, int64_t n, float* y, Stream& stream) {
   ForEachPair(gate, up, n, y, SiluFunction{}, stream);
+}
+void SwigluOai(const float* gate, const float* up, float limit, int64_t n, float* y,
+               Stream& stream) {
+  ForEachPair(gate, up, n, y, SwigluOaiFunction{limit}, stream);
 }
 void GeluMul(const float* gate, const float* up, int64_t n, float* y, Stream& stream) {
   ForEachPair(gate, up, n, y, GeluTanhFunction{}, stream);

@@ -46,6 +46,8 @@ void Rope(const float* x, const int32_t* positions, const float* inv_freq, const
 
 // All arrays of the following functions, up to Mul, are [n].
 void SiluMul(const float* gate, const float* up, int64_t n, float* y, Stream& stream);
+void SwigluOai(const float* gate, const float* up, float limit, int64_t n, float* y,
+               Stream& stream);
 // gelu by its tanh formula.
 void GeluMul(const float* gate, const float* up, int64_t n, float* y, Stream& stream);
 void Silu(const float* x, int64_t n, float* y, Stream& stream);

@@ -26,7 +26,22 @@ __global__ void MergeRows(PartialRows partials, int head_dim) {
   if (threadIdx.x == 0) partials.lse[head] = max + logf(sum);
 }
 
+// One row and query head per block. exp(sink - lse) may be infinite: nothing is left of the row.
+__global__ void AddSinkToRows(float* out, const float* lse, const float* sinks, int head_dim) {
+  const int64_t head = static_cast<int64_t>(blockIdx.x) * gridDim.y + blockIdx.y;
+  const float share = 1.0f / (1.0f + expf(sinks[blockIdx.y] - lse[head]));
+  for (int64_t i = head * head_dim + threadIdx.x; i < (head + 1) * head_dim; i += kThreads)
+    out[i] *= share;
+}
+
 }  // namespace
+
+void AddSinks(float* out, const float* lse, const float* sinks, int64_t num_rows, int num_heads,
+              int head_dim, Stream& stream) {
+  if (num_rows == 0) return;
+  const dim3 grid(static_cast<unsigned>(num_rows), static_cast<unsigned>(num_heads));
+  Launch(AddSinkToRows, {grid, dim3(kThreads), 0}, stream, out, lse, sinks, head_dim);
+}
 
 void MergePartials(const PartialRows& partials, int64_t num_rows, int num_heads, int head_dim,
                    Stream& stream) {

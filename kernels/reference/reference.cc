@@ -153,6 +153,14 @@ void SiluMul(const float* gate, const float* up, int64_t n, float* y) {
     y[i] = static_cast<float>(gate[i] / (1 + std::exp(-double{gate[i]})) * up[i]);
 }
 
+void SwigluOai(const float* gate, const float* up, float limit, int64_t n, float* y) {
+  for (int64_t i = 0; i < n; ++i) {
+    const double g = std::min(double{gate[i]}, double{limit});
+    const double u = std::clamp(double{up[i]}, -double{limit}, double{limit});
+    y[i] = static_cast<float>(g / (1 + std::exp(-1.702 * g)) * (u + 1));
+  }
+}
+
 void GeluMul(const float* gate, const float* up, int64_t n, float* y) {
   for (int64_t i = 0; i < n; ++i) {
     const double x = gate[i];

@@ -50,6 +50,7 @@ void Rope(const float* x, std::span<const int32_t> positions, std::span<const fl
 void LayerNorm(const float* x, const LayerNormWeights& weights, float eps, int64_t rows,
                int64_t dim, float* y);
 void SiluMul(const float* gate, const float* up, int64_t n, float* y);
+void SwigluOai(const float* gate, const float* up, float limit, int64_t n, float* y);
 void GeluMul(const float* gate, const float* up, int64_t n, float* y);
 void Gelu(const float* x, int64_t n, float* y);
 void Relu(const float* x, int64_t n, float* y);

@@ -1,5 +1,7 @@
 #include "model/families/llama.h"
 
+#include <string>
+
 #include "model/families/config_readers.h"
 
 namespace lamina {
@@ -25,14 +27,15 @@ void ReadLlama(JsonKeys& keys, ModelConfig& config) {
   config.mlp_bias = keys.OptionalBool("mlp_bias").value_or(false);
 }
 
-TracedAttention AttentionOf(const ModelConfig& c, int layer) {
+TracedAttention AttentionOf(const ModelConfig& c, const ModulePath& at, int layer) {
   return {.layer = layer,
           .num_heads = c.num_heads,
           .num_kv_heads = c.num_kv_heads,
           .head_dim = c.head_dim,
           .scale = c.AttentionScale(),
           .window = c.WindowOf(layer),
-          .soft_cap = c.attention_soft_cap};
+          .soft_cap = c.attention_soft_cap,
+          .sinks = c.attention_sinks ? (at / "sinks").text() : std::string()};
 }
 
 RopeHeads RotaryOf(const ModelConfig& c, int layer, int num_heads) {
@@ -69,7 +72,7 @@ Tensor AttendRotated(const ModelConfig& c, const ModulePath& at, int layer,
                      const Projected& projected, Tensor positions) {
   const Tensor q = Rope(projected.q, positions, at / "q_rope", RotaryOf(c, layer, c.num_heads));
   const Tensor k = Rope(projected.k, positions, at / "k_rope", RotaryOf(c, layer, c.num_kv_heads));
-  const Tensor out = Attention(q, k, projected.v, at / "attention", AttentionOf(c, layer));
+  const Tensor out = Attention(q, k, projected.v, at / "attention", AttentionOf(c, at, layer));
   return Linear(out, at / "o_proj", c.hidden_size, {.bias = c.o_bias});
 }
 

@@ -62,7 +62,7 @@ Tensor AttendRotated(const ModelConfig& config, const ModulePath& at, int layer,
                      const Projected& projected, Tensor positions);
 
 // The shape of a layer's attention, from the config.
-TracedAttention AttentionOf(const ModelConfig& config, int layer);
+TracedAttention AttentionOf(const ModelConfig& config, const ModulePath& at, int layer);
 // The rotation of `num_heads` heads of a layer, from the config.
 RopeHeads RotaryOf(const ModelConfig& config, int layer, int num_heads);
 // The logits: x behind the last norm times the head, which may be the table of the embedding.

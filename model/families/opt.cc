@@ -15,7 +15,7 @@ Tensor OptAttention(const ModelConfig& c, const ModulePath& at, int layer, Tenso
   const Tensor q = Linear(x, at / "q_proj", c.hidden_size, {.bias = true});
   const Tensor k = Linear(x, at / "k_proj", c.hidden_size, {.bias = true});
   const Tensor v = Linear(x, at / "v_proj", c.hidden_size, {.bias = true});
-  return Linear(Attention(q, k, v, at / "attention", AttentionOf(c, layer)), at / "out_proj",
+  return Linear(Attention(q, k, v, at / "attention", AttentionOf(c, at, layer)), at / "out_proj",
                 c.hidden_size, {.bias = true});
 }
 

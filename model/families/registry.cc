@@ -4,6 +4,7 @@
 
 #include "model/families/gemma.h"
 #include "model/families/glm4.h"
+#include "model/families/gpt_oss.h"
 #include "model/families/granite.h"
 #include "model/families/llama.h"
 #include "model/families/mistral.h"
@@ -36,6 +37,7 @@ constexpr Architecture kArchitectures[] = {
     {"Glm4ForCausalLM", ReadGlm, Glm4Forward},               //
     {"NemotronForCausalLM", ReadNemotron, NemotronForward},  //
     {"StableLmForCausalLM", ReadStableLm, StableLmForward},  //
+    {"GptOssForCausalLM", ReadGptOss, GptOssForward},        //
 };
 
 }  // namespace
@@ -51,7 +53,6 @@ const Architecture* FindArchitecture(std::string_view name) {
 
 std::string_view WhyNoForwardCode(std::string_view name) {
   constexpr std::pair<std::string_view, std::string_view> kReasons[] = {
-      {"GptOssForCausalLM", "its softmax has a learned term, which memory nodes know nothing of"},
       {"Llama4ForCausalLM", "its layers attend within chunks"},
       {"Llama4ForConditionalGeneration", "its layers attend within chunks"},
       {"DeepseekV2ForCausalLM", "its attention is over latent vectors"},

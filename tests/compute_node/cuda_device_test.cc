@@ -62,10 +62,10 @@ class OneSequence {
     Result<std::unique_ptr<LoadedModel>> model = device.Load(options);
     EXPECT_TRUE(model.ok()) << model.status();
     model_ = std::move(*model);
-    std::vector<int64_t> windows;
-    for (const Op& op : model_->sliced.attentions) windows.push_back(op.window);
+    AttentionLayers layers{.sinks = model_->sinks};
+    for (const Op& op : model_->sliced.attentions) layers.windows.push_back(op.window);
     attention_ = std::make_unique<LocalAttention>(
-        *device.MakeKv(ShapeOf(model_->sliced), KvOf(model_->sliced, kv_dtype), windows, 64), 1);
+        *device.MakeKv(ShapeOf(model_->sliced), KvOf(model_->sliced, kv_dtype), layers, 64), 1);
     slices_ = *device.MakeSlices(*model_, kMaxRows);
   }
 

@@ -57,10 +57,10 @@ class Runner {
                                first.soft_cap};
     const KvShape kv{static_cast<int>(sliced.attentions.size()), first.num_kv_heads, first.head_dim,
                      DType::kF32};
-    std::vector<int64_t> windows;
-    for (const Op& op : sliced.attentions) windows.push_back(op.window);
+    AttentionLayers layers{.sinks = model.sinks};
+    for (const Op& op : sliced.attentions) layers.windows.push_back(op.window);
     CpuDevice device(team_);
-    attention_ = std::make_unique<LocalAttention>(*device.MakeKv(shape, kv, windows, 64), 1);
+    attention_ = std::make_unique<LocalAttention>(*device.MakeKv(shape, kv, layers, 64), 1);
     for (int i = 0; i < num_executors; ++i) {
       executors_.push_back(
           std::make_unique<SliceExecutor>(sliced, *model.weights, kMaxRows, kMaxRows, team_));

@@ -39,8 +39,9 @@ class DirectExecutor final : public StepExecutor {
     ConfigureCompute request;
     request.attention = MakeAttentionSpec(executor->model_->config, DType::kF32, DType::kF32);
     request.limits = limits;
-    LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<AttentionStrategy> attention,
-                            MakeLocalAttention(request, kTokens, *executor->device_));
+    LAMINA_ASSIGN_OR_RETURN(
+        std::unique_ptr<AttentionStrategy> attention,
+        MakeLocalAttention(request, *executor->model_, kTokens, *executor->device_));
     LAMINA_ASSIGN_OR_RETURN(
         executor->runner_,
         StepRunner::Create(*executor->model_, limits, std::move(attention), *executor->device_));
