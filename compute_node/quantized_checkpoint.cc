@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -68,6 +69,24 @@ bool GroupsComeFirst(const QuantizedSource& s) {
   return s.config.layout == Layout::kAwq || s.config.layout == Layout::kGptq;
 }
 
+// Number `index` of the tensors of a stack follows the ones before it.
+int64_t RowInStack(const QuantizedSource& s, int64_t output) {
+  return s.stack.index * s.out + output;
+}
+
+Status FindMxfp4(const Checkpoint& checkpoint, const std::string& name, QuantizedSource& s) {
+  constexpr int64_t kGroup = 32;
+  LAMINA_ASSIGN_OR_RETURN(s.codes, Require(checkpoint, name + "_blocks"));
+  LAMINA_RETURN_IF_ERROR(CheckType(s.codes, {"U8"}));
+  LAMINA_RETURN_IF_ERROR(CheckShape(s.codes, {s.stack.size, s.out, s.in / kGroup, kGroup / 2}));
+  if (s.in % kGroup != 0)
+    return InvalidArgument(In(s.codes) + ": rows of " + std::to_string(s.in) +
+                           " inputs, expected a multiple of 32");
+  LAMINA_ASSIGN_OR_RETURN(s.scales, Require(checkpoint, name + "_scales"));
+  LAMINA_RETURN_IF_ERROR(CheckType(s.scales, {"U8"}));
+  return CheckShape(s.scales, {s.stack.size, s.out, s.in / kGroup});
+}
+
 Status FindCodes(const Checkpoint& checkpoint, const std::string& module, QuantizedSource& s) {
   const char* const suffix = s.config.layout == Layout::kPacked ? ".weight_packed"
                              : GroupsComeFirst(s)               ? ".qweight"
@@ -90,6 +109,7 @@ Status FindCodes(const Checkpoint& checkpoint, const std::string& module, Quanti
     case Layout::kGptq:
       LAMINA_RETURN_IF_ERROR(CheckType(s.codes, {"I32"}));
       return CheckShape(s.codes, {Ceil(s.in, per_word), s.out});
+    case Layout::kMxfp4: break;  // FindMxfp4
   }
   return OkStatus();
 }
@@ -158,12 +178,15 @@ Status FindGroups(const Checkpoint& checkpoint, const std::string& module, Quant
 
 // The part's place in the whole matrix.
 Status PlacePart(const WeightRef& weight, QuantizedSource& s) {
-  if (weight.transposed || weight.shape.size() != 2) {
+  // That has the outputs first whatever the plain tensor of the same name has.
+  const bool is_mxfp4 = s.config.layout == Layout::kMxfp4;
+  if ((weight.transposed && !is_mxfp4) || weight.shape.size() != 2) {
     return Unimplemented("tensor " + weight.name +
                          ": a quantized matrix that a model holds transposed");
   }
   s.out = WholeShape(weight)[0];
   s.in = WholeShape(weight)[1];
+  s.stack = weight.stack;
   for (int64_t row = 0; row < weight.shape[0]; ++row) s.rows.push_back(RowOf(weight, row));
   s.first_input = FirstOf(weight, 1);
   s.num_inputs = weight.shape[1];
@@ -172,6 +195,11 @@ Status PlacePart(const WeightRef& weight, QuantizedSource& s) {
 
 // The format of the part.
 void ChooseFormat(QuantizedSource& s) {
+  if (s.config.layout == Layout::kMxfp4) {
+    s.format = WeightFormat(WeightCode::kF4, DType::kBF16, s.config.scale_inputs);
+    SetGroups(s.config.scale_inputs, s.first_input, s.in, s.format);
+    return;
+  }
   const DType scales = s.scales.dtype == "F16"    ? DType::kF16
                        : s.scales.dtype == "BF16" ? DType::kBF16
                                                   : DType::kF32;
@@ -230,6 +258,11 @@ void ReadCodes(const QuantizedSource& s, std::vector<uint8_t>& codes) {
     case Layout::kScaleInverse:
       return Fill(s, codes,
                   [&](int64_t o, int64_t i) { return At<uint8_t>(s.codes, o * s.in + i); });
+    case Layout::kMxfp4:
+      return Fill(s, codes, [&](int64_t o, int64_t i) {
+        const auto two = At<uint8_t>(s.codes, (RowInStack(s, o) * s.in + i) / 2);
+        return static_cast<uint8_t>(i % 2 == 0 ? two & 15 : two >> 4);
+      });
   }
 }
 
@@ -237,6 +270,16 @@ void ReadCodes(const QuantizedSource& s, std::vector<uint8_t>& codes) {
 int64_t ScaleIndex(const QuantizedSource& s, int64_t output, int64_t group) {
   if (GroupsComeFirst(s)) return group * s.out + output;
   return (s.config.scale_outputs == 0 ? 0 : output / s.config.scale_outputs) * NumGroups(s) + group;
+}
+
+// The scale of an output in a group of the whole matrix; not a number where the file holds none.
+float ScaleAt(const QuantizedSource& s, int64_t output, int64_t group) {
+  if (s.config.layout != Layout::kMxfp4)
+    return NumberAt(s.scales, s.format.dtype, ScaleIndex(s, output, group));
+  // E8M0: an exponent with bias 127.
+  const auto exponent = At<uint8_t>(s.scales, RowInStack(s, output) * NumGroups(s) + group);
+  return exponent == 255 ? std::numeric_limits<float>::quiet_NaN()
+                         : std::ldexp(1.0f, exponent - 127);
 }
 
 // The zero point there.
@@ -270,6 +313,14 @@ Result<std::optional<QuantizedSource>> FindQuantized(const Checkpoint& checkpoin
   if (const std::optional<RawTensor> plain = checkpoint.FindRaw(weight.name);
       plain && plain->dtype != "I8" && plain->dtype != "F8_E4M3")
     return source;
+  if (config.layout == Layout::kMxfp4) {
+    if (weight.stack.size == 0) return source;
+    source.emplace().config = config;
+    LAMINA_RETURN_IF_ERROR(PlacePart(weight, *source));
+    LAMINA_RETURN_IF_ERROR(FindMxfp4(checkpoint, weight.name, *source));
+    ChooseFormat(*source);
+    return source;
+  }
   constexpr std::string_view kSuffix = ".weight";
   if (!weight.name.ends_with(kSuffix)) return source;
   const std::string module = weight.name.substr(0, weight.name.size() - kSuffix.size());
@@ -301,7 +352,7 @@ Result<QuantizedMatrix> ReadQuantized(const QuantizedSource& s) {
           s.format.indexed || s.config.scale_inputs == 0
               ? g
               : (s.first_input + g * s.format.group) / s.config.scale_inputs;
-      const float scale = NumberAt(s.scales, s.format.dtype, ScaleIndex(s, row, whole_group));
+      const float scale = ScaleAt(s, row, whole_group);
       if (!(std::abs(scale) <= kMostScale)) {
         return InvalidArgument(In(s.scales) + ": the scale of output " + std::to_string(row) +
                                " is " + std::to_string(scale) + ", expected a finite number");

@@ -19,6 +19,7 @@ namespace lamina {
 struct QuantizedSource {
   QuantizationConfig config;
   int64_t out = 0, in = 0;    // of the whole matrix
+  WeightRef::Stack stack;
   std::vector<int64_t> rows;  // outputs of the part
   int64_t first_input = 0, num_inputs = 0;
   RawTensor codes, scales;
@@ -30,7 +31,7 @@ struct QuantizedSource {
 // Finds a weight's tensors and checks them. Nothing if the checkpoint holds plain numbers under the
 // weight's name. kNotFound if it holds neither; kInvalidArgument with tensor, file and both shapes
 // if a shape is wrong, or a group of an input is beyond the scales; kUnimplemented for an element
-// type that is not known, or a transposed matrix.
+// type that is not known, or a matrix that the model holds transposed.
 Result<std::optional<QuantizedSource>> FindQuantized(const Checkpoint& checkpoint,
                                                      const QuantizationConfig& config,
                                                      const WeightRef& weight);

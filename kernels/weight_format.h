@@ -20,7 +20,14 @@ enum class WeightCode : uint8_t {
   kInt4,  // 0 to 15
   kInt8,  // -128 to 127
   kF8,    // E4M3 (base/dtype.h)
+  // E2M1 (OCP Microscaling Formats, 1.0, section 5.3.3): the highest of 4 bits is the sign, the
+  // others choose from 0, 0.5, 1, 1.5, 2, 3, 4 and 6.
+  kF4,
 };
+
+constexpr bool HasFourBits(WeightCode code) {
+  return code == WeightCode::kInt4 || code == WeightCode::kF4;
+}
 
 enum class WeightOffset : uint8_t {
   kNone,     // 0

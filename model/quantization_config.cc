@@ -109,8 +109,8 @@ void ParseCompressedTensors(JsonKeys& keys, QuantizationConfig& config) {
 }  // namespace
 
 double QuantizationConfig::BitsPerElement() const {
-  constexpr double kScaleBits = 16;
-  const double per_scale = kScaleBits + (symmetric ? 0 : bits);
+  const double scale_bits = layout == Layout::kMxfp4 ? 8 : 16;
+  const double per_scale = scale_bits + (symmetric ? 0 : bits);
   const double elements = static_cast<double>(scale_outputs) * static_cast<double>(scale_inputs);
   // Scales of a whole output or of the whole matrix are few.
   return bits + (elements > 0 ? per_scale / elements : 0);
@@ -142,8 +142,12 @@ QuantizationConfig QuantizationConfig::Parse(JsonKeys& keys) {
     config.zeros_minus_one = format == "gptq";
     if (format != "gptq" && format != "gptq_v2")
       keys.Reject("checkpoint_format", R"("gptq" or "gptq_v2")", kUnknown);
+  } else if (method == "mxfp4") {
+    config.layout = Layout::kMxfp4;
+    config.scale_inputs = 32;
   } else {
-    keys.Reject("quant_method", R"("compressed-tensors", "fp8", "awq" or "gptq")", kUnknown);
+    keys.Reject("quant_method", R"("compressed-tensors", "fp8", "awq", "gptq" or "mxfp4")",
+                kUnknown);
   }
   return config;
 }

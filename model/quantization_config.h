@@ -22,6 +22,9 @@ struct QuantizationConfig {
     kScaleInverse,
     kAwq,   // AutoAWQ's "gemm": X.qweight, X.qzeros, X.scales
     kGptq,  // the same names in another order, and X.g_idx
+    // OpenAI's, of all experts of a layer in one tensor: X_blocks, codes in E2M1 along the inputs,
+    // [experts, out, in / 32, 16], the first of two in the lower bits; X_scales in E8M0.
+    kMxfp4,
   };
   Layout layout = Layout::kPacked;
   int bits = 4;

@@ -27,6 +27,7 @@ const std::vector<NamedFormat>& NamedFormats() {
       {"w4g32", {WeightCode::kInt4, DType::kBF16, 32, WeightOffset::kMinus8}},
       {"w4g64", {WeightCode::kInt4, DType::kBF16, 64, WeightOffset::kMinus8}},
       {"w4g128", {WeightCode::kInt4, DType::kBF16, 128, WeightOffset::kMinus8}},
+      {"mxfp4", {WeightCode::kF4, DType::kBF16, 32}},
       {"w4g128z", {WeightCode::kInt4, DType::kF16, 128, WeightOffset::kZero}},
       {"w8", {WeightCode::kInt8, DType::kBF16, 0}},
       {"w8g32", {WeightCode::kInt8, DType::kF16, 32}},
@@ -43,7 +44,7 @@ QuantizedMatrix MakeMatrix(const WeightFormat& format, int64_t out_features, int
   m.codes.resize(static_cast<size_t>(out_features * in_features));
   for (uint8_t& code : m.codes) {
     code = static_cast<uint8_t>(random() >> 24);
-    if (format.code == WeightCode::kInt4) code &= 15;
+    if (HasFourBits(format.code)) code &= 15;
     if (format.code == WeightCode::kF8) code &= 0xb7;  // below 1
   }
   const auto groups = static_cast<size_t>(out_features * m.num_groups());

@@ -13,7 +13,16 @@ constexpr int kCodeStep = 8;  // inputs that are decoded together
 // 0.
 template <WeightCode kCode>
 LAMINA_SIMD constexpr int64_t CodeBytes(int64_t inputs) {
-  return inputs * kPanelWidth / (kCode == WeightCode::kInt4 ? 2 : 1);
+  return inputs * kPanelWidth / (HasFourBits(kCode) ? 2 : 1);
+}
+
+// The i-th codes of words of 4 bits, as numbers.
+template <class V, WeightCode kCode, int i>
+LAMINA_SIMD V FourBits(const typename V::Words& words) {
+  if constexpr (kCode == WeightCode::kF4)
+    return V::template NibbleF4<i>(words);
+  else
+    return V::template Nibble<i>(words);
 }
 
 // Sixteen numbers of `dtype`.
@@ -56,16 +65,16 @@ LAMINA_SIMD CodeScale<V> LoadCodeScale(const WeightFormat& format, const CodePan
 // Decodes 8 inputs of a panel. to: [8, kPanelWidth].
 template <class V, WeightCode kCode>
 LAMINA_SIMD void DecodeEight(const std::byte* codes, const CodeScale<V>& s, float* to) {
-  if constexpr (kCode == WeightCode::kInt4) {
+  if constexpr (HasFourBits(kCode)) {
     const typename V::Words words = V::LoadWords(reinterpret_cast<const uint32_t*>(codes));
-    Fma(V::template Nibble<0>(words), s.scale, s.offset).Store(to);
-    Fma(V::template Nibble<1>(words), s.scale, s.offset).Store(to + 1 * kPanelWidth);
-    Fma(V::template Nibble<2>(words), s.scale, s.offset).Store(to + 2 * kPanelWidth);
-    Fma(V::template Nibble<3>(words), s.scale, s.offset).Store(to + 3 * kPanelWidth);
-    Fma(V::template Nibble<4>(words), s.scale, s.offset).Store(to + 4 * kPanelWidth);
-    Fma(V::template Nibble<5>(words), s.scale, s.offset).Store(to + 5 * kPanelWidth);
-    Fma(V::template Nibble<6>(words), s.scale, s.offset).Store(to + 6 * kPanelWidth);
-    Fma(V::template Nibble<7>(words), s.scale, s.offset).Store(to + 7 * kPanelWidth);
+    Fma(FourBits<V, kCode, 0>(words), s.scale, s.offset).Store(to);
+    Fma(FourBits<V, kCode, 1>(words), s.scale, s.offset).Store(to + 1 * kPanelWidth);
+    Fma(FourBits<V, kCode, 2>(words), s.scale, s.offset).Store(to + 2 * kPanelWidth);
+    Fma(FourBits<V, kCode, 3>(words), s.scale, s.offset).Store(to + 3 * kPanelWidth);
+    Fma(FourBits<V, kCode, 4>(words), s.scale, s.offset).Store(to + 4 * kPanelWidth);
+    Fma(FourBits<V, kCode, 5>(words), s.scale, s.offset).Store(to + 5 * kPanelWidth);
+    Fma(FourBits<V, kCode, 6>(words), s.scale, s.offset).Store(to + 6 * kPanelWidth);
+    Fma(FourBits<V, kCode, 7>(words), s.scale, s.offset).Store(to + 7 * kPanelWidth);
   } else if constexpr (kCode == WeightCode::kInt8) {
     const auto* c = reinterpret_cast<const int8_t*>(codes);
 #pragma GCC unroll 8

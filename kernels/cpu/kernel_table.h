@@ -33,7 +33,7 @@ constexpr int kPanelWidth = 16;  // outputs of a panel: one vector
 }
 
 // A panel of codes, whose parts begin at multiples of 64 bytes and follow each other:
-//   codes    kInt4: [in_features / 8 rounded up, kPanelWidth] u32, in each the codes of 8
+//   codes    of 4 bits: [in_features / 8 rounded up, kPanelWidth] u32, in each the codes of 8
 //            consecutive inputs of an output, the first in the lowest bits; else [in_features
 //            rounded up to 4, kPanelWidth] bytes
 //   scales   [groups, kPanelWidth] of format.dtype
@@ -47,8 +47,8 @@ struct CodePanel {
     const int64_t groups = format.NumGroups(in_features);
     const int64_t scale_bytes = format.dtype == DType::kF32 ? 4 : 2;
     CodePanel panel = {};
-    panel.scales = format.code == WeightCode::kInt4 ? (in_features + 7) / 8 * (4 * kPanelWidth)
-                                                    : (in_features + 3) / 4 * (4 * kPanelWidth);
+    panel.scales = HasFourBits(format.code) ? (in_features + 7) / 8 * (4 * kPanelWidth)
+                                            : (in_features + 3) / 4 * (4 * kPanelWidth);
     panel.offsets = panel.scales + Whole(groups * kPanelWidth * scale_bytes);
     const int64_t offset_bytes = format.offset == WeightOffset::kZero      ? 1
                                  : format.offset == WeightOffset::kMinimum ? scale_bytes

@@ -49,7 +49,7 @@ void PackCodePanel(const QuantizedMatrix& m, const CodePanel& parts, int64_t fir
   for (int64_t o = 0; o < std::min<int64_t>(kPanelWidth, m.out_features - first); ++o) {
     const uint8_t* const codes = m.codes.data() + (first + o) * m.in_features;
     for (int64_t k = 0; k < m.in_features; ++k) {
-      if (m.format.code != WeightCode::kInt4) {
+      if (!HasFourBits(m.format.code)) {
         to[k * kPanelWidth + o] = std::byte{codes[k]};
         continue;
       }

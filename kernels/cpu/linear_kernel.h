@@ -186,27 +186,27 @@ struct CodeTileArgs : TileArgs {
 };
 
 // Adds inputs i to 7 of 8.
-template <class V, int i, int kRows, int kPanels>
+template <class V, WeightCode kCode, int i, int kRows, int kPanels>
 LAMINA_SIMD void AddNibbles(const typename V::Words (&words)[kPanels], const float* x,
                             const CodeScale<V> (&s)[kPanels], V (&sum)[kRows][kPanels]) {
   V w[kPanels];
 #pragma GCC unroll 8
   for (int p = 0; p < kPanels; ++p)
-    w[p] = Fma(V::template Nibble<i>(words[p]), s[p].scale, s[p].offset);
+    w[p] = Fma(FourBits<V, kCode, i>(words[p]), s[p].scale, s[p].offset);
   AddInput(x + i * kRows, w, sum);
-  if constexpr (i + 1 < kCodeStep) AddNibbles<V, i + 1>(words, x, s, sum);
+  if constexpr (i + 1 < kCodeStep) AddNibbles<V, kCode, i + 1>(words, x, s, sum);
 }
 
 // Adds 8 inputs of codes. codes: of the first panel; x: [8, kRows].
 template <class V, WeightCode kCode, int kRows, int kPanels>
 LAMINA_SIMD void AddEightInputs(const std::byte* codes, int64_t panel_stride, const float* x,
                                 const CodeScale<V> (&s)[kPanels], V (&sum)[kRows][kPanels]) {
-  if constexpr (kCode == WeightCode::kInt4) {
+  if constexpr (HasFourBits(kCode)) {
     typename V::Words words[kPanels];
 #pragma GCC unroll 8
     for (int p = 0; p < kPanels; ++p)
       words[p] = V::LoadWords(reinterpret_cast<const uint32_t*>(codes + p * panel_stride));
-    AddNibbles<V, 0>(words, x, s, sum);
+    AddNibbles<V, kCode, 0>(words, x, s, sum);
   } else {
     V w[kPanels];
 #pragma GCC unroll 8
@@ -265,7 +265,7 @@ template <class V, WeightCode kCode, int kRows, int kPanels>
       s[p] = LoadCodeScale<V, kCode>(*a.format, a.parts, panel + p * a.panel_stride, group);
     for (; k + kCodeStep <= group_end; k += kCodeStep, x += kCodeStep * kRows) {
       PrefetchWeights<kPanels>(codes + a.prefetch, a.panel_stride);
-      if constexpr (kCode != WeightCode::kInt4)
+      if constexpr (!HasFourBits(kCode))
         PrefetchWeights<kPanels>(codes + a.prefetch + 64, a.panel_stride);
       AddEightInputs<V, kCode>(codes, a.panel_stride, x, s, sum);
       codes += CodeBytes<kCode>(kCodeStep);
@@ -475,6 +475,7 @@ void LinearPanels(const LinearArgs& args, int64_t begin, int64_t end, LinearScra
     case WeightCode::kInt4: return LinearPanelsOf<V, WeightCode::kInt4>(args, begin, end, scratch);
     case WeightCode::kInt8: return LinearPanelsOf<V, WeightCode::kInt8>(args, begin, end, scratch);
     case WeightCode::kF8: return LinearPanelsOf<V, WeightCode::kF8>(args, begin, end, scratch);
+    case WeightCode::kF4: return LinearPanelsOf<V, WeightCode::kF4>(args, begin, end, scratch);
   }
   switch (args.format.dtype) {
     case DType::kF32: return LinearPanelsOf<V, DType::kF32>(args, begin, end, scratch);

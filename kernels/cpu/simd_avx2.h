@@ -104,6 +104,18 @@ struct Avx2Vec {
     return {_mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srli_epi32(w.lo, 4 * i), four)),
             _mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srli_epi32(w.hi, 4 * i), four))};
   }
+  // The table has the numbers without their sign, which is shifted to where a float has it. Only
+  // the lowest 3 bits of each lane choose from it.
+  template <int i>
+  LAMINA_SIMD static Avx2Vec NibbleF4(Words w) {
+    const __m256 table = _mm256_setr_ps(0, 0.5f, 1, 1.5f, 2, 3, 4, 6), sign = _mm256_set1_ps(-0.0f);
+    const auto number = [&](__m256i words) {
+      const __m256i at_sign = i == 7 ? words : _mm256_slli_epi32(words, 28 - 4 * i);
+      return _mm256_xor_ps(_mm256_permutevar8x32_ps(table, _mm256_srli_epi32(words, 4 * i)),
+                           _mm256_and_ps(_mm256_castsi256_ps(at_sign), sign));
+    };
+    return {number(w.lo), number(w.hi)};
+  }
   // Sums of four vectors still have two parts each, one per 128 bits.
   using Sums8 = __m256;
   LAMINA_SIMD static Register Sum2(Register a, Register b) {

@@ -41,6 +41,12 @@ struct Avx512Vec {
     const __m512 table = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     return {_mm512_permutexvar_ps(_mm512_srli_epi32(w, 4 * i), table)};
   }
+  template <int i>
+  LAMINA_SIMD static Avx512Vec NibbleF4(Words w) {
+    const __m512 table =
+        _mm512_setr_ps(0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6);
+    return {_mm512_permutexvar_ps(_mm512_srli_epi32(w, 4 * i), table)};
+  }
   // bf16 is the upper half of a float: of each 32 bits the even element is shifted into place, the
   // odd one is there already.
   LAMINA_SIMD static Avx512Vec LoadEven(const BF16* p) {

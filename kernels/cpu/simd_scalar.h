@@ -83,6 +83,15 @@ struct ScalarVec {
     for (int l = 0; l < 16; ++l) r.lane[l] = static_cast<float>(words.word[l] >> (4 * i) & 15u);
     return r;
   }
+  // The same, as E2M1 (kernels/weight_format.h).
+  template <int i>
+  static ScalarVec NibbleF4(const Words& words) {
+    constexpr float kNumbers[16] = {0,     0.5f,  1,  1.5f,  2,  3,  4,  6,
+                                    -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+    ScalarVec r;
+    for (int l = 0; l < 16; ++l) r.lane[l] = kNumbers[words.word[l] >> (4 * i) & 15u];
+    return r;
+  }
   // The sums of the lanes of each of 16 vectors, as one vector. They are formed in a tree as the
   // vectors become known, so that few are live at a time: Sum2 takes a register of two vectors,
   // Sum4 two results of Sum2; with two registers to a vector the results of both are added; Sum8

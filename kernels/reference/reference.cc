@@ -71,6 +71,19 @@ void Linear(const void* weights, DType dtype, const LinearShape& shape, const fl
   }
 }
 
+namespace {
+
+// E2M1: a sign, two bits of an exponent with bias 1, and a bit of the mantissa.
+float F4Number(uint8_t code) {
+  const int exponent = code >> 1 & 3, mantissa = code & 1;
+  const float size = exponent == 0
+                         ? 0.5f * static_cast<float>(mantissa)
+                         : std::ldexp(1 + 0.5f * static_cast<float>(mantissa), exponent - 1);
+  return (code & 8) != 0 ? -size : size;
+}
+
+}  // namespace
+
 std::vector<float> Dequantize(const QuantizedMatrix& m) {
   std::vector<float> weights(m.codes.size());
   for (int64_t o = 0; o < m.out_features; ++o) {
@@ -79,6 +92,7 @@ std::vector<float> Dequantize(const QuantizedMatrix& m) {
                  group = static_cast<size_t>(o * m.num_groups() + m.GroupOf(i));
       const uint8_t code = m.codes[at];
       const float number = m.format.code == WeightCode::kF8     ? ToFloat(F8{code})
+                           : m.format.code == WeightCode::kF4   ? F4Number(code)
                            : m.format.code == WeightCode::kInt8 ? static_cast<int8_t>(code)
                                                                 : code;
       float offset = 0;

@@ -17,6 +17,8 @@ struct FamilyCase {
   int64_t spread_tokens = 0;
   int tensor_parallel_size = 1;
   Switch overlap = Switch::kOff;
+  int num_compute_nodes = 1;
+  int pipeline_parallel_size = 1;
 
   Deployment deployment() const {
     Deployment deployment;
@@ -27,6 +29,8 @@ struct FamilyCase {
     deployment.spread_tokens = spread_tokens;
     deployment.tensor_parallel_size = tensor_parallel_size;
     deployment.overlap = overlap;
+    deployment.num_compute_nodes = num_compute_nodes;
+    deployment.pipeline_parallel_size = pipeline_parallel_size;
     deployment.max_num_seqs = 8;
     deployment.max_num_batched_tokens = 11;  // the prompt comes in two chunks
     return deployment;
@@ -67,8 +71,13 @@ std::vector<FamilyCase> AllCases() {
   // What ranks share by head or element.
   for (const char* name : {"qwen3", "opt", "gemma2", "mixtral", "gptneox", "gpt2", "llama-yarn",
                            "qwen2-moe", "qwen3-moe", "gemma3", "phi3", "granite", "glm", "glm4",
-                           "nemotron", "stablelm", "stablelm-12b"})
+                           "nemotron", "stablelm", "stablelm-12b", "gpt-oss"})
     all.push_back({.family = name, .kv_head_parallel = 2, .tensor_parallel_size = 2});
+  // A sink is counted once, wherever the tokens of a sequence are, and whoever merges.
+  all.push_back({.family = "gpt-oss", .num_memory_nodes = 3, .spread_tokens = 5});
+  all.push_back({.family = "gpt-oss", .spread_tokens = 16, .overlap = Switch::kOn});
+  all.push_back({.family = "gpt-oss", .num_compute_nodes = 2});
+  all.push_back({.family = "gpt-oss", .pipeline_parallel_size = 2});
   // Ranks share 96 inputs, so the second one's begin amid a group of 32 and a block of 40.
   for (const Family& family : QuantizedFamilies()) {
     all.push_back({.family = family.name});

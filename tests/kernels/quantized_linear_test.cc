@@ -34,7 +34,7 @@ QuantizedMatrix RandomMatrix(const WeightFormat& format, int64_t out, int64_t in
   const auto scales = static_cast<size_t>(out * m.num_groups());
   m.codes.resize(static_cast<size_t>(out * in));
   for (uint8_t& code : m.codes) {
-    code = static_cast<uint8_t>(random() % (format.code == WeightCode::kInt4 ? 16 : 256));
+    code = static_cast<uint8_t>(random() % (HasFourBits(format.code) ? 16 : 256));
     if (format.code == WeightCode::kF8 && (code & 0x7f) == 0x7f) code = 0;  // NaN
   }
   for (const float scale : RandomFloats(scales, seed + 1))
@@ -91,8 +91,9 @@ std::vector<WeightFormat> Formats() {
       for (const WeightOffset offset : {WeightOffset::kNone, WeightOffset::kZero})
         formats.emplace_back(kInt8, scales, group, offset);
       formats.emplace_back(kF8, scales, group);
+      formats.emplace_back(kF4, scales, group);
     }
-    for (const WeightCode code : {kInt4, kInt8, kF8}) {
+    for (const WeightCode code : {kInt4, kInt8, kF8, kF4}) {
       WeightFormat indexed(code, scales, 0,
                            code == kInt4 ? WeightOffset::kZero : WeightOffset::kNone);
       indexed.indexed = true;
@@ -121,7 +122,8 @@ TEST(QuantizedLinear, EqualsTheReferenceForEveryNumberOfRows) {
   for (const WeightFormat& format :
        {WeightFormat(WeightCode::kInt4, DType::kF16, 32, WeightOffset::kZero),
         WeightFormat(WeightCode::kInt8, DType::kF32, 0),
-        WeightFormat(WeightCode::kF8, DType::kF32, 128)}) {
+        WeightFormat(WeightCode::kF8, DType::kF32, 128),
+        WeightFormat(WeightCode::kF4, DType::kBF16, 32)}) {
     for (int64_t rows = 1; rows <= 26; ++rows) ExpectReferenceBits({format, rows, 70, 45});
   }
 }

@@ -14,11 +14,12 @@ constexpr const char* kNames[] = {
     "llama2",      "llama31",    "qwen2",     "qwen2-window", "mistral",  "qwen3",       "opt",
     "opt-350m",    "gemma2",     "mixtral",   "gptneox",      "phi",      "gpt2",        "cohere",
     "phi3-window", "llama-yarn", "qwen2-moe", "qwen3-moe",    "gemma3",   "phi3",        "olmo2",
-    "granite",     "glm",        "glm4",      "nemotron",     "stablelm", "stablelm-12b"};
+    "granite",     "glm",        "glm4",      "nemotron",     "stablelm", "stablelm-12b",
+    "gpt-oss"};
 
 constexpr const char* kQuantizedNames[] = {"ct-w4g32", "ct-w4g32-zero", "ct-w4g32-order", "ct-w8",
                                            "ct-int8",  "ct-fp8",        "fp8-blocks",     "awq",
-                                           "gptq",     "gptq-w8"};
+                                           "gptq",     "gptq-w8",       "mxfp4"};
 
 Family FamilyIn(const std::string& folder, const std::string& name) {
   Family family;
