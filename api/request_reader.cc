@@ -76,6 +76,23 @@ bool EndsWithThink(std::string_view prompt) {
   return prompt.ends_with("<think>");
 }
 
+bool IsConstrained(const ChatRequest& request) {
+  return request.forced != ForcedCall::kNo || !request.options.sampling.grammar.empty();
+}
+
+// gpt-oss' template has another name for what OpenAI's clients call reasoning_content, and takes it
+// of messages with calls and without content.
+void NameReasoningForChannels(ChatInput& input) {
+  for (ChatMessage& message : input.messages) {
+    const auto reasoning = message.rest.find("reasoning_content");
+    if (reasoning == message.rest.end() || !reasoning->is_string() ||
+        !message.content.value_or("").empty() || !message.rest.contains("tool_calls") ||
+        message.rest.contains("thinking"))
+      continue;
+    message.rest["thinking"] = *reasoning;
+  }
+}
+
 // Templates that cannot work with a message whose content is none get an empty text in its place,
 // as other servers give to all of them.
 Result<std::string> RenderWithContent(const ChatTemplate& chat_template, const ChatInput& input) {
@@ -165,7 +182,11 @@ std::optional<AnswerFormat> RequestReader::FormatOf(const ChatRequest& request,
   AnswerFormat format;
   format.reasoning = model_.reasoning;
   format.begins_reasoning = model_.reasoning && EndsWithThink(prompt);
-  if (!request.input.tools.is_null()) format.tools = model_.tool_format;
+  // Where texts are messages in channels they are so without tools, too; but a constrained answer
+  // is the text of one message.
+  if (!request.input.tools.is_null() || has_channels()) format.tools = model_.tool_format;
+  if (has_channels() && IsConstrained(request) && request.forced == ForcedCall::kNo)
+    return std::nullopt;
   format.tool_names = request.tool_names;
   format.parallel = request.parallel_tool_calls;
   format.forced = request.forced;
@@ -307,8 +328,12 @@ std::optional<ApiError> RequestReader::ReadChat(const std::string& body, int64_t
   if (auto error = PrepareForTemplate(body, request.input)) return error;
   if (auto error = ForceCall(request)) return error;
   if (auto error = FinishOptions(body, request.options)) return error;
-  const Result<std::string> text = RenderChat(request.input);
+  if (has_channels()) NameReasoningForChannels(request.input);
+  Result<std::string> text = RenderChat(request.input);
   if (!text.ok()) return ApiError{400, text.status().message(), "messages"};
+  // What is constrained from its beginning cannot begin with a header.
+  if (has_channels() && IsConstrained(request) && text->ends_with("<|start|>assistant"))
+    *text += "<|channel|>final<|message|>";
   auto tokens =
       Encode(text.value(), request.add_special_tokens.value_or(!StartsWithBos(text.value())),
              max_model_len);

@@ -83,6 +83,8 @@ class RequestReader {
   Result<std::string> RenderChat(const ChatInput& input) const;
   std::optional<ApiError> CheckTools(const ChatInput& input, ForcedCall forced) const;
   // How the answer to `prompt` is to be read.
+  // Whether the model's answers are messages in channels (text/harmony_parser.h).
+  bool has_channels() const { return model_.tool_format == ToolFormat::kOpenAi; }
   std::optional<AnswerFormat> FormatOf(const ChatRequest& request, std::string_view prompt) const;
 
   const ServedModel& model_;

@@ -23,9 +23,9 @@ void ApiOptions::AddTo(CLI::App& command) {
       ->check(CLI::IsMember(WithAuto(ToolFormatNames())));
   // vLLM has a word for each family of models; all of these write <think>...</think>.
   AddOption(command, "--reasoning-parser", reasoning_parser,
-            "How the model reasons before it answers; think: <think>...</think>; auto: as its chat "
-            "template shows")
-      ->check(CLI::IsMember(WithAuto({"think", "qwen3", "deepseek_r1"})));
+            "How the model reasons before it answers; think: <think>...</think>; openai_gptoss: in "
+            "a channel; auto: as its chat template shows")
+      ->check(CLI::IsMember(WithAuto({"think", "qwen3", "deepseek_r1", "openai_gptoss"})));
   AddOption(command, "--ssl-certfile", ssl_certfile,
             "Serve HTTPS with the certificate in this PEM file, behind which those between it and "
             "its CA stand; default: the YAML's, else HTTP")

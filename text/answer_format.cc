@@ -13,7 +13,8 @@ constexpr FormatName kFormatNames[] = {{"hermes", ToolFormat::kHermes},
                                        {"llama3_json", ToolFormat::kLlama3Json},
                                        {"mistral", ToolFormat::kMistral},
                                        {"granite", ToolFormat::kGranite},
-                                       {"phi4_mini_json", ToolFormat::kPhi4MiniJson}};
+                                       {"phi4_mini_json", ToolFormat::kPhi4MiniJson},
+                                       {"openai", ToolFormat::kOpenAi}};
 
 }  // namespace
 
@@ -39,6 +40,7 @@ std::optional<ToolFormat> ToolFormatOfTemplate(std::string_view source) {
   const auto has = [&](std::string_view text) {
     return source.find(text) != std::string_view::npos;
   };
+  if (has("<|channel|>") && has("<|message|>")) return ToolFormat::kOpenAi;
   if (has("[TOOL_CALLS]")) return ToolFormat::kMistral;
   if (has("functools[")) return ToolFormat::kPhi4MiniJson;
   if (has("<|tool_call|>") && has("<|start_of_role|>")) return ToolFormat::kGranite;
@@ -50,7 +52,8 @@ std::optional<ToolFormat> ToolFormatOfTemplate(std::string_view source) {
 }
 
 bool TemplateHasReasoning(std::string_view source) {
-  return source.find("</think>") != std::string_view::npos;
+  return source.find("</think>") != std::string_view::npos ||
+         ToolFormatOfTemplate(source) == ToolFormat::kOpenAi;
 }
 
 std::vector<std::string> ToolMarkers(ToolFormat format) {
@@ -60,6 +63,9 @@ std::vector<std::string> ToolMarkers(ToolFormat format) {
     case ToolFormat::kMistral: return {"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"};
     case ToolFormat::kGranite: return {"<|tool_call|>", "<tool_call>", "</tool_call>"};
     case ToolFormat::kPhi4MiniJson: return {"functools", "<|tool_call|>", "<|/tool_call|>"};
+    case ToolFormat::kOpenAi:
+      return {"<|start|>", "<|channel|>", "<|constrain|>", "<|message|>",
+              "<|end|>",   "<|call|>",    "<|return|>"};
   }
   return {};
 }

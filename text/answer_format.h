@@ -12,21 +12,22 @@ namespace lamina {
 // Forms in which models write calls of tools, by vLLM's names for them. CALL is
 // {"name": "f", "arguments": {...}}.
 enum class ToolFormat {
-  kHermes,       // <tool_call>CALL</tool_call> for each
-  kLlama3Json,   // CALL; CALL as the whole answer, or behind <|python_tag|>
-  kMistral,      // [TOOL_CALLS][CALL, CALL], or [TOOL_CALLS]f[ARGS]{...} for each
-  kGranite,      // <|tool_call|>[CALL, CALL] or <tool_call>[CALL, CALL]
-  kPhi4MiniJson  // functools[CALL, CALL]
+  kHermes,        // <tool_call>CALL</tool_call> for each
+  kLlama3Json,    // CALL; CALL as the whole answer, or behind <|python_tag|>
+  kMistral,       // [TOOL_CALLS][CALL, CALL], or [TOOL_CALLS]f[ARGS]{...} for each
+  kGranite,       // <|tool_call|>[CALL, CALL] or <tool_call>[CALL, CALL]
+  kPhi4MiniJson,  // functools[CALL, CALL]
+  kOpenAi,        // messages in channels (harmony_parser.h), reasoning and text among them
 };
 
-// "hermes", "llama3_json", "mistral", "granite", "phi4_mini_json"; nullopt: another word.
+// "hermes", "llama3_json", "mistral", "granite", "phi4_mini_json", "openai"; nullopt: another word.
 std::optional<ToolFormat> ToolFormatNamed(std::string_view name);
 const std::vector<std::string>& ToolFormatNames();
 
 // What a chat template shows of the model's calls; nullopt: nothing that is certain.
 std::optional<ToolFormat> ToolFormatOfTemplate(std::string_view source);
 
-// Whether a chat template knows reasoning: <think>...</think>.
+// Whether a chat template knows reasoning: <think>...</think>, or a channel for it.
 bool TemplateHasReasoning(std::string_view source);
 
 // The texts that announce a call, and those inside of one: a tokenizer may have tokens for them,
@@ -45,7 +46,8 @@ struct AnswerFormat {
   bool reasoning = false;         // the answer may begin with it
   bool begins_reasoning = false;  // the prompt ended with <think>
   std::optional<ToolFormat> tools;
-  // Names of the tools. What is marked as a call may have another name; what is not, may not.
+  // Names of the tools. What is marked as a call may have another name, except with kOpenAi; what
+  // is not, may not.
   std::set<std::string> tool_names = {};
   bool parallel = true;  // false: the answer is over when its first call is
   ForcedCall forced = ForcedCall::kNo;

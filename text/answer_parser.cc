@@ -22,6 +22,7 @@ std::vector<std::string> MarkersOf(const AnswerFormat& format) {
     case ToolFormat::kMistral: return {"[TOOL_CALLS]"};
     case ToolFormat::kGranite: return {"<|tool_call|>", "<tool_call>"};
     case ToolFormat::kPhi4MiniJson: return {"functools", "<|tool_call|>"};
+    case ToolFormat::kOpenAi: break;
   }
   return markers;
 }
@@ -68,9 +69,13 @@ AnswerParser::AnswerParser(const AnswerFormat& format)
       closers_(ClosersOf(format_)),
       state_(format_.forced != ForcedCall::kNo ? State::kCalls
              : format_.begins_reasoning        ? State::kReasoning
-                                               : State::kText) {}
+                                               : State::kText) {
+  if (format_.tools == ToolFormat::kOpenAi && format_.forced == ForcedCall::kNo)
+    harmony_.emplace(format_);
+}
 
 void AnswerParser::Push(std::string_view text, AnswerPieces& pieces) {
+  if (harmony_) return harmony_->Push(text, pieces);
   pieces_ = &pieces;
   for (const char c : text) Take(c);
 }
@@ -347,6 +352,7 @@ void AnswerParser::TakeSemicolon(char c) {
 }
 
 void AnswerParser::Finish(AnswerPieces& pieces) {
+  if (harmony_) return harmony_->Finish(pieces);
   pieces_ = &pieces;
   switch (state_) {
     case State::kReasoning: pieces.reasoning += held_; break;

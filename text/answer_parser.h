@@ -1,12 +1,14 @@
 // Takes a model's answer apart while it comes: reasoning, text, and calls of tools.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "text/answer_format.h"
 #include "text/call_reader.h"
+#include "text/harmony_parser.h"
 
 namespace lamina {
 
@@ -39,10 +41,12 @@ class AnswerParser {
   // The answer ends here.
   void Finish(AnswerPieces& pieces);
 
-  bool called() const { return num_calls_ > 0; }
+  bool called() const { return harmony_ ? harmony_->called() : num_calls_ > 0; }
   // Whether the answer is over because it was to have one call and has it.
-  bool over() const { return state_ == State::kOver; }
-  size_t held_bytes() const { return held_.capacity() + uncertain_.capacity(); }
+  bool over() const { return harmony_ ? harmony_->over() : state_ == State::kOver; }
+  size_t held_bytes() const {
+    return harmony_ ? harmony_->held_bytes() : held_.capacity() + uncertain_.capacity();
+  }
 
  private:
   enum class State {
@@ -83,6 +87,7 @@ class AnswerParser {
   void ReadAgain(State state);  // what is held, as text
 
   const AnswerFormat& format_;
+  std::optional<HarmonyParser> harmony_;    // reads everything, if the format is its
   const std::vector<std::string> markers_;  // that announce calls
   const std::vector<std::string> closers_;
   State state_;

@@ -161,7 +161,8 @@ TEST_P(ToolCallsGolden, ConversationsRenderAndAreReadBack) {
 
 INSTANTIATE_TEST_SUITE_P(AnswerParser, ToolCallsGolden,
                          ::testing::Values("hermes", "hermes with reasoning", "llama3_json",
-                                           "mistral", "granite", "phi4_mini_json"));
+                                           "mistral", "granite", "phi4_mini_json",
+                                           "openai with reasoning"));
 
 TEST(AnswerParser, OtherWaysToWriteCalls) {
   const std::vector<ReadCall> both = {{"f", R"({"a": 1})"}, {"g", "{}"}};
@@ -195,6 +196,59 @@ TEST(AnswerParser, OtherWaysToWriteCalls) {
   EXPECT_EQ(json::parse(hermes.calls.at(0).arguments), (json{{"a", "x\ny"}}));
   EXPECT_EQ(hermes.calls.at(1), (ReadCall{"g", "{}"}));
   EXPECT_EQ(hermes.text, "\n\nDone.");
+}
+
+TEST(AnswerParser, MessagesInChannels) {
+  AnswerFormat format = Calls(ToolFormat::kOpenAi);
+  format.reasoning = true;
+  const ReadAnswer answer =
+      Read(format,
+           "<|channel|>analysis<|message|>One<|end|>\n<|start|>assistant<|channel|>analysis"
+           "<|message|>two <|x|> <<|end|><|start|>assistant<|channel|>commentary<|message|>I "
+           "look.<|end|><|start|>assistant<|channel|>commentary to=functions.f "
+           "<|constrain|>json<|message|>{\"a\": 1}<|call|><|start|>assistant "
+           "to=functions.g<|channel|>commentary json<|message|>{}<|call|>"
+           "<|channel|>final<|message|>Done<|return|>");
+  EXPECT_EQ(answer.reasoning, "One\ntwo <|x|> <");
+  EXPECT_EQ(answer.text, "I look.\nDone");
+  EXPECT_EQ(answer.calls, (std::vector<ReadCall>{{"f", R"({"a": 1})"}, {"g", "{}"}}));
+  // Its own tools are not this server's, and neither are others' names.
+  for (const char* to : {"browser.search", "python", "functions.h", "functions."}) {
+    const ReadAnswer other =
+        Read(format, std::string("<|channel|>commentary to=") + to + " code<|message|>{}<|call|>");
+    EXPECT_EQ(other.reasoning, "{}") << to;
+    EXPECT_TRUE(other.calls.empty()) << to;
+  }
+  format.parallel = false;
+  const ReadAnswer one = Read(format,
+                              "<|channel|>commentary to=functions.f<|message|>{}<|call|>"
+                              "<|start|>assistant<|channel|>final<|message|>Done");
+  EXPECT_EQ(one.calls, (std::vector<ReadCall>{{"f", "{}"}}));
+  EXPECT_EQ(one.text, "");
+  EXPECT_TRUE(one.over);
+  format.reasoning = false;
+  EXPECT_EQ(Read(format, "<|channel|>analysis<|message|>Hm<|end|>").text, "Hm");
+}
+
+TEST(AnswerParser, WhatIsNoMessageInAChannelStaysText) {
+  AnswerFormat format = Calls(ToolFormat::kOpenAi);
+  format.reasoning = true;
+  for (const std::string text : {"Hello", " Hello <|start> <|channel|", "<|other|>x",
+                                 "to the point", "toto=", "<|chan", "assistant"}) {
+    const ReadAnswer answer = Read(format, text);
+    // Of a text that ends as a header nobody knows what it would have become.
+    const bool is_header = std::string("<|channel|>").starts_with(text);
+    EXPECT_EQ(answer.text, is_header ? "" : text);
+    EXPECT_EQ(answer.reasoning, "");
+  }
+  // A header without an end is text when it is too long for one, and costs no more than that.
+  const std::string endless = "<|channel|>" + std::string(5000, 'x');
+  EXPECT_EQ(Read(format, endless).text, endless);
+  std::string many;
+  for (int i = 0; i < 300; ++i) many += "<|start|>";
+  const ReadAnswer answer = Read(format, many + "<|channel|>final<|message|>x");
+  EXPECT_TRUE(answer.text.ends_with("x"));
+  EXPECT_LE(answer.text.size(), many.size() + 30);
 }
 
 TEST(AnswerParser, WhatIsNoCallStaysText) {
@@ -307,8 +361,8 @@ TEST(AnswerFormat, TemplatesShowTheirsOnlyIfThatIsCertain) {
   EXPECT_EQ(ToolFormatOfTemplate("<tool_call>\n<function={{ name }}>\"arguments\""), std::nullopt);
   EXPECT_EQ(ToolFormatOfTemplate("<tool_call>{{ name }}<arg_key>'arguments'"), std::nullopt);
   EXPECT_EQ(ToolFormatNamed("pythonic"), std::nullopt);
-  EXPECT_THAT(ToolFormatNames(),
-              ElementsAre("hermes", "llama3_json", "mistral", "granite", "phi4_mini_json"));
+  EXPECT_THAT(ToolFormatNames(), ElementsAre("hermes", "llama3_json", "mistral", "granite",
+                                             "phi4_mini_json", "openai"));
 }
 
 }  // namespace

@@ -212,6 +212,52 @@ phi = """{%- for message in messages %}
     {{- '<|assistant|>' }}
 {%- endif %}"""
 
+harmony = """{{- '<|start|>system<|message|>Reasoning: ' + (reasoning_effort or 'medium') + '<|end|>' }}
+{%- if tools %}
+    {{- '<|start|>developer<|message|># Tools\\n\\nnamespace functions {' }}
+    {%- for tool in tools %}
+        {%- set tool = tool.function %}
+        {{- '\\n// ' + tool.description + '\\ntype ' + tool.name + ' = (_: {' }}
+        {%- for name, spec in tool.parameters.properties.items() %}
+            {{- name + ('' if name in tool.parameters.required else '?') + ': ' + spec.type + ', ' }}
+        {%- endfor %}
+        {{- '}) => any;' }}
+    {%- endfor %}
+    {{- '\\n}<|end|>' }}
+{%- endif %}
+{%- set last = namespace(name=none) %}
+{%- for message in messages %}
+    {%- if message.role == 'assistant' %}
+        {{- '<|start|>assistant' }}
+        {%- set thinking = message.thinking or message.reasoning_content %}
+        {%- if thinking %}
+            {{- '<|channel|>analysis<|message|>' + thinking + '<|end|><|start|>assistant' }}
+        {%- endif %}
+        {%- if message.content %}
+            {{- '<|channel|>' + ('commentary' if message.tool_calls else 'final') + '<|message|>' + message.content }}
+            {{- '<|end|><|start|>assistant' if message.tool_calls else '<|return|>' }}
+        {%- endif %}
+        {%- for call in message.tool_calls or [] %}
+            {%- set call = call.function %}
+            {%- if loop.index is odd %}
+                {{- ' to=functions.' + call.name + '<|channel|>commentary json<|message|>' }}
+            {%- else %}
+                {{- '<|channel|>commentary to=functions.' + call.name + ' <|constrain|>json<|message|>' }}
+            {%- endif %}
+            {{- call.arguments | tojson + '<|call|>' }}
+            {{- '' if loop.last else '<|start|>assistant' }}
+            {%- set last.name = call.name %}
+        {%- endfor %}
+    {%- elif message.role == 'tool' %}
+        {{- '<|start|>functions.' + last.name + ' to=assistant<|channel|>commentary<|message|>' + message.content | tojson + '<|end|>' }}
+    {%- else %}
+        {{- '<|start|>' + message.role + '<|message|>' + message.content + '<|end|>' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|start|>assistant' }}
+{%- endif %}"""
+
 # Template, what ends a message, how many calls a message may have, whether text may stand before them, whether the model reasons.
 formats = {
     "hermes": (qwen.replace("THINKING\n", ""), "<|im_end|>\n", 3, True, False),
@@ -220,6 +266,7 @@ formats = {
     "mistral": (mistral, "</s>", 3, True, False),
     "granite": (granite, "<|end_of_text|>\n", 3, True, False),
     "phi4_mini_json": (phi, "<|end|>", 3, True, False),
+    "openai with reasoning": (harmony, "", 3, True, True),
 }
 
 rng = random.Random(20)
