@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <string_view>
@@ -39,6 +40,18 @@ constexpr NamePair kInGemmaLayers[] = {{"post_attention_layernorm", "post_attent
                                        {"post_feedforward_layernorm", "post_ffw_norm"}};
 constexpr NamePair kOfExperts[] = {
     {"w1", "ffn_gate_exps"}, {"w2", "ffn_down_exps"}, {"w3", "ffn_up_exps"}};
+// gpt-oss has no ".weight" behind its experts and its sinks, and other names than Mixtral.
+constexpr NamePair kInGptOssLayers[] = {
+    {"post_attention_layernorm.weight", "post_attention_norm.weight"},
+    {"self_attn.sinks", "attn_sinks.weight"},
+    {"mlp.router.weight", "ffn_gate_inp.weight"},
+    {"mlp.router.bias", "ffn_gate_inp.bias"},
+    {"mlp.experts.gate_proj", "ffn_gate_exps.weight"},
+    {"mlp.experts.gate_proj_bias", "ffn_gate_exps.bias"},
+    {"mlp.experts.up_proj", "ffn_up_exps.weight"},
+    {"mlp.experts.up_proj_bias", "ffn_up_exps.bias"},
+    {"mlp.experts.down_proj", "ffn_down_exps.weight"},
+    {"mlp.experts.down_proj_bias", "ffn_down_exps.bias"}};
 
 std::optional<std::string_view> FileName(std::span<const NamePair> table, std::string_view name) {
   const auto found = std::ranges::find(table, name, &NamePair::graph);
@@ -64,10 +77,11 @@ bool TakePrefix(std::string_view& text, std::string_view prefix) {
 // Where a weight of the graph is in a file.
 struct GgufPlace {
   std::string tensor;
-  std::optional<int> expert = std::nullopt;  // whose rows of the tensor it is
+  std::optional<int64_t> expert = std::nullopt;  // whose rows of the tensor it is
 };
 
-std::optional<GgufPlace> PlaceOf(std::string_view name, const ModelConfig& config) {
+std::optional<GgufPlace> PlaceOf(const WeightRef& weight, const ModelConfig& config) {
+  std::string_view name = weight.name;
   if (const auto outside = FileName(kOutsideOfLayers, name))
     return GgufPlace{std::string(*outside)};
   if (!TakePrefix(name, "model.layers.")) return std::nullopt;
@@ -78,6 +92,13 @@ std::optional<GgufPlace> PlaceOf(std::string_view name, const ModelConfig& confi
   std::string_view module = name.substr(0, dot);
   std::optional<std::string_view> file;
   GgufPlace place;
+  if (config.architecture == "GptOssForCausalLM") {
+    if (const auto tensor = FileName(kInGptOssLayers, name)) {
+      place.tensor = fmt::format("blk.{}.{}", *layer, *tensor);
+      if (weight.stack.size > 0) place.expert = weight.stack.index;
+      return place;
+    }
+  }
   if (TakePrefix(module, "block_sparse_moe.experts.")) {
     place.expert = TakeNumber(module);
     file = FileName(kOfExperts, module);
@@ -101,6 +122,13 @@ std::optional<DType> PlainType(GgmlType type) {
   if (type == GgmlType::kF16) return DType::kF16;
   if (type == GgmlType::kBF16) return DType::kBF16;
   return std::nullopt;
+}
+
+// The E2M1 code of half an integer. REQUIRES: it is one of these halves.
+uint8_t F4Code(int8_t integer) {
+  constexpr int kTwice[] = {0, 1, 2, 3, 4, 6, 8, 12};
+  const auto* const found = std::ranges::find(kTwice, std::abs(int{integer}));
+  return static_cast<uint8_t>((found - kTwice) | (integer < 0 ? 8 : 0));
 }
 
 // Elements [first, first + count) of the tensor, as `dtype`.
@@ -141,9 +169,24 @@ Result<std::unique_ptr<GgufCheckpoint>> GgufCheckpoint::Open(const std::string& 
   return std::unique_ptr<GgufCheckpoint>(new GgufCheckpoint(std::move(file), config));
 }
 
-Result<GgufWeight> GgufCheckpoint::Find(const std::string& name,
-                                        std::span<const int64_t> shape) const {
-  const std::optional<GgufPlace> place = PlaceOf(name, config_);
+WeightRef AsInGguf(WeightRef weight) {
+  weight.plus = 0;
+  weight.transposed = false;
+  const auto& [size, step] = weight.blocks;
+  if (weight.stack.size == 0 || size != 1) return weight;
+  constexpr std::string_view kBoth = "gate_up_proj";
+  if (const size_t at = weight.name.find(kBoth); at != std::string::npos)
+    weight.name.replace(at, kBoth.size(), weight.first[0] == 0 ? "gate_proj" : "up_proj");
+  weight.whole[0] /= step;
+  weight.first[0] /= step;
+  weight.blocks = {};
+  return weight;
+}
+
+Result<GgufWeight> GgufCheckpoint::Find(const WeightRef& ref) const {
+  const std::string& name = ref.name;
+  const std::vector<int64_t>& shape = WholeShape(ref);
+  const std::optional<GgufPlace> place = PlaceOf(ref, config_);
   if (!place) return NotFound("GGUF has no name for the tensor " + name);
   const std::string& path = file_->path();
   const GgufTensor* const tensor = file_->Tensor(place->tensor);
@@ -193,6 +236,11 @@ void ReadElements(const GgufWeight& weight, int64_t first, int64_t count, std::b
 std::optional<WeightFormat> CodeFormat(const GgufWeight& weight, const WeightRef& part) {
   const GgmlCodes* const codes = CodesOf(weight.type());
   if (codes == nullptr || part.shape.size() != 2) return std::nullopt;
+  if (codes->e2m1) {
+    WeightFormat format(WeightCode::kF4, DType::kBF16, codes->group);
+    SetGroups(codes->group, FirstOf(part, 1), weight.width, format);
+    return format;
+  }
   const bool in_4_bits = codes->bits == 4;
   WeightFormat format(in_4_bits ? WeightCode::kInt4 : WeightCode::kInt8,
                       codes->fp16 ? DType::kF16 : DType::kF32, codes->group,
@@ -217,6 +265,9 @@ Result<QuantizedMatrix> ReadCodes(const GgufWeight& weight, const WeightRef& par
   std::vector<float> scales(static_cast<size_t>(weight.width / codes.group)), minima(scales.size());
   // Codes of 4 bits begin at 0.
   const int shift = codes.bits == 4 ? -codes.lowest : 0;
+  const auto code_of = [&](int8_t integer) {
+    return codes.e2m1 ? F4Code(integer) : static_cast<uint8_t>(integer + shift);
+  };
   m.codes.resize(static_cast<size_t>(m.out_features * m.in_features));
   m.scales.reserve(static_cast<size_t>(m.out_features * num_groups));
   for (int64_t row = 0; row < m.out_features; ++row) {
@@ -225,19 +276,18 @@ Result<QuantizedMatrix> ReadCodes(const GgufWeight& weight, const WeightRef& par
            weight.width / weight.tensor->info().block_elements, integers.data(), scales.data(),
            minima.data());
     std::transform(integers.begin() + first, integers.begin() + first + m.in_features,
-                   m.codes.begin() + row * m.in_features,
-                   [shift](int8_t integer) { return static_cast<uint8_t>(integer + shift); });
+                   m.codes.begin() + row * m.in_features, code_of);
     for (int64_t group = 0; group < num_groups; ++group) {
       const auto whole_group = static_cast<size_t>(
           m.format.indexed ? group : (first + group * m.format.group) / codes.group);
       const float scale = scales[whole_group], minimum = minima[whole_group];
-      if (!std::isfinite(scale) || !std::isfinite(minimum)) {
+      if (!std::isfinite(2 * scale) || !std::isfinite(minimum)) {
         return InvalidArgument(
             fmt::format("tensor {} has a scale in row {} that is not a finite number; the file is "
                         "damaged",
                         weight.tensor->name, weight.TensorRow(whole_row)));
       }
-      m.scales.push_back(scale);
+      m.scales.push_back(codes.e2m1 ? 2 * scale : scale);
       if (codes.has_minima) m.minima.push_back(minimum);
     }
   }

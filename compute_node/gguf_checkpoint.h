@@ -39,6 +39,10 @@ struct GgufWeight {
   }
 };
 
+// A weight as converters have written it: norms with what is added to them, no matrix transposed,
+// and what takes turns in a tensor of all experts in tensors of its own.
+WeightRef AsInGguf(WeightRef weight);
+
 // Immutable. Thread: any.
 class GgufCheckpoint {
  public:
@@ -46,9 +50,10 @@ class GgufCheckpoint {
   static Result<std::unique_ptr<GgufCheckpoint>> Open(const std::string& path,
                                                       const ModelConfig& config);
 
-  // kNotFound if the file has no such tensor, kInvalidArgument if it has another shape,
-  // kUnimplemented if its type is not read; all name the tensor, the file and what was found.
-  Result<GgufWeight> Find(const std::string& name, std::span<const int64_t> shape) const;
+  // Finds the whole tensor of a weight that AsInGguf gave. kNotFound if the file has no such
+  // tensor, kInvalidArgument if it has another shape, kUnimplemented if its type is not read; all
+  // name the tensor, the file and what was found.
+  Result<GgufWeight> Find(const WeightRef& weight) const;
 
  private:
   GgufCheckpoint(std::unique_ptr<GgufModel> file, const ModelConfig& config)

@@ -156,13 +156,12 @@ Result<WeightReader> WeightReader::Open(const Graph& graph, const ModelConfig& c
     return reader;
   }
   LAMINA_ASSIGN_OR_RETURN(reader.gguf_, GgufCheckpoint::Open(options.model_dir, config));
-  // Converters have added it to what is in the file.
-  for (auto& [key, weight] : reader.named_) weight.plus = 0;
+  for (auto& [key, weight] : reader.named_) weight = AsInGguf(std::move(weight));
   return reader;
 }
 
 Result<GgufWeight> WeightReader::FindGguf(const WeightRef& weight) const {
-  Result<GgufWeight> found = gguf_->Find(weight.name, WholeShape(weight));
+  Result<GgufWeight> found = gguf_->Find(weight);
   if (!found.ok()) return MissingWeight(found.status(), weight.name, config_);
   return found;
 }

@@ -1,5 +1,6 @@
 #include "gguf/dequantize.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "base/dtype.h"
@@ -134,6 +135,17 @@ void UnpackQ6_K(const std::byte* block, const Unpacked& to) {
   }
 }
 
+// exponent, quants[16]: E2M1 times 2^(exponent - 127), here as integers times half of that.
+void UnpackMXFP4(const std::byte* block, const Unpacked& to) {
+  constexpr int8_t kTwice[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+  *to.scales = std::ldexp(1.0f, static_cast<int>(Byte(block)) - 128);
+  for (int j = 0; j < 16; ++j) {
+    const uint32_t q = Byte(block + 1 + j);
+    to.integers[j] = kTwice[q & 0xf];
+    to.integers[j + 16] = kTwice[q >> 4];
+  }
+}
+
 // Null for types that are not quantized.
 using UnpackBlock = void (*)(const std::byte* block, const Unpacked& to);
 struct QuantizedType {
@@ -151,6 +163,8 @@ const QuantizedType* FindQuantizedType(GgmlType type) {
   static constexpr QuantizedType kQ5_K{UnpackQ5_K, {.bits = 5, .has_minima = true, .fp16 = false}};
   static constexpr QuantizedType kQ6_K{UnpackQ6_K,
                                        {.lowest = -32, .bits = 6, .group = 16, .fp16 = false}};
+  static constexpr QuantizedType kMXFP4{UnpackMXFP4,
+                                        {.lowest = -12, .bits = 5, .fp16 = false, .e2m1 = true}};
   switch (type) {
     case GgmlType::kF32:
     case GgmlType::kF16:
@@ -163,6 +177,7 @@ const QuantizedType* FindQuantizedType(GgmlType type) {
     case GgmlType::kQ4_K: return &kQ4_K;
     case GgmlType::kQ5_K: return &kQ5_K;
     case GgmlType::kQ6_K: return &kQ6_K;
+    case GgmlType::kMXFP4: return &kMXFP4;
   }
   return nullptr;
 }

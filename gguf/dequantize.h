@@ -15,6 +15,8 @@ struct GgmlCodes {
   int group = 32;  // consecutive elements with the same scale and minimum
   bool has_minima = false;
   bool fp16 = true;  // fp16 holds every scale and minimum; else they need fp32
+  // The integers are twice what 4 bits of E2M1 stand for, and bf16 holds twice every scale.
+  bool e2m1 = false;
 };
 
 // Null for F32, F16 and BF16. Thread: any.

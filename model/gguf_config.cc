@@ -25,10 +25,9 @@ struct GgufArchitecture {
   const char* hugging_face;
 };
 constexpr GgufArchitecture kGgufArchitectures[] = {
-    {"llama", "LlamaForCausalLM"},
-    {"qwen2", "Qwen2ForCausalLM"},
-    {"qwen3", "Qwen3ForCausalLM"},
-    {"gemma2", "Gemma2ForCausalLM"},
+    {"llama", "LlamaForCausalLM"},    {"qwen2", "Qwen2ForCausalLM"},
+    {"qwen3", "Qwen3ForCausalLM"},    {"gemma2", "Gemma2ForCausalLM"},
+    {"gpt-oss", "GptOssForCausalLM"},
 };
 
 std::string GgufArchitectureNames() {
@@ -61,7 +60,8 @@ class GgufConfig {
     ReadHeads();
     ReadRope();
     ReadTensors();
-    if (name_ == "llama") ReadExperts();
+    if (name_ == "llama") ReadExperts("MixtralForCausalLM");
+    if (name_ == "gpt-oss") ReadGptOss();
     if (name_ == "gemma2") ReadGemma();
     LAMINA_RETURN_IF_ERROR(keys_.status());
     LAMINA_RETURN_IF_ERROR(ReadSpecialTokens());
@@ -119,7 +119,17 @@ class GgufConfig {
       keys_.Reject(rotated, "all of a head: " + config_["head_dim"].dump(),
                    StatusCode::kUnimplemented);
     const std::string type = Key("rope.scaling.type");
-    if (keys_.OptionalString(type).value_or("none") != "none") {
+    if (name_ == "gpt-oss" && keys_.OptionalString(type) == "yarn") {
+      // No key says the rest, which is the same for all models of this kind.
+      config_["rope_scaling"] = {
+          {"rope_type", "yarn"},
+          {"factor", keys_.Real(Key("rope.scaling.factor"), kPositiveRange)},
+          {"original_max_position_embeddings",
+           keys_.Real(Key("rope.scaling.original_context_length"), kPositiveRange)},
+          {"beta_fast", 32},
+          {"beta_slow", 1},
+          {"truncate", false}};
+    } else if (keys_.OptionalString(type).value_or("none") != "none") {
       RequireOneOf(keys_, type, {"none", "linear"});
       config_["rope_scaling"] = {
           {"rope_type", "linear"},
@@ -163,12 +173,19 @@ class GgufConfig {
   }
 
   // Mixtral is a llama with experts there.
-  void ReadExperts() {
+  void ReadExperts(const char* architecture) {
     const int64_t experts = keys_.OptionalInt(Key("expert_count"), kAnyCount).value_or(0);
     if (experts == 0) return;
-    config_["architectures"] = {"MixtralForCausalLM"};
+    config_["architectures"] = {architecture};
     config_["num_local_experts"] = experts;
     config_["num_experts_per_tok"] = keys_.Int(Key("expert_used_count"), kAnyCount);
+  }
+
+  void ReadGptOss() {
+    ReadExperts("GptOssForCausalLM");
+    config_["intermediate_size"] = keys_.Int(Key("expert_feed_forward_length"), kAnyCount);
+    if (const auto window = keys_.OptionalInt(Key("attention.sliding_window"), kAnyCount))
+      config_["sliding_window"] = *window;
   }
 
   void ReadGemma() {

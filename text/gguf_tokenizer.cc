@@ -116,6 +116,9 @@ constexpr const char* kQwen2Words =
 constexpr const char* kTekkenWords =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
+constexpr const char* kGpt4oWords =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
 // How the models of one name divide text into words.
 struct PreTokenizerOf {
   std::string_view name;              // tokenizer.ggml.pre
@@ -137,6 +140,7 @@ const std::vector<PreTokenizerOf>& PreTokenizers() {
         {"qwen2", qwen2, true},
         {"deepseek-r1-qwen", qwen2, true},
         {"tekken", {kTekkenWords}, false, true, true},
+        {"gpt-4o", {kGpt4oWords}},
         {"smollm", digits_alone},
         // Of files that name no pre-tokenizer.
         {"default", {R"([\p{P}\$\+<=>\^~\|]+)", kGpt2Words, R"(\p{N}+)", R"([0-9][0-9][0-9])"}},

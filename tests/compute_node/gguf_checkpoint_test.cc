@@ -48,7 +48,7 @@ TEST_F(GgufCheckpointTest, WeightsStandInTheOrderOfTheOriginal) {
   Open("f16");
   const auto original = *SafetensorsFile::Open(testing::TinyStoriesDir() + "/model.safetensors");
   for (const SafetensorsEntry& entry : original->entries()) {
-    const Result<GgufWeight> weight = checkpoint_->Find(entry.name, entry.shape);
+    const Result<GgufWeight> weight = checkpoint_->Find(WeightRef{entry.name, entry.shape});
     ASSERT_TRUE(weight.ok()) << weight.status();
     const auto count = weight->rows * weight->width;
     const std::vector<std::byte> bytes = Read(*weight, 0, count);
@@ -76,7 +76,7 @@ TEST_F(GgufCheckpointTest, PartsAreThoseOfTheWhole) {
                                         "model.layers.0.self_attn.q_proj.weight", {256, 256}),
                                     {"model.layers.3.self_attn.o_proj.weight", {256, 256}},
                                     {"model.layers.1.mlp.down_proj.weight", {256, 640}}}) {
-    const GgufWeight weight = *checkpoint_->Find(name, shape);
+    const GgufWeight weight = *checkpoint_->Find(WeightRef{name, shape});
     EXPECT_EQ(weight.dtype, DType::kF16);
     const int64_t count = shape[0] * shape[1];
     const std::vector<std::byte> whole = Read(weight, 0, count);
@@ -97,7 +97,8 @@ TEST_F(GgufCheckpointTest, PartsAreThoseOfTheWhole) {
 TEST_F(GgufCheckpointTest, RowsInTheirOwnBlocks) {
   Open("q8_0");
   const std::vector<int64_t> shape = {256, 256};
-  const GgufWeight q = *checkpoint_->Find("model.layers.0.self_attn.q_proj.weight", shape);
+  const GgufWeight q =
+      *checkpoint_->Find(WeightRef{"model.layers.0.self_attn.q_proj.weight", shape});
   EXPECT_EQ(q.type(), GgmlType::kQ8_0);
   EXPECT_EQ(q.interleaved, 32);
   // Rows 0 and 1 of the file are the first ones of the two halves of the first head.
@@ -106,7 +107,8 @@ TEST_F(GgufCheckpointTest, RowsInTheirOwnBlocks) {
   EXPECT_EQ(q.RowBlocks(1).data(), q.tensor->data.data() + 2 * 8 * 34);
   EXPECT_EQ(q.TensorRow(32 + 17), 32 + 3);
   EXPECT_EQ(q.RowBlocks(255).size(), 8u * 34);
-  EXPECT_EQ(checkpoint_->Find("model.layers.0.self_attn.v_proj.weight", {{128, 256}})->interleaved,
+  EXPECT_EQ(checkpoint_->Find(WeightRef{"model.layers.0.self_attn.v_proj.weight", {128, 256}})
+                ->interleaved,
             0);
 }
 
@@ -125,7 +127,7 @@ TEST_F(GgufCheckpointTest, CodesAreTheDequantizedElements) {
              {"model.layers.3.self_attn.o_proj.weight", {256, 256}},
              {"model.layers.2.mlp.up_proj.weight", {640, 256}},
              {"model.layers.2.mlp.down_proj.weight", {256, 640}}}) {
-      GgufWeight weight = *checkpoint_->Find(name, shape);
+      GgufWeight weight = *checkpoint_->Find(WeightRef{name, shape});
       if (!CodeFormat(weight, {name, shape})) {
         EXPECT_EQ(CodesOf(weight.type()), nullptr);
         continue;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -383,6 +384,29 @@ TEST(MergePartial, Commutes) {
     EXPECT_TRUE(SameBits(xy, yx));
     EXPECT_EQ(lse_xy, lse_yx);
   }
+}
+
+TEST(AddSink, IsAKeyOfItsScoreWithoutAValue) {
+  const std::vector<float> x = RandomFloats(64, 1);
+  for (const float sink : {-200.0f, -1.0f, 0.25f, 3.0f, 90.0f, 1e30f}) {
+    const float lse = 0.25f;
+    const double weight = std::exp(double{lse}) / (std::exp(double{lse}) + std::exp(double{sink}));
+    std::vector<float> out = x;
+    AddSink(out, lse, sink);
+    for (size_t i = 0; i < x.size(); ++i)
+      EXPECT_NEAR(out[i], x[i] * weight, 1e-6 * std::abs(x[i])) << sink;
+    // As it is merged where outputs come in parts.
+    std::vector<float> merged(64, 0.0f);
+    float merged_lse = sink;
+    MergePartial(merged, merged_lse, x, lse);
+    EXPECT_TRUE(SameBits(out, merged)) << sink;
+  }
+}
+
+TEST(AddSink, OfNoKeysNothingIsLeft) {
+  std::vector<float> out(8, 0.0f);
+  AddSink(out, kNone, -3.0f);
+  EXPECT_TRUE(SameBits(out, std::vector<float>(8, 0.0f)));
 }
 
 }  // namespace

@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <span>
 #include <tuple>
 
 #include "cuda_cases.h"
 #include "kernel_cases.h"
+#include "kernels/attention.h"
 #include "kernels/reference/reference.h"
 
 namespace lamina::cuda {
@@ -500,6 +502,23 @@ TEST_F(CudaAttention, MergingIntoNothingIgnoresWhatStandsThere) {
       1, 8, stream());
   EXPECT_LT(LargestError(Download<float>(out), RandomFloats(8, 1)), 1e-6);
   EXPECT_NEAR(Download<float>(lse)[0], 0.5f, 1e-6);
+}
+
+TEST_F(CudaAttention, SinksTakeTheirShare) {
+  constexpr int kRows = 3, kHeads = 4, kDim = 24;
+  const std::vector<float> x = RandomFloats(kRows * kHeads * kDim, 1),
+                           sinks = {-90.0f, -1.0f, 2.0f, 200.0f};
+  std::vector<float> lse = RandomFloats(kRows * kHeads, 2), expected = x;
+  lse[5] = kNothing;
+  for (size_t head = 0; head < lse.size(); ++head) {
+    const std::span<float> out = std::span(expected).subspan(head * kDim, kDim);
+    if (head == 5) std::ranges::fill(out, 0.0f);
+    lamina::AddSink(out, lse[head], sinks[head % kHeads]);
+  }
+  const DeviceBuffer out = Upload(x), device_lse = Upload(lse), device_sinks = Upload(sinks);
+  AddSinks(out.as<float>(), device_lse.as<float>(), device_sinks.as<float>(), kRows, kHeads, kDim,
+           stream());
+  EXPECT_LT(LargestError(Download<float>(out), expected), 1e-6);
 }
 
 }  // namespace

@@ -215,6 +215,12 @@ TEST_F(CudaElementwise, ActivationsMatchDoublePrecision) {
       "silu * up", [&](float* y) { SiluMul(in, second, n, y, stream()); },
       [&](double v, double u) { return silu(v) * u; });
   expect(
+      "swiglu", [&](float* y) { SwigluOai(in, second, 0.5f, n, y, stream()); },
+      [&](double v, double u) {
+        const double gate = std::min(v, 0.5);
+        return gate / (1 + std::exp(-1.702 * gate)) * (std::clamp(u, -0.5, 0.5) + 1);
+      });
+  expect(
       "gelu by tanh", [&](float* y) { GeluTanh(in, n, y, stream()); },
       [&](double v, double) { return gelu_tanh(v); });
   expect(

@@ -165,6 +165,36 @@ TEST(SiluMul, MatchesTheReference) {
   }
 }
 
+TEST(SwigluOai, MatchesTheReference) {
+  for (const int64_t n : kLengths) {
+    const std::vector<float> gate = RandomFloats(static_cast<size_t>(n), 4, 12),
+                             up = RandomFloats(static_cast<size_t>(n), 5, 12);
+    std::vector<float> expected(gate.size());
+    reference::SwigluOai(gate.data(), up.data(), 7, n, expected.data());
+    ExpectOnEveryIsa(expected, 1e-6, [&] {
+      std::vector<float> y = gate;
+      SwigluOai(y.data(), up.data(), 7, n, y.data());
+      return y;
+    });
+  }
+}
+
+TEST(SwigluOai, LimitsAndKeepsNaN) {
+  const std::vector<float> gate = {1e30f, -1e30f, NAN, 0, 8, 3},
+                           up = {-1e30f, 1e30f, 0, NAN, 1e30f, -8};
+  for (const CpuIsa isa : SupportedIsas()) {
+    const WithIsa with(isa);
+    std::vector<float> y(6);
+    SwigluOai(gate.data(), up.data(), 7, 6, y.data());
+    EXPECT_NEAR(y[0], 7 * -6, 1e-3);
+    EXPECT_NEAR(y[1], 0, 1e-20);
+    EXPECT_TRUE(std::isnan(y[2]));
+    EXPECT_TRUE(std::isnan(y[3]));
+    EXPECT_NEAR(y[4], 7 * 8, 1e-2);
+    EXPECT_NEAR(y[5], 3 / (1 + std::exp(-1.702 * 3)) * -6, 1e-4);
+  }
+}
+
 TEST(SiluMul, SaturatesAndKeepsNaN) {
   const std::vector<float> gate = {-1e30f, -200.0f, -88.0f, 0.0f, 88.0f, 1e30f, NAN}, up(7, 1.0f);
   for (CpuIsa isa : SupportedIsas()) {
