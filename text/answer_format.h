@@ -41,6 +41,9 @@ enum class ForcedCall {
   kNamed,  // the arguments of one tool
 };
 
+// What may stand around a call, as JSON has it.
+constexpr bool IsWhiteSpace(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
+
 // How one answer is to be read.
 struct AnswerFormat {
   bool reasoning = false;         // the answer may begin with it

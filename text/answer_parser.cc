@@ -10,8 +10,6 @@ constexpr std::string_view kThink = "<think>";
 constexpr std::string_view kThinkEnd = "</think>";
 constexpr size_t kMaxToolNameBytes = 256;
 
-bool IsWhiteSpace(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
-
 // Those of ToolMarkers that stand before calls.
 std::vector<std::string> MarkersOf(const AnswerFormat& format) {
   std::vector<std::string> markers;

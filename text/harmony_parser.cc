@@ -17,8 +17,6 @@ constexpr std::string_view kOfFunctions = "functions.";
 // Longer than any header. What is no header by then was text.
 constexpr size_t kMaxHeaderBytes = 512;
 
-bool IsWhiteSpace(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
-
 // Whether one of `words` begins with `text`, or is it.
 bool MayBecome(std::string_view text, const auto& words) {
   return std::ranges::any_of(words, [&](std::string_view word) { return word.starts_with(text); });
