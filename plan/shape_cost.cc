@@ -188,6 +188,8 @@ ShapeCost::ShapeCost(const ClusterShape& shape, ComputeSide& compute, const Devi
   const AttentionHeads heads = HeadsOf(config, 1);
   kv_bytes_ = static_cast<double>(KvBytesPerToken(heads, config.num_layers));
   row_bytes_ = AttentionRowBytes(heads, element);
+  if (config.attention_sinks)  // log-sum-exps, to merge the sinks
+    row_bytes_.from_memory += heads.num_heads * static_cast<double>(sizeof(float));
   row_bytes_.to_memory *= config.num_layers;
   row_bytes_.from_memory *= config.num_layers;
   context_bytes_ = element * static_cast<double>(config.hidden_size) * config.num_layers;

@@ -112,10 +112,12 @@ Result<Graph> PlainGraph(const ModelConfig& config) {
 void MarkQuantized(const ModelConfig& config, Graph& graph) {
   if (config.layer_bits == 0 && config.head_bits == 0) return;
   const Op* const head = &HeadOf(graph);
+  const bool only_stacked =
+      config.quantization && config.quantization->layout == QuantizationConfig::Layout::kMxfp4;
   for (Op& op : graph.ops) {
     if (op.kind != OpKind::kLinear && op.kind != OpKind::kExperts) continue;
     for (WeightRef& weight : op.weights) {
-      if (weight.shape.size() == 2)
+      if (weight.shape.size() == 2 && (!only_stacked || weight.stack.size > 0))
         weight.quantized_bits = &op == head ? config.head_bits : config.layer_bits;
     }
   }

@@ -200,6 +200,7 @@ void VirtualNodes::CollectRows(const StepPlan& plan, Batch& batch) {
       asked.memory = memory;
       asked.rows = std::ssize(rows);
       asked.begun = RowsBegunEarly(asked.rows);
+      asked.wants_lse = cluster_.model.attention_sinks && !rows.empty();
       for (const Row& row : rows) {
         asked.stores += row.stores ? 1 : 0;
         asked.wants_lse |= row.wants_lse;

@@ -86,6 +86,54 @@ TEST_F(HttpTools, CallsAreStreamed) {
   EXPECT_GT(num_pieces, 4u);  // arguments come while they are written
 }
 
+constexpr char kChannels[] =
+    "<|channel|>analysis<|message|>Hm<|end|><|start|>assistant<|channel|>commentary<|message|>I "
+    "look.<|end|><|start|>assistant<|channel|>commentary to=functions.f "
+    "<|constrain|>json<|message|>{\"a\": 1}<|call|>";
+constexpr char kChannelTemplate[] =
+    "{% for t in tools or [] %}{{ t.function.name }};{% endfor %}{% for m in messages %}{{ m.role "
+    "}}={{ m.thinking or m.content }}{{ (m.tool_calls or [])|length }};{% endfor %}{% if "
+    "add_generation_prompt %}<|start|>assistant{% endif %}";
+
+TEST_F(HttpTools, ChannelsAreReasoningTextAndCalls) {
+  tool_format_ = ToolFormat::kOpenAi;
+  reasoning_ = true;
+  Serve(kChannels, kChannelTemplate);
+  const json choice = Post("/v1/chat/completions", Ask()).json()["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "tool_calls");
+  EXPECT_EQ(choice["message"]["reasoning_content"], "Hm");
+  EXPECT_EQ(choice["message"]["content"], "I look.");
+  EXPECT_EQ(choice["message"]["tool_calls"][0]["function"]["name"], "f");
+  EXPECT_EQ(choice["message"]["tool_calls"][0]["function"]["arguments"], "{\"a\": 1}");
+  // Without tools the channels are the same, and what would be a call is for nobody.
+  json without = Ask();
+  without.erase("tools");
+  const json message = Post("/v1/chat/completions", without).json()["choices"][0]["message"];
+  EXPECT_EQ(message["content"], "I look.");
+  EXPECT_EQ(message["reasoning_content"], "Hm\n{\"a\": 1}");
+  EXPECT_FALSE(message.contains("tool_calls"));
+  // What a client sends back as it got it is what the template calls thinking.
+  json history = without;
+  history["messages"].push_back(json::parse(
+      R"({"role": "assistant", "content": null, "reasoning_content": "Hm", "tool_calls":
+          [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]})"));
+  ASSERT_EQ(Post("/v1/chat/completions", history).status, 200);
+  EXPECT_EQ(Prompt(), "user=x0;assistant=Hm1;<|start|>assistant");
+}
+
+// A grammar leaves no room for a header.
+TEST_F(HttpTools, AConstrainedAnswerInChannelsIsTheTextOfTheFinalOne) {
+  tool_format_ = ToolFormat::kOpenAi;
+  reasoning_ = true;
+  Serve("{}", kChannelTemplate);
+  json request = Ask({{"response_format", {{"type", "json_object"}}}});
+  request.erase("tools");
+  const json message = Post("/v1/chat/completions", request).json()["choices"][0]["message"];
+  EXPECT_EQ(message["content"], " {}");
+  EXPECT_FALSE(message.contains("reasoning_content"));
+  EXPECT_EQ(Prompt(), "user=x0;<|start|>assistant<|channel|>final<|message|>");
+}
+
 TEST_F(HttpTools, WithoutToolsOrWithNoneWhatTheModelWritesIsText) {
   tool_format_ = ToolFormat::kHermes;
   Serve(kTwoCalls);
