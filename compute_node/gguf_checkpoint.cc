@@ -281,6 +281,7 @@ Result<QuantizedMatrix> ReadCodes(const GgufWeight& weight, const WeightRef& par
       const auto whole_group = static_cast<size_t>(
           m.format.indexed ? group : (first + group * m.format.group) / codes.group);
       const float scale = scales[whole_group], minimum = minima[whole_group];
+      // Twice the scale is kept of E2M1, and no other type has one near the largest number.
       if (!std::isfinite(2 * scale) || !std::isfinite(minimum)) {
         return InvalidArgument(
             fmt::format("tensor {} has a scale in row {} that is not a finite number; the file is "

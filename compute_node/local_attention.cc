@@ -38,11 +38,19 @@ void CpuKv::Attend(const AttentionValues& values, StepId step, std::span<const A
                         sinks.empty() ? nullptr : lse_.data() + i * sinks.size()});
   }
   Attention(shape_, store_->View(layer), scratch_, team_);
+  if (!sinks.empty()) AddSinks(sinks);
+}
+
+void CpuKv::AddSinks(std::span<const float> sinks) {
+  constexpr int64_t kRowsAtATime = 8;
   const auto head_dim = static_cast<size_t>(shape_.head_dim);
-  for (const AttentionRow& row : scratch_) {
-    for (size_t head = 0; head < sinks.size(); ++head)
-      AddSink({row.out + head * head_dim, head_dim}, row.lse[head], sinks[head]);
-  }
+  team_.ParallelFor(std::ssize(scratch_), kRowsAtATime, [&](int64_t begin, int64_t end) {
+    for (const AttentionRow& row : std::span(scratch_).subspan(static_cast<size_t>(begin),
+                                                               static_cast<size_t>(end - begin))) {
+      for (size_t head = 0; head < sinks.size(); ++head)
+        AddSink({row.out + head * head_dim, head_dim}, row.lse[head], sinks[head]);
+    }
+  });
 }
 
 AttentionStep& LocalAttention::Begin(const AttentionRows& rows) {

@@ -26,6 +26,9 @@ class CpuKv final : public LocalKv {
               Failures& failures) override;
 
  private:
+  // To the rows of scratch_, whose attention is there.
+  void AddSinks(std::span<const float> sinks);
+
   const AttentionShape shape_;
   const AttentionLayers layers_;
   const std::unique_ptr<KvStore> store_;
