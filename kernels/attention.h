@@ -49,9 +49,9 @@ void Attention(const AttentionShape& shape, const KvView& kv, std::span<const At
 void MergePartial(std::span<float> out_a, float& lse_a, std::span<const float> out_b, float lse_b);
 
 // Adds a key with the score `sink` and a v of 0 to attention over other keys, `out` and `lse`. The
-// bits are those of merging it into a sink's own partial, an `out` of 0 and an lse of `sink`. out:
-// [head_dim] fp32. (Xiao et al., Efficient Streaming Language Models with Attention Sinks, 2024,
-// section 3.3.) Thread: any.
+// numbers are those of merging it into a sink's own partial, an `out` of 0 and an lse of `sink`.
+// out: [head_dim] fp32. (Xiao et al., Efficient Streaming Language Models with Attention Sinks,
+// 2024, section 3.3.) Thread: any.
 void AddSink(std::span<float> out, float lse, float sink);
 
 }  // namespace lamina
