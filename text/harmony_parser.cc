@@ -69,6 +69,7 @@ void HarmonyParser::TakeHeader() {
 
 void HarmonyParser::BeginMessage(std::string_view header) {
   place_ = Place::kBody;
+  began_ = true;
   const std::string_view recipient = WordBehind(header, "to=");
   if (recipient.starts_with(kOfFunctions)) {
     const std::string name(recipient.substr(kOfFunctions.size()));
@@ -122,8 +123,13 @@ void HarmonyParser::Emit(std::string_view text) {
 
 void HarmonyParser::Finish(AnswerPieces& pieces) {
   pieces_ = &pieces;
-  // A header that broke off says nothing; the beginning of a marker was text.
-  if (place_ == Place::kBody) Emit(held_);
+  // What is held is the beginning of a marker, or of a header. Where there has been a message, or a
+  // whole marker, nobody is told of what broke off behind it.
+  const bool is_header =
+      place_ == Place::kHeader && (began_ || std::ranges::any_of(kBeginHeader, [&](auto word) {
+                                     return held_.find(word) != std::string::npos;
+                                   }));
+  if (place_ != Place::kOver && !is_header) Emit(held_);
   held_.clear();
   place_ = Place::kOver;
 }

@@ -48,7 +48,8 @@ class HarmonyParser {
   AnswerPieces* pieces_ = nullptr;  // of the Push under way
   Place place_ = Place::kHeader;
   Kind kind_ = Kind::kText;
-  std::string held_;  // a header, or what may become a marker
+  std::string held_;    // a header, or what may become a marker
+  bool began_ = false;  // there was a message with a header
   bool wrote_reasoning_ = false, wrote_text_ = false;
   bool joins_ = false;  // a line break comes before what the message has
   size_t num_calls_ = 0;
