@@ -236,11 +236,12 @@ TEST(AnswerParser, WhatIsNoMessageInAChannelStaysText) {
   for (const std::string text : {"Hello", " Hello <|start> <|channel|", "<|other|>x",
                                  "to the point", "toto=", "<|chan", "assistant"}) {
     const ReadAnswer answer = Read(format, text);
-    // Of a text that ends as a header nobody knows what it would have become.
-    const bool is_header = std::string("<|channel|>").starts_with(text);
-    EXPECT_EQ(answer.text, is_header ? "" : text);
+    EXPECT_EQ(answer.text, text);
     EXPECT_EQ(answer.reasoning, "");
   }
+  // The limit of tokens may cut a header.
+  EXPECT_EQ(Read(format, "<|channel|>ana").text, "");
+  EXPECT_EQ(Read(format, "<|channel|>final<|message|>x<|end|>\n<|sta").text, "x");
   // A header without an end is text when it is too long for one, and costs no more than that.
   const std::string endless = "<|channel|>" + std::string(5000, 'x');
   EXPECT_EQ(Read(format, endless).text, endless);
