@@ -117,9 +117,15 @@ Result<GgufVocabulary> GgufVocabulary::Read(const GgufModel& file) {
   };
   for (const char* key : {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"})
     ends(reader.Id(key, count));
+  // In the format of gpt-oss <|end|> ends one of an answer's messages, and others end the answer.
+  const bool is_harmony = std::ranges::find(all.tokens, "<|return|>") != all.tokens.end();
+  const auto ends_turn = [&](std::string_view token) {
+    if (is_harmony && token == "<|end|>") return false;
+    if (is_harmony && (token == "<|return|>" || token == "<|call|>")) return true;
+    return std::ranges::find(kEndsOfTurn, token) != std::end(kEndsOfTurn);
+  };
   for (size_t id = 0; id < count && !all.kinds.empty(); ++id) {
-    if (all.kinds[id] == Kind::kControl &&
-        std::ranges::find(kEndsOfTurn, all.tokens[id]) != std::end(kEndsOfTurn))
+    if (all.kinds[id] == Kind::kControl && ends_turn(all.tokens[id]))
       ends(static_cast<TokenId>(id));
   }
   // What converters take for granted where a file says nothing.

@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 
 // Each of the families' files says what the config.json of its checkpoint says.
 TEST(GgufConfigTest, SaysWhatConfigJsonSays) {
-  for (const char* name : {"llama31", "mixtral", "qwen2", "qwen3", "gemma2"}) {
+  for (const char* name : {"llama31", "mixtral", "qwen2", "qwen3", "gemma2", "gpt-oss"}) {
     SCOPED_TRACE(name);
     const ModelConfig expected = *ModelConfig::Load(testing::FamilyOf(name).dir);
     const Result<ModelConfig> config = ModelConfig::Load(GgufFixture(name) + ".gguf");
@@ -47,6 +47,11 @@ TEST(GgufConfigTest, SaysWhatConfigJsonSays) {
     EXPECT_EQ(config->head_norm, expected.head_norm);
     EXPECT_EQ(config->num_experts, expected.num_experts);
     EXPECT_EQ(config->experts_per_token, expected.experts_per_token);
+    EXPECT_EQ(config->expert_size, expected.expert_size);
+    EXPECT_EQ(config->attention_sinks, expected.attention_sinks);
+    EXPECT_EQ(config->swiglu_limit, expected.swiglu_limit);
+    EXPECT_FLOAT_EQ(static_cast<float>(config->rope_scaling.attention_factor),
+                    static_cast<float>(expected.rope_scaling.attention_factor));
     const auto frequencies_of = [](const ModelConfig& c) {
       return InverseFrequencies(c.rope_theta, c.rotary_dim(), c.rope_scaling);
     };
@@ -105,6 +110,19 @@ TEST_F(GgufKeysTest, DefaultsAreThoseOfConverters) {
   EXPECT_EQ(config->dtype, DType::kF16);
   EXPECT_EQ(config->bos_token, 1);
   EXPECT_THAT(config->eos_tokens, ElementsAre(2, 3));
+}
+
+// <|end|> ends an answer of Phi-3, and a message of an answer of gpt-oss.
+TEST_F(GgufKeysTest, WhatEndsAnAnswerOfGptOss) {
+  AddSizes("llama");
+  writer_.AddStrings("tokenizer.ggml.tokens",
+                     {"a", "<|startoftext|>", "<|return|>", "<|end|>", "<|call|>", "<|return|>"});
+  writer_.AddInts("tokenizer.ggml.token_type", {1, 3, 3, 3, 3, 1});
+  writer_.AddString("tokenizer.ggml.model", "gpt2");
+  writer_.AddUint32("tokenizer.ggml.eos_token_id", 2);
+  const Result<ModelConfig> config = Load();
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_THAT(config->eos_tokens, ElementsAre(2, 4));
 }
 
 TEST_F(GgufKeysTest, AnArchitectureThatIsNotKnown) {
