@@ -47,11 +47,11 @@ std::string OpenServerWarning(const std::string& address, bool has_api_key) {
 // The thread, its sockets and the service.
 class HttpServer::Loop {
  public:
-  Loop(const ServerOptions& options, std::shared_ptr<const TlsContext> tls, ServedModel model,
-       Metrics& metrics)
+  Loop(const ServerOptions& options, std::unique_ptr<RenewedCertificate> certificate,
+       ServedModel model, Metrics& metrics)
       : options_(options),
         service_(options.service, std::move(model), metrics),
-        context_(options_, std::move(tls), service_) {}
+        context_(options_, std::move(certificate), service_) {}
 
   ~Loop() { Stop(Clock::duration::zero()); }
 
@@ -184,13 +184,14 @@ class HttpServer::Loop {
 
 Result<std::unique_ptr<HttpServer>> HttpServer::Create(const ServerOptions& options,
                                                        ServedModel model, Metrics& metrics) {
-  std::shared_ptr<const TlsContext> tls;
+  std::unique_ptr<RenewedCertificate> certificate;
   if (options.ssl_certfile.empty() != options.ssl_keyfile.empty())
     return InvalidArgument("HTTPS needs both --ssl-certfile and --ssl-keyfile");
   if (!options.ssl_certfile.empty()) {
-    LAMINA_ASSIGN_OR_RETURN(tls, TlsContext::LoadServer(options.ssl_certfile, options.ssl_keyfile));
+    LAMINA_ASSIGN_OR_RETURN(certificate,
+                            RenewedCertificate::Load(options.ssl_certfile, options.ssl_keyfile));
   }
-  auto loop = std::make_unique<Loop>(options, std::move(tls), std::move(model), metrics);
+  auto loop = std::make_unique<Loop>(options, std::move(certificate), std::move(model), metrics);
   LAMINA_RETURN_IF_ERROR(loop->Listen());
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(loop)));
 }

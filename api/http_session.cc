@@ -47,6 +47,11 @@ constexpr int kMaxWrongKeys = 3;
 // one is twice as long.
 constexpr auto kProbePause = std::chrono::seconds(1);
 
+// That of a connection that begins; null: plain HTTP.
+std::shared_ptr<const TlsContext> TlsOf(const SessionContext& context) {
+  return context.certificate != nullptr ? context.certificate->Current(Clock::now()) : nullptr;
+}
+
 }  // namespace
 
 // One connection. Two coroutines work on it beside those of HttpConnection: Run reads requests and
@@ -56,7 +61,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Session(tcp::socket socket, SessionContext& context, std::string origin)
       : context_(context),
         connection_(
-            std::make_shared<HttpConnection>(std::move(socket), context.tls, context.options)),
+            std::make_shared<HttpConnection>(std::move(socket), TlsOf(context), context.options)),
         stream_(connection_->stream()),
         place_(context.places, std::move(origin), [this] { connection_->Lose(); }),
         probing_(stream_.get_executor()) {

@@ -11,7 +11,7 @@
 #include "api/body_memory.h"
 #include "api/connection_places.h"
 #include "api/http_server.h"
-#include "transport/tls_context.h"
+#include "api/renewed_certificate.h"
 
 namespace lamina {
 
@@ -19,17 +19,17 @@ class Session;
 
 // What the sessions of a server share; outlives them. Thread: the server's.
 struct SessionContext {
-  SessionContext(const ServerOptions& server_options, std::shared_ptr<const TlsContext> with_tls,
-                 ApiService& api)
+  SessionContext(const ServerOptions& server_options,
+                 std::unique_ptr<RenewedCertificate> https_certificate, ApiService& api)
       : options(server_options),
-        tls(std::move(with_tls)),
+        certificate(std::move(https_certificate)),
         service(api),
         places(static_cast<size_t>(server_options.max_connections)),
         bodies(std::make_shared<BodyMemory>(server_options.max_body_bytes_in_flight)),
         discarded(size_t{64} << 10) {}
 
   const ServerOptions& options;
-  const std::shared_ptr<const TlsContext> tls;  // null: plain HTTP
+  const std::unique_ptr<RenewedCertificate> certificate;  // null: plain HTTP
   ApiService& service;
   ConnectionPlaces places;
   std::shared_ptr<BodyMemory> bodies;

@@ -3,10 +3,13 @@
 #include <sys/stat.h>
 
 #include <chrono>
+#include <filesystem>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "api/http_client.h"
+#include "api/renewed_certificate.h"
 #include "tests/support/certificates.h"
 #include "tests/support/http_fixture.h"
 #include "tests/support/temporary_folder.h"
@@ -101,6 +104,41 @@ TEST_F(Https, FilesThatCannotBeUsedAreNamed) {
   EXPECT_THAT(refusal(one.key, one.key), HasSubstr("PEM"));
   chmod(one.key.c_str(), 0644);
   EXPECT_THAT(refusal(one.certificate, one.key), HasSubstr(one.key));
+}
+
+TEST_F(Https, ACertificateIsRenewedWhileTheServerRuns) {
+  const TemporaryFolder old_folder, new_folder, folder;
+  const TlsFiles old_files = TestCa(old_folder.path()).Issue("127.0.0.1"),
+                 new_files = TestCa(new_folder.path()).Issue("127.0.0.1");
+  TlsFiles served;
+  served.certificate = folder / "cert.pem";
+  served.key = folder / "key.pem";
+  const auto put = [](const std::string& from, const std::string& to) {
+    namespace fs = std::filesystem;
+    fs::copy_file(from, to + ".new", fs::copy_options::overwrite_existing);
+    fs::permissions(to + ".new", fs::perms::owner_read | fs::perms::owner_write);
+    fs::rename(to + ".new", to);
+  };
+  put(old_files.certificate, served.certificate);
+  put(old_files.key, served.key);
+  UseCertificate(served);
+  StartServer();
+  const Result<HttpClient> open = Client(Url(), old_files.ca);
+  ASSERT_TRUE(open.ok()) << open.status();
+  ASSERT_TRUE(Ask(Url(), old_files.ca).ok());
+  // A key that is not the certificate's changes nothing.
+  put(new_files.key, served.key);
+  std::this_thread::sleep_for(RenewedCertificate::kCheckInterval + std::chrono::milliseconds(100));
+  EXPECT_TRUE(Ask(Url(), old_files.ca).ok());
+  EXPECT_FALSE(Ask(Url(), new_files.ca).ok());
+  put(new_files.certificate, served.certificate);
+  const TimePoint deadline = Clock::now() + seconds(30);
+  while (!Ask(Url(), new_files.ca).ok()) ASSERT_LT(Clock::now(), deadline);
+  EXPECT_FALSE(Ask(Url(), old_files.ca).ok());
+  // Files that are gone change nothing either.
+  std::filesystem::remove(served.certificate);
+  std::this_thread::sleep_for(RenewedCertificate::kCheckInterval + std::chrono::milliseconds(100));
+  EXPECT_TRUE(Ask(Url(), new_files.ca).ok());
 }
 
 TEST_F(Https, WhoSpeaksPlainHttpIsTold) {
