@@ -45,6 +45,7 @@ constexpr OtherName kOfServers[] = {
     {"--uvicorn-log-level", Becomes::kOption, "--log-level"},
     {"--disable-log-requests", Becomes::kNothing, ""},
     {"--no-enable-log-requests", Becomes::kNothing, ""},
+    {"--enable-ssl-refresh", Becomes::kNothing, ""},  // a renewed certificate is read in any case
     {"--enable-prefix-caching", Becomes::kNothing, ""},
     {"--enable-chunked-prefill", Becomes::kNothing, ""},
     {"--enable-auto-tool-choice", Becomes::kNothing, ""},
