@@ -112,6 +112,18 @@ const std::unordered_map<std::string_view, ApiService::Route>& ApiService::Route
        {"POST", &Self::HandleCompletion, false, "text that goes on from prompts", "prompt"}},
       {"/v1/chat/completions",
        {"POST", &Self::HandleChat, false, "answers in a conversation", "messages"}},
+      {"/v1/embeddings", {"POST", &Self::HandleEmbeddings, false, "vectors of texts", "input"}},
+      {"/v1/score", {"POST", &Self::HandleScores, false, "how near texts are to each other"}},
+      {"/score", {"POST", &Self::HandleScores, false, "how near texts are to each other"}},
+      {"/v1/rerank",
+       {"POST", &Self::HandleRanking, false, "documents, those nearest to a query first",
+        "query documents"}},
+      {"/v2/rerank",
+       {"POST", &Self::HandleRanking, false, "documents, those nearest to a query first",
+        "query documents"}},
+      {"/rerank",
+       {"POST", &Self::HandleRanking, false, "documents, those nearest to a query first",
+        "query documents"}},
       {"/v1/responses", {"POST", &Self::HandleResponses, false, "OpenAI's Responses API", "input"}},
       {"/v1/messages",
        {"POST", &Self::HandleMessages, false, "Anthropic's Messages API",
@@ -122,6 +134,9 @@ const std::unordered_map<std::string_view, ApiService::Route>& ApiService::Route
       {kModelPath, {"GET", &Self::HandleModel, false, "one model, by its name"}},
       {"/api/chat", {"POST", &Self::HandleOllamaChat, false, "Ollama's chats", "model"}},
       {"/api/generate", {"POST", &Self::HandleOllamaGenerate, false, "Ollama's texts", "model"}},
+      {"/api/embed", {"POST", &Self::HandleOllamaEmbed, false, "Ollama's vectors", "model"}},
+      {"/api/embeddings",
+       {"POST", &Self::HandleOllamaEmbeddings, false, "Ollama's older vectors", "model"}},
       {"/api/tags", {"GET", &Self::HandleOllamaTags, false, "what is served, for Ollama"}},
       {"/api/ps", {"GET", &Self::HandleOllamaProcesses, false, "what is loaded, for Ollama"}},
       {"/api/show", {"POST", &Self::HandleOllamaShow, false, "a model, for Ollama", "model"}},
@@ -225,6 +240,27 @@ void ApiService::Generate(const std::shared_ptr<Exchange>& exchange, Translate t
     return ReadForeign(translate, reader, model_, body, max_model_len);
   };
   Read(exchange, read, chat_readers_);
+}
+
+void ApiService::Embed(const std::shared_ptr<Exchange>& exchange, VectorForm::Kind kind) {
+  if (Status status = CheckAccepting(); !status.ok()) return Answer(exchange, status);
+  const auto read = [kind](const RequestReader& reader, const std::string& body,
+                           int64_t max_model_len) {
+    return reader.Vectors(kind, body, max_model_len);
+  };
+  Read(exchange, read, readers_);
+}
+
+void ApiService::HandleEmbeddings(const std::shared_ptr<Exchange>& exchange) {
+  Embed(exchange, VectorForm::Kind::kEmbeddings);
+}
+
+void ApiService::HandleScores(const std::shared_ptr<Exchange>& exchange) {
+  Embed(exchange, VectorForm::Kind::kScores);
+}
+
+void ApiService::HandleRanking(const std::shared_ptr<Exchange>& exchange) {
+  Embed(exchange, VectorForm::Kind::kRanking);
 }
 
 void ApiService::HandleTokenize(const std::shared_ptr<Exchange>& exchange) {

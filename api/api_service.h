@@ -20,6 +20,7 @@
 #include "api/protocols/server_facts.h"
 #include "api/protocols/translation.h"
 #include "api/request_reader.h"
+#include "api/vector_form.h"
 #include "api/worker_pool.h"
 #include "base/clock.h"
 #include "base/inbox.h"
@@ -117,6 +118,11 @@ class ApiService {
 
   void HandleCompletion(const std::shared_ptr<Exchange>& exchange);
   void HandleChat(const std::shared_ptr<Exchange>& exchange);
+  void HandleEmbeddings(const std::shared_ptr<Exchange>& exchange);
+  void HandleScores(const std::shared_ptr<Exchange>& exchange);
+  void HandleRanking(const std::shared_ptr<Exchange>& exchange);
+  void HandleOllamaEmbed(const std::shared_ptr<Exchange>& exchange);
+  void HandleOllamaEmbeddings(const std::shared_ptr<Exchange>& exchange);
   void HandleMessages(const std::shared_ptr<Exchange>& exchange);
   void HandleCountTokens(const std::shared_ptr<Exchange>& exchange);
   void HandleResponses(const std::shared_ptr<Exchange>& exchange);
@@ -146,6 +152,7 @@ class ApiService {
   void Read(const std::shared_ptr<Exchange>& exchange, ReadBody read, WorkerPool& readers);
   // A request for text of another protocol.
   void Generate(const std::shared_ptr<Exchange>& exchange, Translate translate);
+  void Embed(const std::shared_ptr<Exchange>& exchange, VectorForm::Kind kind);
   // Tells clients of other servers about this one.
   using Tell = nlohmann::ordered_json (*)(const ServerFacts& facts);
   void AnswerFacts(const std::shared_ptr<Exchange>& exchange, Tell tell);

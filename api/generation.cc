@@ -4,6 +4,7 @@
 
 #include "api/beam_generation.h"
 #include "api/sampled_generation.h"
+#include "api/vector_generation.h"
 
 namespace lamina {
 
@@ -43,6 +44,8 @@ Generation::Generation(GenerationSpec spec, const Server& server,
 
 std::unique_ptr<Generation> Generation::Create(GenerationSpec spec, const Server& server,
                                                std::shared_ptr<Exchange> exchange) {
+  if (spec.vectors)
+    return std::make_unique<VectorGeneration>(std::move(spec), server, std::move(exchange));
   if (spec.options.beam_search)
     return std::make_unique<BeamGeneration>(std::move(spec), server, std::move(exchange));
   return std::make_unique<SampledGeneration>(std::move(spec), server, std::move(exchange));
@@ -131,6 +134,7 @@ Status TooManyOfPrompts(int64_t values, int64_t most) {
 }  // namespace
 
 Status CheckAnswerSize(const GenerationSpec& spec, int64_t max_model_len, int64_t max_values) {
+  if (spec.vectors) return CheckVectors(spec, max_model_len, max_values);
   const GenerationOptions& options = spec.options;
   const int64_t logprobs = std::max(0, options.sampling.num_logprobs);
   int64_t tokens = 0;  // of all choices: at most 1,024 of one context each

@@ -13,6 +13,7 @@
 #include "api/exchange.h"
 #include "api/requests.h"
 #include "api/responses.h"
+#include "api/vector_form.h"
 #include "base/clock.h"
 #include "manager/engine.h"
 #include "text/answer_parser.h"
@@ -38,6 +39,9 @@ struct GenerationSpec {
   bool include_reasoning = true;       // false: it is dropped
   // Null: the answer is told as OpenAI's API tells it. REQUIRES: one choice otherwise.
   std::unique_ptr<AnswerForm> form;
+  // Set: no text is generated, and the answer is made of the prompts' vectors. Of the options only
+  // those that ParseVectors reads count then.
+  std::optional<VectorForm> vectors;
 };
 
 // Thread: the server's.
@@ -56,7 +60,8 @@ class Generation {
     AnswerMemory& memory;
   };
 
-  // Makes a generation that samples, or one that searches with beams if the options say so.
+  // Makes a generation that samples, or one that searches with beams or embeds if the specification
+  // says so.
   static std::unique_ptr<Generation> Create(GenerationSpec spec, const Server& server,
                                             std::shared_ptr<Exchange> exchange);
   virtual ~Generation() = default;
@@ -124,6 +129,7 @@ Result<int64_t> MaxNewTokens(const GenerationSpec& spec, const GenerationSpec::P
 // of them. kInvalidArgument if that is more than `max_values`, or for prompts in a stream more than
 // kMaxStreamedPromptValues; if a prompt is empty, or if one leaves no room for the tokens that were
 // asked for.
+// For vectors see CheckVectors.
 Status CheckAnswerSize(const GenerationSpec& spec, int64_t max_model_len, int64_t max_values);
 
 }  // namespace lamina

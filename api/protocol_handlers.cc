@@ -36,6 +36,14 @@ void ApiService::HandleOllamaGenerate(const std::shared_ptr<Exchange>& exchange)
   Generate(exchange, TranslateOllamaGenerate);
 }
 
+void ApiService::HandleOllamaEmbed(const std::shared_ptr<Exchange>& exchange) {
+  Embed(exchange, VectorForm::Kind::kOllama);
+}
+
+void ApiService::HandleOllamaEmbeddings(const std::shared_ptr<Exchange>& exchange) {
+  Embed(exchange, VectorForm::Kind::kOllamaPlain);
+}
+
 void ApiService::AnswerFacts(const std::shared_ptr<Exchange>& exchange, Tell tell) {
   const EngineStatus status = engine_ != nullptr ? engine_->status() : EngineStatus();
   const ServerFacts facts{model_, status, max_model_len(), created_};

@@ -48,6 +48,7 @@ void RefuseForeignChatFields(FieldReader& reader) {
       {"prediction", "send the request without it"},
       {"media_io_kwargs", "messages are text"},
       {"mm_processor_kwargs", "messages are text"},
+      {"suffix", "use /v1/completions"},
       {"return_prompt_text", "/tokenize shows what becomes of a conversation"},
   };
   for (const auto& [name, instead] : refused) reader.Refuse(name, instead);

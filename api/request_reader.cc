@@ -8,8 +8,11 @@
 #include <utility>
 
 #include "api/forced_call.h"
+#include "api/protocols/ollama_request.h"
 #include "api/responses.h"
 #include "api/template_input.h"
+#include "api/vector_answer.h"
+#include "api/vector_requests.h"
 #include "text/detokenizer.h"
 #include "text/utf8.h"
 
@@ -22,18 +25,31 @@ using nlohmann::ordered_json;
 // A template may make one of a small body.
 constexpr size_t kLongTextBytes = size_t{256} << 10;
 
-// As the request asks for.
-void Truncate(const GenerationOptions& options, int64_t max_model_len,
+// How many special tokens stand in front of a text and behind it.
+struct Ends {
+  int64_t before = 0, behind = 0;
+};
+
+Ends EndsOf(const Tokenizer& tokenizer) {
+  const auto nothing = tokenizer.Encode("", /*add_special_tokens=*/true);
+  if (!nothing.ok() || nothing->empty()) return {};
+  const int64_t before = tokenizer.bos() == nothing->front() ? 1 : 0;
+  return {before, std::ssize(*nothing) - before};
+}
+
+// As the request asks for. `around` stays if there is room for more.
+void Truncate(const GenerationOptions& options, int64_t max_model_len, const Ends& around,
               std::vector<TokenId>& tokens) {
   if (!options.truncate_prompt_tokens) return;
   const int64_t room = std::max<int64_t>(1, max_model_len - options.max_tokens.value_or(1));
   const int64_t keep = *options.truncate_prompt_tokens > 0 ? *options.truncate_prompt_tokens : room;
-  if (std::ssize(tokens) <= keep) return;
-  if (options.keep_first_tokens) {
-    tokens.resize(static_cast<size_t>(keep));
-  } else {
-    tokens.erase(tokens.begin(), tokens.end() - keep);
-  }
+  const int64_t surplus = std::ssize(tokens) - keep;
+  if (surplus <= 0) return;
+  const bool has_room = keep > around.before + around.behind;
+  const auto first = options.keep_first_tokens
+                         ? tokens.end() - (has_room ? around.behind : 0) - surplus
+                         : tokens.begin() + (has_room ? around.before : 0);
+  tokens.erase(first, first + surplus);
 }
 
 std::vector<int64_t> TextOffsets(const Tokenizer& tokenizer, std::span<const TokenId> tokens,
@@ -122,6 +138,14 @@ ReadRequest RequestReader::Completion(const std::string& body, int64_t max_model
 ReadRequest RequestReader::Chat(const std::string& body, int64_t max_model_len) const {
   ReadRequest out;
   if (const auto error = ReadChat(body, max_model_len, out)) out.outcome = ErrorResponse(*error);
+  return out;
+}
+
+ReadRequest RequestReader::Vectors(VectorForm::Kind kind, const std::string& body,
+                                   int64_t max_model_len) const {
+  ReadRequest out;
+  if (const auto error = ReadVectors(kind, body, max_model_len, out))
+    out.outcome = ErrorResponse(*error);
   return out;
 }
 
@@ -247,7 +271,12 @@ Result<std::vector<TokenId>> RequestReader::Encode(const std::string& text, bool
                                                    int64_t max_model_len) const {
   LAMINA_ASSIGN_OR_RETURN(std::vector<TokenId> tokens,
                           Tokens(text, add_special_tokens, max_model_len));
-  // Tokens may have been added to a tokenizer and not to its model.
+  LAMINA_RETURN_IF_ERROR(CheckVocabulary(tokens));
+  return tokens;
+}
+
+// Tokens may have been added to a tokenizer and not to its model.
+Status RequestReader::CheckVocabulary(std::span<const TokenId> tokens) const {
   for (const TokenId token : tokens) {
     if (token < model_.config.vocab_size) continue;
     return InvalidArgument("the text has the token " + std::to_string(token) + ", \"" +
@@ -255,7 +284,27 @@ Result<std::vector<TokenId>> RequestReader::Encode(const std::string& text, bool
                            "\", but the model's vocabulary has " +
                            std::to_string(model_.config.vocab_size));
   }
-  return tokens;
+  return OkStatus();
+}
+
+std::optional<ApiError> RequestReader::JoinInfill(const CompletionRequest& request,
+                                                  int64_t max_model_len,
+                                                  std::vector<TokenId>& tokens) const {
+  if (Status fits = CheckLength(request.suffix, max_model_len); !fits.ok())
+    return ApiError{400, fits.message(), "suffix"};
+  std::optional<MutexLock> lock;
+  if (request.suffix.size() > kLongTextBytes) lock.emplace(encoding_long_);
+  const auto behind = EncodeContinuation(*model_.tokenizer, request.suffix);
+  if (!behind.ok()) return ApiError{400, behind.status().message(), "suffix"};
+  tokens = model_.infill->Join(tokens, *behind);
+  // With the token that stands in front of any text.
+  const auto nothing = model_.tokenizer->Encode("", request.add_special_tokens);
+  const std::optional<TokenId> bos = model_.tokenizer->bos();
+  if (bos && nothing.ok() && !nothing->empty() && nothing->front() == *bos)
+    tokens.insert(tokens.begin(), *bos);
+  if (Status known = CheckVocabulary(tokens); !known.ok())
+    return ApiError{400, known.message(), "suffix"};
+  return std::nullopt;
 }
 
 bool RequestReader::StartsWithBos(const std::string& text) const {
@@ -289,12 +338,18 @@ std::optional<ApiError> RequestReader::ReadCompletion(const std::string& body,
   if (auto error = ParseCompletion(fields, rules_, request, out.unknown_fields)) return error;
   if (auto error = CheckModel(request.options.model)) return error;
   if (auto error = FinishOptions(body, request.options)) return error;
+  const bool infills = !request.suffix.empty();
+  if (infills && !model_.infill)
+    return ApiError{400,
+                    "'suffix' is not supported: this model's tokenizer has no tokens for text that "
+                    "is to be filled in between two others",
+                    "suffix"};
   GenerationSpec spec;
   spec.model = model_.name;
   for (Prompt& prompt : request.prompts) {
     GenerationSpec::Prompt& read = spec.prompts.emplace_back();
     if (const std::string* text = std::get_if<std::string>(&prompt)) {
-      auto tokens = Encode(*text, request.add_special_tokens, max_model_len);
+      auto tokens = Encode(*text, request.add_special_tokens && !infills, max_model_len);
       if (!tokens.ok()) return ApiError{400, tokens.status().message(), "prompt"};
       read.tokens = *std::move(tokens);
       if (request.echo) read.echo = *text;
@@ -303,8 +358,11 @@ std::optional<ApiError> RequestReader::ReadCompletion(const std::string& body,
       if (request.echo)
         read.echo = model_.tokenizer->Decode(read.tokens, request.options.skip_special_tokens);
     }
+    if (infills) {
+      if (auto error = JoinInfill(request, max_model_len, read.tokens)) return error;
+    }
     const size_t length = read.tokens.size();
-    Truncate(request.options, max_model_len, read.tokens);
+    Truncate(request.options, max_model_len, {}, read.tokens);
     if (request.echo && read.tokens.size() < length)
       read.echo = model_.tokenizer->Decode(read.tokens, request.options.skip_special_tokens);
     if (request.options.echo_logprobs)
@@ -312,6 +370,12 @@ std::optional<ApiError> RequestReader::ReadCompletion(const std::string& body,
           TextOffsets(*model_.tokenizer, read.tokens, request.options.skip_special_tokens);
   }
   spec.options = std::move(request.options);
+  if (infills && !spec.options.ignore_eos) {
+    std::vector<TokenId>& stops = spec.options.stop_token_ids;
+    for (const TokenId end : model_.infill->ends) {
+      if (end < model_.config.vocab_size) stops.push_back(end);
+    }
+  }
   out.outcome = std::move(spec);
   return std::nullopt;
 }
@@ -338,7 +402,7 @@ std::optional<ApiError> RequestReader::ReadChat(const std::string& body, int64_t
       Encode(text.value(), request.add_special_tokens.value_or(!StartsWithBos(text.value())),
              max_model_len);
   if (!tokens.ok()) return ApiError{400, tokens.status().message(), "messages"};
-  Truncate(request.options, max_model_len, *tokens);
+  Truncate(request.options, max_model_len, {}, *tokens);
   GenerationSpec spec;
   spec.kind = ApiKind::kChat;
   spec.model = model_.name;
@@ -348,6 +412,52 @@ std::optional<ApiError> RequestReader::ReadChat(const std::string& body, int64_t
   if (spec.format) spec.marker_tokens = marker_tokens_;
   spec.include_reasoning = request.include_reasoning;
   spec.options = std::move(request.options);
+  out.outcome = std::move(spec);
+  return std::nullopt;
+}
+
+std::optional<ApiError> RequestReader::ReadVectors(VectorForm::Kind kind, const std::string& body,
+                                                   int64_t max_model_len, ReadRequest& out) const {
+  json fields;
+  if (auto error = ParseBody(body, fields)) return error;
+  VectorRequest request;
+  const VectorRules rules{model_.config.vocab_size, model_.config.state_size()};
+  if (auto error = ParseVectors(fields, kind, rules, request, out.unknown_fields)) return error;
+  const std::string& name = request.options.model;
+  const bool is_ollama =
+      kind == VectorForm::Kind::kOllama || kind == VectorForm::Kind::kOllamaPlain;
+  if (auto error = CheckModel(is_ollama ? OllamaModelName(name, model_) : name)) return error;
+  request.form.width = model_.config.state_size();
+  request.form.max_at_once = std::max(model_.max_num_seqs, 1);
+  if (request.texts.empty()) {  // the model is to be loaded, and is
+    std::string answer;
+    VectorAnswer(request.form, model_.name, "", {}, {}).Write(answer);
+    out.outcome = OutboundResponse{200, "application/json", std::move(answer), {}};
+    return std::nullopt;
+  }
+  GenerationSpec spec;
+  spec.model = model_.name;
+  // What is cut anyway may be longer than the context.
+  const int64_t longest = request.options.truncate_prompt_tokens ? INT64_MAX : max_model_len;
+  for (Prompt& prompt : request.texts) {
+    GenerationSpec::Prompt& read = spec.prompts.emplace_back();
+    if (const std::string* text = std::get_if<std::string>(&prompt)) {
+      auto tokens = Encode(*text, request.add_special_tokens, longest);
+      if (!tokens.ok())
+        return ApiError{
+            400,
+            "text " + std::to_string(spec.prompts.size() - 1) + ": " + tokens.status().message(),
+            request.field};
+      read.tokens = *std::move(tokens);
+      const Ends around = request.add_special_tokens ? EndsOf(*model_.tokenizer) : Ends();
+      Truncate(request.options, max_model_len, around, read.tokens);
+    } else {
+      read.tokens = std::move(std::get<std::vector<TokenId>>(prompt));
+      Truncate(request.options, max_model_len, {}, read.tokens);
+    }
+  }
+  spec.options = std::move(request.options);
+  spec.vectors = std::move(request.form);
   out.outcome = std::move(spec);
   return std::nullopt;
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -12,11 +13,13 @@
 #include "api/exchange.h"
 #include "api/generation.h"
 #include "api/requests.h"
+#include "api/vector_form.h"
 #include "api/worker_pool.h"
 #include "base/mutex.h"
 #include "model/model_config.h"
 #include "text/answer_format.h"
 #include "text/chat_template.h"
+#include "text/infill.h"
 #include "text/tokenizer.h"
 
 namespace lamina {
@@ -32,6 +35,8 @@ struct ServedModel {
   ModelConfig config;
   // How the model writes calls of tools; nullopt: nobody knows, and requests with tools get 400.
   std::optional<ToolFormat> tool_format;
+  // How it is asked for the text between two others; nullopt: its tokenizer has no tokens for that.
+  std::optional<InfillFormat> infill;
   bool reasoning = false;  // whether it may reason before it answers
   int max_num_seqs = 64;   // sequences that are decoded at once
 };
@@ -55,6 +60,7 @@ class RequestReader {
 
   ReadRequest Completion(const std::string& body, int64_t max_model_len) const;
   ReadRequest Chat(const std::string& body, int64_t max_model_len) const;
+  ReadRequest Vectors(VectorForm::Kind kind, const std::string& body, int64_t max_model_len) const;
   ReadRequest Tokenize(const std::string& body, int64_t max_model_len) const;
   ReadRequest Detokenize(const std::string& body, int64_t max_model_len) const;
 
@@ -64,6 +70,8 @@ class RequestReader {
                                          ReadRequest& out) const;
   std::optional<ApiError> ReadChat(const std::string& body, int64_t max_model_len,
                                    ReadRequest& out) const;
+  std::optional<ApiError> ReadVectors(VectorForm::Kind kind, const std::string& body,
+                                      int64_t max_model_len, ReadRequest& out) const;
   std::optional<ApiError> ReadTokenize(const std::string& body, int64_t max_model_len,
                                        ReadRequest& out) const;
   std::optional<ApiError> ReadDetokenize(const std::string& body, int64_t max_model_len,
@@ -79,6 +87,10 @@ class RequestReader {
   Status CheckLength(const std::string& text, int64_t max_model_len) const;
   Result<std::vector<TokenId>> Encode(const std::string& text, bool add_special_tokens,
                                       int64_t max_model_len) const;
+  Status CheckVocabulary(std::span<const TokenId> tokens) const;
+  // Makes one prompt of what stands before and behind the text that is to be generated.
+  std::optional<ApiError> JoinInfill(const CompletionRequest& request, int64_t max_model_len,
+                                     std::vector<TokenId>& tokens) const;
   bool StartsWithBos(const std::string& text) const;
   Result<std::string> RenderChat(const ChatInput& input) const;
   std::optional<ApiError> CheckTools(const ChatInput& input, ForcedCall forced) const;

@@ -5,6 +5,7 @@
 
 #include "api/chat_fields.h"
 #include "api/field_reader.h"
+#include "api/prompt_fields.h"
 #include "api/refused_fields.h"
 #include "base/token_mask.h"
 
@@ -32,9 +33,7 @@ constexpr size_t kMaxBadWordStrings = kMaxBadWords / 4;
 constexpr size_t kMaxBadWordBytes = kMaxBadWordTokens / 2;
 constexpr size_t kMaxLogitBias = 1024;
 constexpr int64_t kMaxLogprobs = 20;
-constexpr size_t kMaxTokens = size_t{1} << 24;
 constexpr size_t kMaxUnknownFields = 16;
-constexpr size_t kMaxRequestNameBytes = 128;
 
 // What parsing a body would make. The body may be anything: this runs before it is parsed.
 struct Contents {
@@ -204,7 +203,6 @@ void RefuseSamplers(FieldReader& reader) {
 // Fields of other servers that would change the answer: refused, so that nobody believes they had
 // an effect.
 void RefuseUnsupported(FieldReader& reader) {
-  reader.Refuse("suffix", "only text behind a prompt can be generated");
   reader.Refuse("logits_processors", "use 'logit_bias', 'bad_words' or 'structured_outputs'");
   reader.Refuse("prompt_embeds", "prompts are text or token ids");
   reader.Refuse("n_predict", "use 'max_tokens'");
@@ -281,54 +279,6 @@ void ReadStreamOptions(FieldReader& reader, GenerationOptions& out) {
     return reader.Fail("stream_options." + inner.error()->param, inner.error()->message);
 }
 
-// vLLM's 'priority', and objectives in milliseconds: {"ttft_ms": 500, "tpot_ms": 50}.
-void ReadUrgency(FieldReader& reader, GenerationOptions& out) {
-  int64_t priority = 0;
-  reader.ReadInteger("priority", INT32_MIN, INT32_MAX, priority);
-  out.priority = static_cast<int>(priority);
-  const json* value = reader.Find("slo");
-  if (value == nullptr) return;
-  if (!value->is_object())
-    return reader.Fail("slo", "'slo' must be an object, not " + JsonTypeName(*value));
-  FieldReader inner(*value);
-  constexpr auto kLongest =
-      std::chrono::duration_cast<std::chrono::milliseconds>(kLongestObjective).count();
-  int64_t ttft_ms = 0, tpot_ms = 0;
-  inner.ReadInteger("ttft_ms", 1, kLongest, ttft_ms);
-  inner.ReadInteger("tpot_ms", 1, kLongest, tpot_ms);
-  if (inner.error()) return reader.Fail("slo." + inner.error()->param, inner.error()->message);
-  if (const std::vector<std::string> unknown = inner.Unknown(1); !unknown.empty())
-    return reader.Fail("slo." + unknown.front(),
-                       "'slo' has 'ttft_ms' and 'tpot_ms', and no '" + unknown.front() + "'");
-  if (ttft_ms == 0 && tpot_ms == 0) return reader.Fail("slo", "'slo' needs 'ttft_ms' or 'tpot_ms'");
-  out.slo = {std::chrono::milliseconds(ttft_ms), std::chrono::milliseconds(tpot_ms)};
-}
-
-// It stands in answers and in the log.
-void ReadIdentity(FieldReader& reader, GenerationOptions& out) {
-  reader.Read("request_id", out.request_id);
-  const bool printable =
-      std::ranges::all_of(out.request_id, [](char c) { return c > ' ' && c < 127; });
-  if (!printable || out.request_id.size() > kMaxRequestNameBytes)
-    reader.Fail("request_id",
-                "'request_id' must have at most 128 letters, digits and signs of ASCII, without "
-                "spaces");
-}
-
-void ReadTruncation(FieldReader& reader, GenerationOptions& out) {
-  int64_t length = 0;
-  reader.ReadInteger("truncate_prompt_tokens", -1, INT32_MAX, length);
-  if (length == 0 && reader.Find("truncate_prompt_tokens") != nullptr)
-    reader.Fail("truncate_prompt_tokens",
-                "'truncate_prompt_tokens' must not be 0: no prompt is empty");
-  if (length != 0) out.truncate_prompt_tokens = length;
-  std::string side = "left";
-  reader.Read("truncation_side", side);
-  if (side != "left" && side != "right")
-    reader.Fail("truncation_side", "'truncation_side' must be \"left\" or \"right\"");
-  out.keep_first_tokens = side == "right";
-}
-
 // None means that the prompt is all that the client wants to hear of.
 void ReadMaxTokens(FieldReader& reader, bool may_be_none, GenerationOptions& out) {
   int64_t max_tokens = -1;
@@ -371,6 +321,20 @@ void ReadEcho(FieldReader& reader, CompletionRequest& out) {
   options.max_tokens = 1;
 }
 
+// The prompt is then made of both.
+void ReadSuffix(FieldReader& reader, CompletionRequest& out) {
+  reader.Read("suffix", out.suffix);
+  if (out.suffix.empty()) return;
+  const std::pair<const char*, bool> without[] = {
+      {"echo", out.echo},
+      {"prompt_logprobs", out.options.prompt_logprobs >= 0},
+      {"truncate_prompt_tokens", out.options.truncate_prompt_tokens.has_value()},
+  };
+  for (const auto& [name, used] : without) {
+    if (used) reader.Fail(name, std::string("'") + name + "' is not supported with 'suffix'");
+  }
+}
+
 void ReadOptions(FieldReader& reader, const RequestRules& rules, bool may_have_no_tokens,
                  GenerationOptions& out) {
   reader.Read("model", out.model);
@@ -402,7 +366,7 @@ void ReadOptions(FieldReader& reader, const RequestRules& rules, bool may_have_n
   ReadSampling(reader, rules, out);
   ReadUrgency(reader, out);
   ReadIdentity(reader, out);
-  ReadTruncation(reader, out);
+  ReadTruncation(reader, "left", out);
   reader.Read("return_token_ids", out.return_token_ids);
   reader.Read("return_tokens_as_token_ids", out.return_tokens_as_token_ids);
   out.constraint = ReadConstraint(reader);
@@ -413,37 +377,6 @@ void ReadOptions(FieldReader& reader, const RequestRules& rules, bool may_have_n
   ReadAllowedTokens(reader, rules.vocab_size, out.sampling);
   RefuseUnsupported(reader);
   RefuseForeignFields(reader);
-}
-
-bool IsTokenList(const json& value) {
-  return value.is_array() && !value.empty() && value[0].is_number();
-}
-
-void ReadPrompts(FieldReader& reader, int64_t vocab_size, std::vector<Prompt>& prompts) {
-  const json* value = reader.Find("prompt");
-  if (value == nullptr) return reader.Fail("prompt", "'prompt' is missing");
-  const auto add = [&](const json& prompt) {
-    if (prompt.is_string()) {
-      prompts.emplace_back(prompt.get<std::string>());
-    } else if (IsTokenList(prompt)) {
-      json holder = {{"prompt", prompt}};
-      FieldReader tokens_reader(holder);
-      std::vector<TokenId> tokens;
-      tokens_reader.ReadTokens("prompt", vocab_size, kMaxTokens, tokens);
-      if (tokens_reader.error()) return reader.Fail("prompt", tokens_reader.error()->message);
-      prompts.emplace_back(std::move(tokens));
-    } else {
-      reader.Fail("prompt",
-                  "'prompt' must be a string, a list of strings, a list of token ids or a list of "
-                  "such lists, and not empty");
-    }
-  };
-  if (!value->is_array() || IsTokenList(*value)) return add(*value);
-  if (value->empty()) return reader.Fail("prompt", "'prompt' must not be an empty list");
-  if (value->size() > kMaxChoices)
-    return reader.Fail("prompt", "'prompt' has " + std::to_string(value->size()) +
-                                     " entries; at most 1024 are possible");
-  for (const json& prompt : *value) add(prompt);
 }
 
 void ReadChatLogprobs(FieldReader& reader, SamplingParams& sampling) {
@@ -486,13 +419,14 @@ std::optional<ApiError> ParseCompletion(const json& body, const RequestRules& ru
                                         std::vector<std::string>& unknown_fields) {
   FieldReader reader(body);
   ReadOptions(reader, rules, /*may_have_no_tokens=*/true, out.options);
-  ReadPrompts(reader, rules.vocab_size, out.prompts);
+  ReadPrompts(reader, "prompt", rules.vocab_size, kMaxChoices, out.prompts);
   reader.Read("add_special_tokens", out.add_special_tokens);
   reader.Refuse("top_logprobs", "here 'logprobs' is their number");
   int64_t logprobs = -1;
   reader.ReadInteger("logprobs", 0, kMaxLogprobs, logprobs);
   out.options.sampling.num_logprobs = static_cast<int32_t>(logprobs);
   ReadEcho(reader, out);
+  ReadSuffix(reader, out);
   ReadBeamSearch(reader, out.options);
   if (static_cast<int64_t>(out.prompts.size()) * out.options.best_of > kMaxChoices)
     reader.Fail("n", "a request can have at most 1024 choices (prompts times 'n', or 'best_of')");
@@ -544,7 +478,7 @@ std::optional<ApiError> ParseDetokenize(const json& body, const RequestRules& ru
   FieldReader reader(body);
   reader.Read("model", out.model);
   if (reader.Find("tokens") == nullptr) reader.Fail("tokens", "'tokens' is missing");
-  reader.ReadTokens("tokens", rules.vocab_size, kMaxTokens, out.tokens);
+  reader.ReadTokens("tokens", rules.vocab_size, kMaxTokensOfField, out.tokens);
   return reader.error();
 }
 

@@ -77,6 +77,8 @@ struct CompletionRequest {
   GenerationOptions options;
   std::vector<Prompt> prompts;  // at least one
   bool echo = false;            // the prompt's text stands in front of the answer
+  // What is to stand behind the answer; "": nothing is said of that.
+  std::string suffix;
   bool add_special_tokens = true;
 };
 

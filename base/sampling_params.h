@@ -43,6 +43,9 @@ struct SamplingParams {
   int32_t num_logprobs = -1;  // -1: none; 0: of the chosen token; k: also of the k most likely
   // The same of each token of the prompt but the first: how likely it was behind those before it.
   int32_t num_prompt_logprobs = -1;
+  // No token is chosen: what is asked for is the hidden state of the prompt's last token, as the
+  // model's last norm leaves it for the logits.
+  bool embeds = false;
   std::vector<std::pair<TokenId, float>> logit_bias = {};  // added to the logits of these tokens
   // Tokens that are not chosen while the output has fewer than min_tokens: eos and stop tokens.
   // They may be chosen where a text that `grammar` constrains is complete.

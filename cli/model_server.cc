@@ -41,6 +41,7 @@ Result<ModelFiles> ModelFiles::Load(ClusterConfig& config) {
     tokenizer =
         MakeByteTokenizer(files.model.vocab_size, files.model.bos_token, files.model.first_eos());
   LAMINA_ASSIGN_OR_RETURN(files.tokenizer, std::move(tokenizer));
+  LAMINA_ASSIGN_OR_RETURN(files.infill, LoadInfillFormat(dir, *files.tokenizer));
   Result<std::unique_ptr<ChatTemplate>> chat = ChatTemplate::Load(dir);
   if (chat.ok()) {
     files.chat_template = std::move(*chat);
@@ -66,6 +67,7 @@ Result<std::unique_ptr<HttpServer>> StartHttp(const ClusterConfig& config, const
   model.tokenizer = files.tokenizer.get();
   model.chat_template = files.chat_template.get();
   if (!files.no_chat_reason.empty()) model.no_chat_reason = files.no_chat_reason;
+  model.infill = files.infill;
   model.config = files.model;
   model.max_num_seqs = config.max_num_seqs;
   LAMINA_RETURN_IF_ERROR(options.api.ApplyTo(server, model));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "api/http_server.h"
@@ -14,6 +15,7 @@
 #include "manager/engine.h"
 #include "model/model_config.h"
 #include "text/chat_template.h"
+#include "text/infill.h"
 #include "text/tokenizer.h"
 
 namespace lamina {
@@ -24,6 +26,7 @@ struct ModelFiles {
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<ChatTemplate> chat_template;
   std::string no_chat_reason;  // why there is none
+  std::optional<InfillFormat> infill;
   std::unique_ptr<Metrics> metrics;
 
   // Resolves `config` for the model too.

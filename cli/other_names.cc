@@ -53,6 +53,23 @@ constexpr OtherName kOfServers[] = {
     {"--metrics", Becomes::kNothing, ""},
     {"--trust-remote-code", Becomes::kNothing, ""},  // no code of a checkpoint is run
     {"--enforce-eager", Becomes::kNothing, ""},      // nothing is compiled while it serves
+    // Every model answers /v1/embeddings and /rerank.
+    {"--embedding", Becomes::kNothing, ""},
+    {"--embeddings", Becomes::kNothing, ""},
+    {"--reranking", Becomes::kNothing, ""},
+    {"--rerank", Becomes::kNothing, ""},
+    {"--task", Becomes::kAuto,
+     "every model answers /v1/embeddings and /rerank beside requests for text; leave it out"},
+    {"--runner", Becomes::kAuto,
+     "every model answers /v1/embeddings and /rerank beside requests for text; leave it out"},
+    {"--convert", Becomes::kAuto,
+     "every model answers /v1/embeddings and /rerank beside requests for text; leave it out"},
+    {"--pooling", Becomes::kAnswer,
+     "the vector of a text is that of its last token, as with pooling last; leave it out"},
+    {"--pooler-config", Becomes::kAnswer,
+     "the vector of a text is that of its last token, as with pooling LAST; leave it out"},
+    {"--override-pooler-config", Becomes::kAnswer,
+     "the vector of a text is that of its last token, as with pooling LAST; leave it out"},
     {"--dtype", Becomes::kAuto,
      "weights are kept in the type of the checkpoint; --kv-dtype chooses that of the KV cache"},
     {"--tokenizer-mode", Becomes::kAuto, "the tokenizer is read from the checkpoint's files"},

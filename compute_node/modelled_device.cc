@@ -124,7 +124,11 @@ class ModelledSlices final : public SliceRunner {
     num_rows_ = static_cast<int64_t>(rows.size());
   }
 
-  float* value(ValueId id) override { return values_[role_of_.at(id)].data(); }
+  // Null for a value that no other node reads: Pack looks at none.
+  float* value(ValueId id) override {
+    const auto found = role_of_.find(id);
+    return found == role_of_.end() ? nullptr : values_[found->second].data();
+  }
 
   // As likely as can be, like the tokens that it chooses.
   void Score(std::span<const ScoreWork> work, std::span<TokenScore> scores) override {

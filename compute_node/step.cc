@@ -1,9 +1,13 @@
 #include "compute_node/step.h"
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
+
+#include "compute_node/buffer_plan.h"
 
 namespace lamina {
 namespace {
@@ -127,6 +131,32 @@ void Step::Score() {
   }
 }
 
+// What the head reads has a buffer of its own to the end of the step (PlanBuffers).
+void Step::Embed() {
+  const std::optional<HeadOps> head = HeadOpsOf(session_.model.sliced);
+  const int64_t width =
+      head ? session_.model.sliced.graph.values[static_cast<size_t>(head->input)].width : 0;
+  for (const int row : rows_.embedded) {
+    const SequenceId id = rows_.sequence_of(row);
+    if (!outcome_.goes_on(id)) continue;
+    if (!head) {
+      outcome_.Fail(
+          id, FailureCause::kRequest,
+          Unimplemented("this model cannot embed: its logits are not made of one vector"));
+      continue;
+    }
+    EmbeddedPrompt embedded{id, std::vector<float>(static_cast<size_t>(width))};
+    const auto place = static_cast<int>(rows_.PlaceOf(row));
+    const PackedParts part{slices_->value(head->input), {{&place, 1}, width, 0, width}};
+    session_.device.Pack({&part, 1}, reinterpret_cast<std::byte*>(embedded.values.data()));
+    if (std::ranges::all_of(embedded.values, [](float value) { return std::isfinite(value); }))
+      outcome_.AddEmbedding(std::move(embedded));
+    else
+      outcome_.Fail(id, FailureCause::kRequest,
+                    InternalError("the model gave a hidden state that is not numbers"));
+  }
+}
+
 void Step::Sample() {
   std::vector<SampleWork> work;
   std::vector<SequenceId> ids;  // of the work
@@ -157,6 +187,7 @@ void Step::Sample() {
 StepResult Step::End() {
   const int64_t start_ns = session_.trace.Now();
   if (!rows_.scored.empty()) Score();
+  if (!rows_.embedded.empty()) Embed();
   Sample();
   session_.trace.Ran(StepWork::kSample, Traced(course_.num_slices()), start_ns);
   outcome_.Complete();

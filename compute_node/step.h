@@ -53,7 +53,7 @@ class Step {
     return {id(), static_cast<int>(batch_), layer, rows_.size()};
   }
 
-  // The rows of the next slice; the last one needs only those that are sampled or scored.
+  // The rows of the next slice; the last one needs only those that StepRows::kept names.
   size_t num_rows() const { return course_.at_last_slice() ? rows_.kept.size() : rows_.size(); }
   // The attention before and behind it. REQUIRES: it is not the first; not the last.
   const Op& attention_before() const { return AttentionBehind(course_.next_slice() - 1); }
@@ -79,7 +79,7 @@ class Step {
   void TellTimes();
 
   // The last slice has run: chooses tokens for the sampled rows, says how likely tokens of prompts
-  // are, and returns the step's result.
+  // are and what the hidden states of embedded rows are, and returns the step's result.
   StepResult End();
   // The step is given up because another compute node is lost.
   StepResult Abandon(const LostNode& lost);
@@ -92,6 +92,7 @@ class Step {
     return session_.model.sliced.attentions[static_cast<size_t>(SliceOf(slice).attention)];
   }
   void Score();
+  void Embed();
   void Sample();
 
   StepSession& session_;

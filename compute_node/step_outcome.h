@@ -32,6 +32,7 @@ class StepOutcome {
   }
   void AddToken(NewToken token) { result_.sampled.push_back(std::move(token)); }
   void AddScores(ScoredTokens scored) { result_.scored.push_back(std::move(scored)); }
+  void AddEmbedding(EmbeddedPrompt embedded) { result_.embedded.push_back(std::move(embedded)); }
 
   // Adds what has failed or is late in the step's attention, the nodes that it goes on without,
   // those that are lost in `all`, and the traffic since the last call; and `stale_messages` from

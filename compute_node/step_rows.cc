@@ -39,16 +39,15 @@ Status CheckPositions(const ComputeWork& work, int64_t num_tokens) {
                        std::to_string(num_tokens) + " tokens");
 }
 
-// `num_scoring` is KnownSequence's.
-void AddRows(const ComputeWork& work, size_t num_scoring, StepRows& rows) {
+void AddRows(const ComputeWork& work, const KnownSequence& sequence, StepRows& rows) {
   int64_t position = work.first_position;
   for (size_t i = 0; i < work.tokens.size(); ++i) {
     const auto row = static_cast<int>(rows.size());
-    const bool samples = work.sample && i + 1 == work.tokens.size();
-    const bool scores = !samples && static_cast<size_t>(position) < num_scoring;
-    if (samples) rows.sampled.push_back(row);
+    const bool ends = work.sample && i + 1 == work.tokens.size();
+    const bool scores = !ends && static_cast<size_t>(position) < sequence.num_scoring();
+    if (ends) (sequence.sampling.embeds ? rows.embedded : rows.sampled).push_back(row);
     if (scores) rows.scored.push_back(row);
-    if (samples || scores) rows.kept.push_back(row);
+    if (ends || scores) rows.kept.push_back(row);
     rows.tokens.push_back(work.tokens[i]);
     rows.positions.push_back(static_cast<int32_t>(position++));
   }
@@ -123,7 +122,7 @@ StepRows KnownSequences::RowsOf(const ComputeOrder& order, KvCache* own_kv,
     if (!lacking.ok())
       failed.push_back({work.sequence, std::move(lacking), FailureCause::kKvLost});
     else if (!made_up)
-      AddRows(work, Find(work.sequence)->num_scoring(), rows);
+      AddRows(work, *Find(work.sequence), rows);
   }
   return rows;
 }

@@ -26,8 +26,9 @@ struct StepRows {
   std::vector<int32_t> positions;
   std::vector<AttentionWork> attention;
   // Indices of rows, all ascending: those whose logits choose a token; those whose logits say how
-  // likely the token of the prompt behind them is; and both, all that the last slice is needed for.
-  std::vector<int> sampled, scored, kept;
+  // likely the token of the prompt behind them is; those whose hidden state is asked for; and all
+  // of these, which is what the last slice is needed for.
+  std::vector<int> sampled, scored, embedded, kept;
   size_t first_prefill = 0;  // rows [first_prefill, tokens.size()) are prefill
 
   size_t size() const { return tokens.size(); }

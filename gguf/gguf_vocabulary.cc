@@ -105,6 +105,17 @@ Result<GgufVocabulary> GgufVocabulary::Read(const GgufModel& file) {
   all.eos = reader.Id("tokenizer.ggml.eos_token_id", count);
   all.unknown = reader.Id("tokenizer.ggml.unknown_token_id", count);
   all.padding = reader.Id("tokenizer.ggml.padding_token_id", count);
+  // The older name of each key, where a file has no newer one.
+  const auto infill_id = [&](const char* key, const char* older) {
+    const std::optional<TokenId> id = reader.Id(key, count);
+    return id ? id : reader.Id(older, count);
+  };
+  all.infill_prefix =
+      infill_id("tokenizer.ggml.fim_pre_token_id", "tokenizer.ggml.prefix_token_id");
+  all.infill_suffix =
+      infill_id("tokenizer.ggml.fim_suf_token_id", "tokenizer.ggml.suffix_token_id");
+  all.infill_middle =
+      infill_id("tokenizer.ggml.fim_mid_token_id", "tokenizer.ggml.middle_token_id");
   all.add_bos = reader.Flag("tokenizer.ggml.add_bos_token");
   all.add_eos = reader.Flag("tokenizer.ggml.add_eos_token");
   all.add_space_prefix = reader.Flag("tokenizer.ggml.add_space_prefix");

@@ -31,6 +31,8 @@ struct GgufVocabulary {
   std::vector<Kind> kinds;               // by id, or empty: all are normal
   std::vector<std::string_view> merges;  // "left right", the first one is applied first
   std::optional<TokenId> bos, eos, unknown, padding;
+  // Fill in the middle: what stands before a prefix, before a suffix, and where the middle comes.
+  std::optional<TokenId> infill_prefix, infill_suffix, infill_middle;
   // Tokens that end an answer besides eos: end of turn, end of message.
   std::vector<TokenId> further_eos;
   std::optional<bool> add_bos, add_eos, add_space_prefix, remove_extra_whitespaces;

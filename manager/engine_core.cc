@@ -274,6 +274,8 @@ void EngineCore::CompleteStep(const StepResult& result, TimePoint now) {
   std::vector<Scheduler::Sampled> sampled;
   for (const NewToken& token : result.sampled)
     sampled.push_back({token.sequence, token.chosen.token});
+  // A prompt that is embedded is over, whatever token the scheduler is told.
+  for (const EmbeddedPrompt& embedded : result.embedded) sampled.push_back({embedded.sequence, 0});
   // A sequence that has lost its slots since this step was planned is of it no more.
   std::vector<const ScoredTokens*> scores;
   for (const ScoredTokens& scored : result.scored) {
@@ -295,16 +297,37 @@ void EngineCore::CompleteStep(const StepResult& result, TimePoint now) {
   for (const ScoredTokens* scored : scores) requests_.TakeScores(*scored, decisions_.deliveries);
   // Only these are told: the others are sampled again.
   for (const size_t taken : completed.taken) {
-    const NewToken& token = result.sampled[taken];
-    if (requests_.LacksScores(token.sequence)) {
-      Fail(token.sequence,
-           InternalError("the nodes did not say how likely all tokens of the prompt are"), now);
-      continue;
-    }
-    if (requests_.TakeToken(token, now, decisions_.deliveries)) scheduler().Finish(token.sequence);
+    if (taken < result.sampled.size())
+      TakeToken(result.sampled[taken], now);
+    else
+      TakeEmbedding(result.embedded[taken - result.sampled.size()], now);
   }
   for (const FailedSequence* failed : failures) TakeFailure(*failed, now);
   expansion_.TakeStep(now - submitted, scheduler());
+}
+
+void EngineCore::TakeToken(const NewToken& token, TimePoint now) {
+  if (requests_.Embeds(token.sequence))
+    return Fail(token.sequence,
+                InternalError("the nodes chose a token behind a prompt that is only embedded"),
+                now);
+  if (requests_.LacksScores(token.sequence))
+    return Fail(token.sequence,
+                InternalError("the nodes did not say how likely all tokens of the prompt are"),
+                now);
+  if (requests_.TakeToken(token, now, decisions_.deliveries)) scheduler().Finish(token.sequence);
+}
+
+// A node may say anything.
+void EngineCore::TakeEmbedding(const EmbeddedPrompt& embedded, TimePoint now) {
+  if (!requests_.Embeds(embedded.sequence) || std::ssize(embedded.values) != options_.state_size)
+    return Fail(
+        embedded.sequence,
+        InternalError("the nodes told an embedding of " + std::to_string(embedded.values.size()) +
+                      " values where none of that size was asked for"),
+        now);
+  requests_.TakeEmbedding(embedded, now, decisions_.deliveries);
+  scheduler().Finish(embedded.sequence);
 }
 
 // Wrong K and V show as a fault of the sequence's own, which starting again mends; a fault of its

@@ -102,6 +102,8 @@ class EngineCore {
   using InFlight = BatchSteps::InFlight;
 
   void CompleteStep(const StepResult& result, TimePoint now);
+  void TakeToken(const NewToken& token, TimePoint now);
+  void TakeEmbedding(const EmbeddedPrompt& embedded, TimePoint now);
   void ObserveStep(const StepPlan& plan, const StepResult& result) const;
   void SubmitStep(StepPlan& plan, TimePoint now);
   void CheckDeadlines(TimePoint now);

@@ -28,6 +28,7 @@ EngineOptions EngineOptions::Of(const ClusterConfig& config, const ModelConfig& 
   options.scheduler.replays_as_computed = config.wire_dtype.value_or(DType::kF32) != DType::kF32;
   options.eos_tokens = model.eos_tokens;
   options.vocab_size = model.vocab_size;
+  options.state_size = model.state_size();
   options.step_timeout = config.step_timeout;
   options.give_up_after = config.start_timeout;
   options.max_rebuilds = config.max_rebuilds;

@@ -27,6 +27,7 @@ struct EngineOptions {
   int pipeline_parallel_size = 1, tensor_parallel_size = 1;  // as manager/cluster_config.h
   std::vector<TokenId> eos_tokens;
   int64_t vocab_size = 0;
+  int64_t state_size = 0;  // ModelConfig's: values of the vectors that prompts are embedded as
   Clock::duration step_timeout = std::chrono::seconds(60);
   int64_t spread_tokens = 0;  // sequences of more tokens are spread over nodes; 0: none is
   QueueMode queue = QueueMode::kFifo;

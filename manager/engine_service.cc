@@ -22,7 +22,8 @@ constexpr size_t kMaxListedTokens = size_t{1} << 20;
 constexpr int32_t kMaxLogprobs = 1024;
 // A step says as much of each of its rows.
 constexpr int32_t kMaxPromptLogprobs = 64;
-// Most log-probabilities in one message, but for those of one event: a few MiB.
+// Most log-probabilities and values of embeddings in one message, but for those of one event: a few
+// MiB.
 constexpr size_t kMaxScoresPerMessage = size_t{1} << 18;
 
 }  // namespace
@@ -247,6 +248,7 @@ bool EngineService::SendEvents() {
     if (of == front->second.requests.end()) continue;  // the front does not want it any more
     if (told->event.finish && --of->second.num_open == 0) front->second.requests.erase(of);
     for (const TokenScore& score : told->event.scored) num_scores += 1 + score.top.size();
+    num_scores += told->event.embedding.size();
     by_front[told->front].events.push_back({told->id, std::move(told->event)});
   }
   for (const auto& [connection, events] : by_front)

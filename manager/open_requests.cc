@@ -25,6 +25,9 @@ Status OpenRequests::Check(const GenerateRequest& request) const {
   if (request.max_new_tokens < 1)
     return InvalidArgument("max_tokens must be at least 1, not " +
                            std::to_string(request.max_new_tokens));
+  if (request.sampling.embeds &&
+      (request.n != 1 || request.max_new_tokens != 1 || request.sampling.num_prompt_logprobs >= 0))
+    return InvalidArgument("a prompt that is embedded has one embedding and nothing else");
   for (const TokenId token : request.prompt) {
     if (token < 0 || token >= options_.vocab_size) {
       return InvalidArgument("token id " + std::to_string(token) +
@@ -233,6 +236,24 @@ bool OpenRequests::TakeToken(const NewToken& sampled, TimePoint now, std::vector
   return false;
 }
 
+bool OpenRequests::Embeds(SequenceId sequence) const {
+  const auto found = continuations_.find(sequence);
+  return found != continuations_.end() && requests_.at(found->second.request).spec.sampling.embeds;
+}
+
+void OpenRequests::TakeEmbedding(const EmbeddedPrompt& embedded, TimePoint now,
+                                 std::vector<Delivery>& out) {
+  const auto found = continuations_.find(embedded.sequence);
+  if (found == continuations_.end()) return;
+  Continuation& continuation = found->second;
+  continuation.first_token = continuation.last_token = now;
+  TokenEvent event;
+  event.embedding = embedded.values;
+  event.num_cached = continuation.num_cached;
+  event.finish = FinishReason::kStop;
+  Finish(embedded.sequence, std::move(event), now, out);
+}
+
 bool OpenRequests::Ends(const GenerateRequest& request, TokenId token) const {
   const auto is_in = [&](const std::vector<TokenId>& tokens) {
     return std::ranges::find(tokens, token) != tokens.end();
@@ -302,9 +323,9 @@ void OpenRequests::Observe(const Continuation& continuation, const TokenEvent& e
   const bool failed = end.finish == FinishReason::kError || end.finish == FinishReason::kAbort;
   // Of one that goes on where another engine left it, only the front knows all times.
   if (request.spec.slo.any() && request.spec.told.empty() && !failed && continuation.first_token) {
-    finished.slo =
-        OutcomeOf(request.spec.slo, *continuation.first_token - continuation.submitted,
-                  continuation.last_token - *continuation.first_token, continuation.num_generated);
+    finished.slo = OutcomeOf(request.spec.slo, *continuation.first_token - continuation.submitted,
+                             continuation.last_token - *continuation.first_token,
+                             std::max<int64_t>(continuation.num_generated, 1));
   } else if (continuation.dropped) {
     finished.slo = SloOutcome::kDropped;
   }

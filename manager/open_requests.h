@@ -72,6 +72,14 @@ class OpenRequests {
   // is over with it. Does nothing for one that was over before.
   bool TakeToken(const NewToken& sampled, TimePoint now, std::vector<Delivery>& out);
 
+  // Whether what is asked for is an embedding of the prompt, and no token. False for sequences that
+  // are over.
+  bool Embeds(SequenceId sequence) const;
+
+  // A step has embedded the sequence's prompt, and it is over. Does nothing for one that was over
+  // before. REQUIRES: Embeds.
+  void TakeEmbedding(const EmbeddedPrompt& embedded, TimePoint now, std::vector<Delivery>& out);
+
   // Ends the sequence with `event`, which is appended to `out`. REQUIRES: event.finish. False if it
   // was over before.
   bool Finish(SequenceId sequence, TokenEvent event, TimePoint now, std::vector<Delivery>& out);
@@ -93,7 +101,7 @@ class OpenRequests {
     int64_t num_generated = 0;
     TimePoint submitted, last_token;
     std::optional<TimePoint> started;      // first prefill chunk sent
-    std::optional<TimePoint> first_token;  // of those that came here
+    std::optional<TimePoint> first_token;  // of those that came here; or of the embedding
     int64_t num_cached = 0;                // as TokenEvent's
     std::array<int, 3> num_setbacks{};     // by Setback
     bool rebuilding = false;               // had a setback and no token since

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "wire/codec.h"
 
@@ -172,6 +173,7 @@ Status RemoteRequests::TakeEvent(RequestEvent event, TimePoint now) {
     return Corrupt(fmt::format("token {} of {}", *token, options_.vocab_size));
   if (found->second.continuations[static_cast<size_t>(index)].told.over) return OkStatus();
   LAMINA_RETURN_IF_ERROR(CheckScores(found->second, event.event));
+  LAMINA_RETURN_IF_ERROR(CheckEmbedding(found->second, event.event));
   Tell(found, std::move(event.event), now);
   return OkStatus();
 }
@@ -191,6 +193,19 @@ Status RemoteRequests::CheckScores(const Request& request, const TokenEvent& eve
       (event.index == 0 && event.token && scored < all))
     return Corrupt(fmt::format("log-probabilities of {} prompt tokens, expected {}", scored, all));
   return OkStatus();
+}
+
+Status RemoteRequests::CheckEmbedding(const Request& request, const TokenEvent& event) const {
+  const bool embeds = request.spec.sampling.embeds;
+  if (embeds && event.token) return Corrupt("a token behind a prompt that is only embedded");
+  const bool is_due = embeds && event.finish == FinishReason::kStop;
+  if (event.embedding.empty() == is_due)
+    return Corrupt(fmt::format("an embedding of {} values in an event that {} one",
+                               event.embedding.size(), embeds ? "lacks" : "has no place for"));
+  const auto is_finite = [](float value) { return std::isfinite(value); };
+  return std::ranges::all_of(event.embedding, is_finite)
+             ? OkStatus()
+             : Corrupt("an embedding with values that are not numbers");
 }
 
 void RemoteRequests::OnLost(const Status& why, TimePoint now) {

@@ -93,6 +93,7 @@ class RemoteRequests {
   // Tells the client, and forgets the request when all of its continuations are over.
   void Tell(Requests::iterator request, TokenEvent event, TimePoint now);
   Status CheckScores(const Request& request, const TokenEvent& event) const;
+  Status CheckEmbedding(const Request& request, const TokenEvent& event) const;
   void EndAll(Requests::iterator request, FinishReason reason, const Status& why, TimePoint now);
   void ObserveToken(Request& request, Continuation& continuation, TimePoint now);
   void ObserveEnd(const Request& request, const Continuation& continuation, FinishReason reason,

@@ -68,6 +68,8 @@ struct ModelConfig {
   // Width of the embedding table where it is not hidden_size; tokens are projected to hidden_size
   // and back. 0: it is hidden_size.
   int64_t embedding_size = 0;
+  // Width of what the logits are made of.
+  int64_t state_size() const { return embedding_size > 0 ? embedding_size : hidden_size; }
   int num_experts = 0;  // 0: one MLP, no experts
   int experts_per_token = 0;
   int64_t expert_size = 0;         // an expert's intermediate_size

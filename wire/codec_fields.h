@@ -399,7 +399,8 @@ constexpr auto FieldsOf(const SamplingParams*) {
       Field(&M::bad_words, &P::bad_words, &P::mutable_bad_words),
       Field(&M::allowed_tokens, &P::allowed_tokens, &P::mutable_allowed_tokens),
       Field(&M::grammar, &P::grammar, &P::mutable_grammar),
-      Field(&M::num_prompt_logprobs, &P::num_prompt_logprobs, &P::set_num_prompt_logprobs));
+      Field(&M::num_prompt_logprobs, &P::num_prompt_logprobs, &P::set_num_prompt_logprobs),
+      Field(&M::embeds, &P::embeds, &P::set_embeds));
 }
 constexpr auto FieldsOf(const NewSequence*) {
   using M = NewSequence;
@@ -475,6 +476,12 @@ constexpr auto FieldsOf(const ScoredTokens*) {
                  Field(&M::first_position, &P::first_position, &P::set_first_position),
                  Field(&M::tokens, &P::tokens, &P::mutable_tokens));
 }
+constexpr auto FieldsOf(const EmbeddedPrompt*) {
+  using M = EmbeddedPrompt;
+  using P = control::EmbeddedPrompt;
+  return List<P>(Field(&M::sequence, &P::sequence, &P::set_sequence),
+                 Field(&M::values, &P::values, &P::mutable_values));
+}
 constexpr auto FieldsOf(const FailedSequence*) {
   using M = FailedSequence;
   using P = control::FailedSequence;
@@ -507,6 +514,7 @@ constexpr auto FieldsOf(const StepResult*) {
                  Field(&M::batch, &P::batch, &P::set_batch),
                  Field(&M::sampled, &P::sampled, &P::mutable_sampled),
                  Field(&M::scored, &P::scored, &P::mutable_scored),
+                 Field(&M::embedded, &P::embedded, &P::mutable_embedded),
                  Field(&M::failed, &P::failed, &P::mutable_failed),
                  Field(&M::lost_nodes, &P::lost_peers, &P::mutable_lost_peers),
                  Field(&M::suspended, &P::suspended_peers, &P::mutable_suspended_peers),

@@ -113,7 +113,8 @@ constexpr auto FieldsOf(const TokenEvent*) {
       Inner(&M::error), Field(&M::first, &P::first, &P::set_first),
       Field(&M::num_cached, &P::num_cached, &P::set_num_cached),
       Field(&M::sequence, &P::sequence, &P::set_sequence),
-      Field(&M::scored, &P::scored, &P::mutable_scored));
+      Field(&M::scored, &P::scored, &P::mutable_scored),
+      Field(&M::embedding, &P::embedding, &P::mutable_embedding));
 }
 constexpr auto FieldsOf(const RequestEvent*) {
   using M = RequestEvent;

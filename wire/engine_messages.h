@@ -50,6 +50,7 @@ struct GenerateRequest {
   std::vector<TokenId> stop_tokens = {};  // besides the model's end-of-sequence tokens
   uint64_t prompt_index = 0;              // among the prompts that a client sent together
   // Seed: of the client's request, see ChoiceSeed. `banned` is filled by the engine.
+  // If it `embeds`, `n` and `max_new_tokens` are 1, and no token comes.
   SamplingParams sampling = {};
   int priority = 0;  // smaller ones are served first, where the queue goes by it
   Slo slo = {};      // without any: what the engine has for all requests
@@ -80,6 +81,9 @@ struct TokenEvent {
   // The next tokens of the prompt, from its second one on: each comes once, whatever is computed
   // again.
   std::vector<TokenScore> scored = {};
+  // Of a prompt that is only embedded (SamplingParams::embeds), with `finish`, which is kStop, and
+  // `num_cached`: EmbeddedPrompt::values.
+  std::vector<float> embedding = {};
 };
 
 // How a compute node reaches another node.

@@ -92,7 +92,9 @@ struct ComputeWork {
   int64_t first_position = 0;  // of the first token in the sequence
   std::vector<TokenId> tokens;
   bool prefill = false;
-  bool sample = false;        // the last token's logits choose the sequence's next token
+  // The last token's logits choose the sequence's next token; where its sampling parameters say so
+  // (embeds), nothing is chosen, and the hidden state is told.
+  bool sample = false;
   bool ends_prefill = false;  // the node need not keep K and V of the sequence's prefill after it
 };
 
@@ -130,6 +132,12 @@ struct ScoredTokens {
   SequenceId sequence;
   int64_t first_position = 0;  // of the first one in the sequence, at least 1
   std::vector<TokenScore> tokens = {};
+};
+
+// The hidden state of the last token of a sequence's prompt, which the logits are made of.
+struct EmbeddedPrompt {
+  SequenceId sequence;
+  std::vector<float> values = {};  // [ModelConfig::state_size()], not normalised, all finite
 };
 
 // Whether a sequence that has failed may go on when it is started again from its tokens.
@@ -180,6 +188,8 @@ struct StepResult {
   // Of sequences whose sampling parameters ask for it (num_prompt_logprobs): the tokens behind
   // those that the step has computed, as far as they are of the prompt.
   std::vector<ScoredTokens> scored = {};
+  // In place of a sampled token, of sequences whose sampling parameters ask for it (embeds).
+  std::vector<EmbeddedPrompt> embedded = {};
   std::vector<FailedSequence> failed = {};
   std::vector<LostNode> lost_nodes = {};
   std::vector<SuspendedNode> suspended = {};

@@ -37,18 +37,18 @@ class OllamaReader {
   // template to make a conversation of it.
   std::optional<ApiError> ReadGenerate() {
     ReadCommon();
-    std::string prompt, system;
+    std::string prompt, system, suffix;
     bool raw = false;
     reader_.Read("prompt", prompt);
+    reader_.Read("suffix", suffix);
     reader_.Read("system", system);
     reader_.Read("raw", raw);
-    reader_.Refuse("suffix", "only text behind a prompt can be generated");
     reader_.Refuse("template", "the model's own is used; or send a 'raw' prompt");
     reader_.Refuse("context", "use /api/chat, which has the conversation as messages");
     reader_.Refuse("images", kNoImages);
     for (const char* name : {"width", "height", "steps"}) reader_.Refuse(name, "answers are text");
-    if (prompt.empty()) return Loaded(OllamaPath::kGenerate);
-    if (raw || model_.chat_template == nullptr) {
+    if (prompt.empty() && suffix.empty()) return Loaded(OllamaPath::kGenerate);
+    if (raw || !suffix.empty() || model_.chat_template == nullptr) {
       if (!system.empty())
         reader_.Fail("system",
                      "'system' is not supported with a prompt that goes to the model as "
@@ -60,6 +60,7 @@ class OllamaReader {
       out_.kind = ApiKind::kCompletion;
       chat_.erase("chat_template_kwargs");
       chat_["prompt"] = std::move(prompt);
+      if (!suffix.empty()) chat_["suffix"] = std::move(suffix);
     } else {
       chat_["messages"] = ordered_json::array();
       if (!system.empty())

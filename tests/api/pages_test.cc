@@ -51,7 +51,8 @@ TEST_F(Pages, OpenApiNamesWhatIsAnswered) {
     for (const auto& absent : schema.value("required", json::array())) {
       json body = {{"model", "tiny"}, {"messages", {{{"role", "user"}, {"content", "x"}}}},
                    {"max_tokens", 1}, {"prompt", "x"},
-                   {"input", "x"},    {"tokens", {5}}};
+                   {"input", "x"},    {"tokens", {5}},
+                   {"query", "x"},    {"documents", {"x"}}};
       body.erase(absent.get<std::string>());
       const ClientResponse response =
           Request("POST", target, body.dump(), "Authorization: Bearer sesame\r\n");

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "api/requests.h"
+#include "api/vector_requests.h"
 #include "tests/support/paths.h"
 
 namespace lamina {
@@ -15,10 +16,8 @@ namespace {
 
 using nlohmann::json;
 
-// What the table says of a field on one path.
-struct Row {
-  std::string completions, chat;
-};
+// What the table says of a field, by path.
+using Row = std::map<std::string, std::string>;
 
 std::string Trimmed(std::string text) {
   text.erase(0, text.find_first_not_of(' '));
@@ -26,7 +25,8 @@ std::string Trimmed(std::string text) {
   return text;
 }
 
-// Rows "| `field` | completions | chats | remark |" of the table under "## Field by field".
+// Rows "| `field` | completions | chats | embeddings | remark |" of the table under "## Field by
+// field".
 std::map<std::string, Row> Documented() {
   std::ifstream file(SourcePath("/docs/api.md"));
   std::map<std::string, Row> rows;
@@ -35,27 +35,32 @@ std::map<std::string, Row> Documented() {
     if (line.starts_with("## ")) in_section = line == "## Field by field";
     if (!in_section || !line.starts_with("| `")) continue;
     std::istringstream cells(line);
-    std::string empty, names, completions, chat;
-    for (std::string* cell : {&empty, &names, &completions, &chat}) std::getline(cells, *cell, '|');
+    std::string empty, names, completions, chat, embeddings;
+    for (std::string* cell : {&empty, &names, &completions, &chat, &embeddings})
+      std::getline(cells, *cell, '|');
     std::istringstream list(names);
     for (std::string name; std::getline(list, name, '`');) {
       if (name.find_first_of(" ,") != std::string::npos || name.empty()) continue;
-      EXPECT_TRUE(rows.emplace(name, Row{Trimmed(completions), Trimmed(chat)}).second)
-          << name << " is there twice";
+      const Row row = {{"completions", Trimmed(completions)},
+                       {"chat", Trimmed(chat)},
+                       {"embeddings", Trimmed(embeddings)}};
+      EXPECT_TRUE(rows.emplace(name, row).second) << name << " is there twice";
     }
   }
   return rows;
 }
 
 // A value that would change the answer where the field is supported.
-json ValueOf(const std::string& field, bool chat) {
+json ValueOf(const std::string& field, const std::string& path) {
   static const json values = json::parse(R"({
     "add_generation_prompt": false, "add_special_tokens": false, "allowed_token_ids": [5],
     "audio": {"voice": "alloy", "format": "wav"}, "bad_words": ["x"], "best_of": 2,
     "cache_salt": "salt", "chat_template": "{{ messages }}", "chat_template_kwargs": {"x": 1},
-    "continue_final_message": true, "documents": [{"text": "x"}], "echo": true,
+    "continue_final_message": true, "dimensions": 2, "documents": [{"text": "x"}],
+    "echo": true, "embed_dtype": "float16", "encoding_format": "base64", "endianness": "big",
     "frequency_penalty": 0.5, "function_call": {"name": "f"}, "functions": [{"name": "f"}],
     "ignore_eos": true, "include_reasoning": false, "include_stop_str_in_output": true,
+    "input": "x",
     "kv_transfer_params": {"x": 1}, "length_penalty": 0.5, "logit_bias": {"5": 1},
     "logprobs": 1, "max_completion_tokens": 5, "max_tokens": 5,
     "media_io_kwargs": {"video": {"num_frames": 1}},
@@ -75,41 +80,48 @@ json ValueOf(const std::string& field, bool chat) {
     "structured_outputs": {"regex": "a"}, "suffix": "x", "temperature": 0.5,
     "thinking_token_budget": 5, "tool_choice": "required",
     "tools": [{"type": "function", "function": {"name": "f"}}], "top_k": 5,
-    "top_logprobs": 2, "top_p": 0.5, "truncate_prompt_tokens": 5, "use_beam_search": true,
+    "top_logprobs": 2, "top_p": 0.5, "truncate_prompt_tokens": 5, "truncation_side": "left", "use_activation": false,
+    "use_beam_search": true,
     "user": "u", "verbosity": "low", "vllm_xargs": {"x": 1}, "web_search_options": {}})");
-  if (chat && field == "logprobs") return true;
+  if (path == "chat" && field == "logprobs") return true;
   return values.at(field);
 }
 
 class Fields : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(Fields, BecomeWhatTheTableSays) {
-  const bool chat = GetParam() == std::string("chat");
+  const std::string path = GetParam();
+  const bool chat = path == "chat";
   const std::map<std::string, Row> documented = Documented();
   std::ifstream file(SourcePath("/tests/api/request_fields.json"));
   const json lists = json::parse(file).at(GetParam());
   for (const char* origin : {"openai", "vllm"}) {
-    ASSERT_GT(lists.at(origin).size(), 15u);
+    ASSERT_GE(lists.at(origin).size(), path == "embeddings" ? 5u : 16u);
     for (const std::string field : lists.at(origin)) {
       SCOPED_TRACE(field);
       const auto row = documented.find(field);
       ASSERT_NE(row, documented.end()) << "docs/api.md has no row for it";
-      const std::string& outcome = chat ? row->second.chat : row->second.completions;
+      const std::string& outcome = row->second.at(path);
       json body = {{"n", 2}};  // beam search needs several
       if (field == "use_beam_search") body["n"] = 2;
       if (field == "top_logprobs") body["logprobs"] = true;
       if (field == "stream_options") body["stream"] = true;
-      if (field == "tool_choice") body["tools"] = ValueOf("tools", true);
-      if (chat) body["messages"] = ValueOf("messages", true);
-      if (!chat) body["prompt"] = "x";
-      body[field] = ValueOf(field, chat);
+      if (field == "tool_choice") body["tools"] = ValueOf("tools", path);
+      if (chat) body["messages"] = ValueOf("messages", path);
+      if (path == "completions") body["prompt"] = "x";
+      if (path == "embeddings") body = {{"input", "x"}};
+      body[field] = ValueOf(field, path);
       const RequestRules rules{1024, {}};
       std::vector<std::string> unknown;
       std::optional<ApiError> error;
       CompletionRequest completion;
       ChatRequest conversation;
-      error = chat ? ParseChat(body, rules, conversation, unknown)
-                   : ParseCompletion(body, rules, completion, unknown);
+      VectorRequest vectors;
+      if (path == "embeddings")
+        error = ParseVectors(body, VectorForm::Kind::kEmbeddings, {1024, 8}, vectors, unknown);
+      else
+        error = chat ? ParseChat(body, rules, conversation, unknown)
+                     : ParseCompletion(body, rules, completion, unknown);
       EXPECT_THAT(unknown, ::testing::IsEmpty()) << "it is ignored as if it were not known";
       if (outcome == "works" || outcome == "no bearing") {
         EXPECT_FALSE(error) << error->message;
@@ -124,13 +136,13 @@ TEST_P(Fields, BecomeWhatTheTableSays) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Requests, Fields, ::testing::Values("completions", "chat"));
+INSTANTIATE_TEST_SUITE_P(Requests, Fields, ::testing::Values("completions", "chat", "embeddings"));
 
 TEST(FieldsTable, HasNoFieldThatNoServerKnows) {
   std::ifstream file(SourcePath("/tests/api/request_fields.json"));
   const json lists = json::parse(file);
   std::set<std::string> known;
-  for (const char* path : {"completions", "chat"}) {
+  for (const char* path : {"completions", "chat", "embeddings"}) {
     for (const char* origin : {"openai", "vllm"})
       for (const std::string field : lists.at(path).at(origin)) known.insert(field);
   }

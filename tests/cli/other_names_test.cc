@@ -15,6 +15,8 @@ TEST(OtherNames, WhatMeansTheSameIsTaken) {
               ElementsAre("serve", "dir", "--max-model-len", "4k", "--kv-dtype=fp8"));
   EXPECT_THAT(*WithOurNames({"serve", "-m", "dir", "--alias", "m", "--dtype=auto"}),
               ElementsAre("serve", "dir", "--served-model-name", "m"));
+  EXPECT_THAT(*WithOurNames({"serve", "dir", "--embedding", "--rerank", "--runner", "auto"}),
+              ElementsAre("serve", "dir"));
   EXPECT_THAT(*WithOurNames({"complete", "-p", "Once", "-n", "5", "--temp", "0"}),
               ElementsAre("complete", "Once", "--max-tokens", "5", "--temperature", "0"));
 }
@@ -35,6 +37,8 @@ TEST(OtherNames, WhatHasNoCounterpartIsAnswered) {
   EXPECT_THAT(answer({"serve", "x", "--dtype", "float16"}), HasSubstr("--kv-dtype"));
   EXPECT_THAT(answer({"serve", "x", "--dtype"}), HasSubstr("--kv-dtype"));
   EXPECT_THAT(answer({"chat", "-m", "x"}), HasSubstr("lamina serve"));
+  EXPECT_THAT(answer({"serve", "x", "--task", "embed"}), HasSubstr("/v1/embeddings"));
+  EXPECT_THAT(answer({"serve", "x", "--pooling", "mean"}), HasSubstr("last token"));
 }
 
 }  // namespace

@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
+#include <vector>
 
+#include "compute_node/buffer_plan.h"
 #include "compute_node/remote_attention.h"
 #include "cost/cost_model.h"
 #include "tests/support/paths.h"
@@ -220,6 +223,18 @@ TEST_F(ModelledSlicesTest, WhatAttentionReadsAndWritesIsThereForEveryRow) {
   const Slice& slice = model_->sliced.slices[1];
   EXPECT_NE(slices_->value(slice.q), slices_->value(slice.k));
   EXPECT_NE(slices_->value(slice.q), slices_->value(slice.attention_out));
+}
+
+// A step may ask for it, for an embedding; the answer stays what it was.
+TEST_F(ModelledSlicesTest, WhatTheLogitsAreMadeOfIsNeverComputed) {
+  const std::optional<HeadOps> head = HeadOpsOf(model_->sliced);
+  ASSERT_TRUE(head);
+  const int row = 0;
+  std::vector<float> state(5120, 3);
+  auto* const message = reinterpret_cast<std::byte*>(state.data());
+  const PackedParts part{slices_->value(head->input), {{&row, 1}, 5120, 0, 5120}};
+  EXPECT_EQ(device_.Pack({&part, 1}, message), message + 5120 * sizeof(float));
+  EXPECT_EQ(state, std::vector<float>(5120, 3));
 }
 
 TEST_F(ModelledSlicesTest, TheTokenIsValidAndEndsNothing) {

@@ -127,6 +127,22 @@ TEST_F(StepRowsTest, RowsOfAPromptWhoseLogprobsAreAskedForAreScored) {
   EXPECT_THAT(rows.kept, ElementsAre(0));
 }
 
+TEST_F(StepRowsTest, TheLastRowOfAPromptThatIsEmbeddedChoosesNoToken) {
+  Announce(kA, {5, 6, 7});
+  Announce(kB, {8, 9, 10});
+  order_.new_sequences.back().sampling.embeds = true;
+  Add(kA, 2, {7}, false);
+  Add(kB, 0, {8, 9}, true).sample = false;
+  StepRows rows = Rows();
+  EXPECT_THAT(rows.embedded, IsEmpty()) << "its last token comes later";
+  Add(kA, 2, {7}, false);
+  Add(kB, 1, {9, 10}, true);
+  rows = Rows();
+  EXPECT_THAT(rows.sampled, ElementsAre(0));
+  EXPECT_THAT(rows.embedded, ElementsAre(2));
+  EXPECT_THAT(rows.kept, ElementsAre(0, 2));
+}
+
 TEST_F(StepRowsTest, ATokenThatWasSampledElsewhereIsLearnt) {
   Announce(kA, {5, 6});
   Rows();

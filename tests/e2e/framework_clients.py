@@ -24,6 +24,10 @@ messages = [{"role": "user", "content": prompt}]
 expected = reference.chat.completions.create(model=model, messages=messages, temperature=0, max_tokens=40).choices[0].message.content
 
 
+def embeddings(texts):
+    return [one.embedding for one in reference.embeddings.create(model=model, input=texts, encoding_format="float").data]
+
+
 class Trip(pydantic.BaseModel):
     """A journey."""
 
@@ -32,7 +36,7 @@ class Trip(pydantic.BaseModel):
 
 
 def check_langchain():
-    from langchain_openai import ChatOpenAI, OpenAI
+    from langchain_openai import ChatOpenAI, OpenAI, OpenAIEmbeddings
 
     chat = ChatOpenAI(base_url=url + "/v1", api_key="none", model=model, temperature=0, max_tokens=40, max_retries=0)
     answer = chat.invoke(prompt)
@@ -48,6 +52,11 @@ def check_langchain():
         assert isinstance(parsed, Trip), parsed
     text = OpenAI(base_url=url + "/v1", api_key="none", model=model, temperature=0, max_tokens=8, max_retries=0).invoke(prompt)
     assert text == reference.completions.create(model=model, prompt=prompt, temperature=0, max_tokens=8).choices[0].text, text
+    # Otherwise it would send token ids of OpenAI's tokenizer.
+    vectors = OpenAIEmbeddings(base_url=url + "/v1", api_key="none", model=model, check_embedding_ctx_length=False, max_retries=0)
+    told = [*vectors.embed_documents([prompt, "x"]), vectors.embed_query(prompt)]  # as base64
+    for one, other in zip(told, embeddings([prompt, "x", prompt]), strict=True):
+        assert max(abs(a - b) for a, b in zip(one, other, strict=True)) < 1e-6, (one, other)
 
 
 def check_litellm():
@@ -70,6 +79,12 @@ def check_litellm():
         raise AssertionError("max_tokens was accepted")
     except litellm.BadRequestError as error:
         assert "max_tokens" in str(error), error
+    vectors = litellm.embedding(model="openai/" + model, api_base=url + "/v1", api_key="none", input=[prompt, "x"], encoding_format="float")
+    assert [one["embedding"] for one in vectors.data] == embeddings([prompt, "x"]), vectors
+    documents = ["a red ball", prompt, "x"]
+    ranked = litellm.rerank(model="hosted_vllm/" + model, api_base=url, api_key="none", query=prompt, documents=documents, top_n=2)
+    assert [one["index"] for one in ranked.results][0] == 1 and len(ranked.results) == 2, ranked
+    assert abs(ranked.results[0]["relevance_score"] - 1) < 1e-5, ranked
     # Its own way to Ollama's and to Anthropic's protocol.
     of_ollama = litellm.completion(**{**ask, "model": "ollama_chat/" + model, "api_base": url})
     assert of_ollama.choices[0].message.content == expected, of_ollama

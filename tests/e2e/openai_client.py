@@ -39,6 +39,24 @@ again = client.completions.create(model=model, prompt="One rainy day,", n=3, see
 assert [c.text for c in many.choices] == [c.text for c in again.choices], "a seed decides the text"
 assert all("." not in c.text for c in many.choices)
 
+# The package asks for base64 unless it is told otherwise, and reads it with numpy or without.
+texts = ["Once upon a time", "One rainy day, a small dog", "Once upon a time"]
+coded = client.embeddings.create(model=model, input=texts)
+plain = client.embeddings.create(model=model, input=texts, encoding_format="float")
+assert [one.index for one in coded.data] == [0, 1, 2] and coded.usage.prompt_tokens == plain.usage.total_tokens > 10, coded.usage
+for one, other in zip(coded.data, plain.data):
+    assert len(one.embedding) == len(other.embedding) and max(abs(a - b) for a, b in zip(one.embedding, other.embedding)) < 1e-7
+    assert abs(sum(value * value for value in one.embedding) - 1) < 1e-5
+assert coded.data[0].embedding == coded.data[2].embedding != coded.data[1].embedding
+short = client.embeddings.create(model=model, input=texts[0], dimensions=8, encoding_format="float").data[0].embedding
+scale = sum(value * value for value in plain.data[0].embedding[:8]) ** 0.5
+assert len(short) == 8 and max(abs(a - b / scale) for a, b in zip(short, plain.data[0].embedding)) < 1e-5, short
+try:
+    client.embeddings.create(model=model, input=texts[0], dimensions=10**6)
+    raise SystemExit("dimensions above the model's were accepted")
+except openai.BadRequestError as error:
+    print("too many dimensions:", error.body["message"])
+
 try:
     client.completions.create(model=model, prompt="x", max_tokens=100000)
     raise SystemExit("a request that is too long was accepted")

@@ -143,6 +143,13 @@ def check_ollama():
     assert client.list().models[0].model == model
     assert "completion" in client.show(model).capabilities
     assert client.ps().models[0].context_length > 0
+    of_openai = openai.OpenAI(base_url=url + "/v1", api_key="none").embeddings.create(model=model, input=[prompt, "x"], encoding_format="float")
+    embedded = client.embed(model=model, input=[prompt, "x"])
+    assert [list(vector) for vector in embedded.embeddings] == [one.embedding for one in of_openai.data], embedded
+    assert embedded.prompt_eval_count == of_openai.usage.prompt_tokens, embedded
+    older = client.embeddings(model=model, prompt=prompt).embedding
+    length = sum(value * value for value in older) ** 0.5
+    assert max(abs(a / length - b) for a, b in zip(older, embedded.embeddings[0])) < 1e-5, older
     refused(ollama.ResponseError, lambda: client.chat(**{**ask, "options": {"mirostat": 2}}), "mirostat")
     refused(ollama.ResponseError, lambda: client.chat(**{**ask, "model": "no-such-model"}), "no-such-model")
 

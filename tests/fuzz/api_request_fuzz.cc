@@ -7,6 +7,7 @@
 
 #include "api/requests.h"
 #include "api/template_input.h"
+#include "api/vector_requests.h"
 
 namespace {
 
@@ -46,6 +47,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!chat_error) {
     CheckError(lamina::PrepareForTemplate({reinterpret_cast<const char*>(data), size}, chat.input));
     (void)Template().Render(chat.input).ok();
+  }
+  using Kind = lamina::VectorForm::Kind;
+  for (const Kind kind :
+       {Kind::kEmbeddings, Kind::kScores, Kind::kRanking, Kind::kOllama, Kind::kOllamaPlain}) {
+    lamina::VectorRequest vectors;
+    CheckError(lamina::ParseVectors(body, kind, {1024, 8}, vectors, unknown));
   }
   lamina::TokenizeRequest tokenize;
   CheckError(lamina::ParseTokenize(body, tokenize));

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -238,6 +239,47 @@ TEST_F(RemoteRequestsTest, ScoresThatAreNotThePromptsAreNotTaken) {
   EXPECT_TRUE(refuses({{.token = 2}}, {}, 1));
   EXPECT_TRUE(refuses({{.token = 2}}, 40, 0)) << "one is missing";
   EXPECT_TRUE(refuses({{.token = 2}}, {}, 0, -1)) << "nobody asked";
+}
+
+TEST_F(RemoteRequestsTest, EmbeddingsAreTakenWhereTheyAreAskedForAlone) {
+  const auto refuses = [&](bool embeds, TokenEvent event) {
+    Manager manager;
+    Connect(manager);
+    GenerateRequest request;
+    request.prompt = {1, 2, 3};
+    request.max_new_tokens = 1;
+    request.sampling.embeds = embeds;
+    std::vector<float> told;
+    const auto sink = [&told](const TokenEvent& one) { told = one.embedding; };
+    const Result<RequestId> id = front_.Submit(request, sink, now_);
+    EXPECT_TRUE(id.ok()) << id.status();
+    Run();
+    manager.engine.asked.back().sink(event);
+    refused_ = OkStatus();
+    Run();
+    const bool refused = refused_.code() == StatusCode::kCorrupt;
+    EXPECT_EQ(told, refused ? std::vector<float>() : event.embedding);
+    front_.Abort(*id, now_);
+    Lose();
+    return refused;
+  };
+  TokenEvent event;
+  event.finish = FinishReason::kStop;
+  event.embedding = {0.5f, -2};
+  EXPECT_FALSE(refuses(true, event));
+  EXPECT_TRUE(refuses(false, event)) << "nobody asked";
+  event.token = 5;
+  EXPECT_TRUE(refuses(true, event)) << "no token belongs to it";
+  event.token.reset();
+  event.embedding[1] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_TRUE(refuses(true, event));
+  event.embedding.clear();
+  EXPECT_TRUE(refuses(true, event));
+  event.finish = FinishReason::kError;
+  EXPECT_FALSE(refuses(true, event));
+  event.finish.reset();
+  event.embedding = {1};
+  EXPECT_TRUE(refuses(true, event)) << "it is not over";
 }
 
 TEST_F(RemoteRequestsTest, HowMuchWasCachedIsKeptForTheNextManager) {

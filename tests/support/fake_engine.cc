@@ -67,6 +67,12 @@ std::vector<TokenScore> FakeEngine::NextScored(const GenerateRequest& request, S
   return scored;
 }
 
+std::vector<float> FakeEngine::EmbeddingOf(const GenerateRequest& request) {
+  const std::vector<TokenId>& prompt = request.prompt;
+  return {static_cast<float>(prompt.size()), static_cast<float>(prompt.front()),
+          static_cast<float>(prompt.back()), -1};
+}
+
 TokenEvent FakeEngine::NextEvent(Sequence& sequence) const {
   TokenEvent event;
   event.index = sequence.index;
@@ -80,6 +86,11 @@ TokenEvent FakeEngine::NextEvent(Sequence& sequence) const {
     return event;
   }
   const GenerateRequest& request = requests_[sequence.request.value - 1];
+  if (request.sampling.embeds) {
+    event.embedding = EmbeddingOf(request);
+    event.finish = FinishReason::kStop;
+    return event;
+  }
   event.scored = NextScored(request, sequence);
   if (!event.scored.empty()) return event;
   if (sequence.next == sequence.tokens.size()) {

@@ -71,6 +71,8 @@ class FakeEngine final : public Engine {
     size_t num_scored = 0;  // tokens of the prompt
   };
 
+  // How many tokens the prompt has, its first and last one, and -1.
+  static std::vector<float> EmbeddingOf(const GenerateRequest& request);
   // The next tokens of the prompt, if they are asked for and not all told: half of what is left, or
   // all if that is one. Token p has the log-probability -p / 8 and the rank p; the most likely are
   // tokens 500, 501, ..., with -1/8, -2/8, ...

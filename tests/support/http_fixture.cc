@@ -199,7 +199,9 @@ void HttpTest::StartServer(FakeEngine::Script script) {
   }
   model.tool_format = tool_format_;
   model.reasoning = reasoning_;
+  model.infill = FindInfillFormat(*tokenizer_);
   model.config.vocab_size = 1024;
+  model.config.hidden_size = 4;
   model.config.max_positions = 1024;
   auto server = HttpServer::Create(options_, model, *metrics_);
   ASSERT_TRUE(server.ok()) << server.status();

@@ -14,6 +14,7 @@ Engine::Sink Collector::sink() const {
     std::lock_guard lock(state->mutex);
     Generated& generated = state->results.at(static_cast<size_t>(event.index));
     generated.scored.insert(generated.scored.end(), event.scored.begin(), event.scored.end());
+    if (!event.embedding.empty()) generated.embedding = event.embedding;
     if (event.token) {
       generated.tokens.push_back(*event.token);
       generated.logprobs.push_back(event.logprob);

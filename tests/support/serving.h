@@ -25,6 +25,7 @@ struct Generated {
   std::vector<float> logprobs;
   std::vector<std::vector<TokenLogprob>> tops;
   std::vector<TokenScore> scored;  // of the prompt
+  std::vector<float> embedding;    // likewise
   FinishReason reason = FinishReason::kError;
   Status error;
   bool finished = false;
