@@ -210,9 +210,42 @@ Automaton::State Automaton::Intern(std::vector<Thread> threads, bool accepting) 
   return added;
 }
 
+// Steps with all bytes at once, so that a state of many threads, such as a choice of many words, is
+// looked through once. False, and nothing was done, if its edges are for many bytes each.
+bool Automaton::FindAllSteps(State from) {
+  const std::vector<Thread>& threads = states_[static_cast<size_t>(from)].threads;
+  std::vector<std::pair<uint8_t, Thread>> begun;  // class of bytes, thread behind it
+  for (const Thread thread : threads) {
+    const Grammar::State& state = grammar_.states[static_cast<size_t>(thread >> 32)];
+    for (int32_t i = 0; i < state.num_edges; ++i) {
+      const Grammar::Edge& edge = grammar_.edges[static_cast<size_t>(state.first_edge + i)];
+      if (edge.kind != Grammar::EdgeKind::kBytes) continue;
+      for (int at = class_of_[edge.low]; at <= class_of_[edge.high]; ++at) {
+        begun.emplace_back(static_cast<uint8_t>(at),
+                           static_cast<Thread>(edge.target) << 32 | (thread & UINT32_MAX));
+      }
+      if (begun.size() > 4 * threads.size()) return false;
+    }
+  }
+  work_ -= std::ssize(begun);
+  std::ranges::sort(begun);
+  begun.erase(std::unique(begun.begin(), begun.end()), begun.end());
+  auto next = begun.begin();
+  for (size_t at = 0; at < class_bytes_.size() && !is_exhausted(); ++at) {
+    begun_.clear();
+    for (; next != begun.end() && next->first == at; ++next) begun_.push_back(next->second);
+    const State to = begun_.empty() ? kDead : Close(begun_);
+    if (!is_exhausted()) steps_[PlaceOf(from, class_bytes_[at])] = to;
+  }
+  return true;
+}
+
 Automaton::State Automaton::FindStep(State from, uint8_t byte) {
+  constexpr size_t kManyThreads = 16;
   const size_t place = PlaceOf(from, byte);
   if (is_exhausted()) return kDead;
+  if (states_[static_cast<size_t>(from)].threads.size() > kManyThreads && FindAllSteps(from))
+    return steps_[place] == kUnknown ? kDead : steps_[place];
   begun_.clear();
   for (const Thread thread : states_[static_cast<size_t>(from)].threads) {
     const Grammar::State& state = grammar_.states[static_cast<size_t>(thread >> 32)];

@@ -99,6 +99,7 @@ class Automaton {
   }
   // kDead, and nothing is remembered of it, if is_exhausted().
   State FindStep(State state, uint8_t byte);
+  bool FindAllSteps(State from);
   bool is_exhausted() const { return work_ <= 0 || held_bytes_ > 2 * kMaxHeldBytes; }
   State Close(std::vector<Thread> begun);
   State Intern(std::vector<Thread> threads, bool accepts);
