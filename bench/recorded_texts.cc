@@ -41,6 +41,13 @@ Result<RecordedTexts> ReadRecordedTexts(const std::string& path) {
           .kind = ConstraintKind::kJsonSchema,
           .schema = nlohmann::ordered_json::parse(entry.at("schema").get<std::string>())};
       test.texts = entry.at("texts").get<std::vector<std::vector<TokenId>>>();
+      for (const std::vector<TokenId>& text : test.texts) {
+        for (const TokenId token : text) {
+          if (token < 0 || token >= recorded.vocabulary->size())
+            return InvalidArgument(path + ": " + test.name + " has a text with token " +
+                                   std::to_string(token) + ", which is none of \"tokens\"");
+        }
+      }
     }
   } catch (const nlohmann::json::exception& error) {
     return InvalidArgument(path + ": expected {\"tokens\", \"cases\": [{\"name\", \"schema\", " +
