@@ -43,7 +43,8 @@ def check_guidellm(folder):
             "--tokenizer", f"kind=huggingface_auto,model={model}", "--data", f"kind=synthetic_text,prompt_tokens={INPUT},output_tokens={OUTPUT}",
             "--output", "kind=json,path=out.json", "--disable-console")
         told = json.loads(pathlib.Path(folder, "out.json").read_text())["benchmarks"][0]
-        assert told["metrics"]["request_totals"] == {"successful": REQUESTS, "errored": 0, "incomplete": 0, "total": REQUESTS}, told["metrics"]["request_totals"]
+        totals = told["metrics"]["request_totals"]
+        assert totals == {"successful": REQUESTS, "errored": 0, "incomplete": 0, "total": REQUESTS}, totals
         for request in told["requests"]["successful"]:
             assert (request["output_tokens"], request["prompt_tokens"]) == (OUTPUT, INPUT), request
             assert request["time_to_first_token_ms"] > 0 and request["inter_token_latency_ms"] > 0 and request["output"], request
