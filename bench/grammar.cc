@@ -5,10 +5,12 @@
 #include <iostream>
 #include <memory>
 #include <random>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "bench/recorded_texts.h"
 #include "bench/report.h"
 #include "cli/commands.h"
 #include "grammar/constrained_text.h"
@@ -22,15 +24,11 @@ namespace {
 
 struct GrammarOptions {
   std::string tokenizer;  // a model's folder; "": a vocabulary is made up
+  std::string recorded;   // a file of bench/recorded_texts.h; "": the cases below
   int64_t vocab_size = 128000;
   int num_texts = 20;
   int max_tokens = 200;
   bool json = false;
-};
-
-struct GrammarCase {
-  std::string name;
-  Constraint constraint;
 };
 
 // About 5 kB: as many objects of ten properties as that takes.
@@ -96,6 +94,22 @@ struct GrammarSamples {
   size_t grammar_bytes = 0;
 };
 
+// The times of the masks of a text that is given, behind each of its tokens.
+Status FollowRecorded(ConstrainedText text, std::span<const TokenId> tokens,
+                      std::vector<double>& us) {
+  for (size_t length = 0; length <= tokens.size(); ++length) {
+    const double start = ThreadUs();
+    LAMINA_ASSIGN_OR_RETURN(const NextTokens next, text.Next(tokens.first(length)));
+    us.push_back(ThreadUs() - start);
+    if (length < tokens.size() && !HasToken(next.tokens->bits, tokens[length]))
+      return InvalidArgument("token " + std::to_string(length) +
+                             " of a recorded text is not allowed");
+    if (length == tokens.size() && !next.may_end)
+      return InvalidArgument("a recorded text is not complete");
+  }
+  return OkStatus();
+}
+
 // A text of random tokens that the masks allow, and the times of its masks.
 Status FollowText(ConstrainedText text, const GrammarOptions& options, uint64_t seed,
                   std::vector<double>& us) {
@@ -126,12 +140,18 @@ Result<GrammarSamples> MeasureGrammar(const GrammarCase& test,
     const double start = ThreadUs();
     LAMINA_ASSIGN_OR_RETURN(const Grammar grammar, CompileConstraint(test.constraint));
     bytes = grammar.ToBytes();
+    // What the compute node does before the first mask.
+    LAMINA_RETURN_IF_ERROR(Automata(vocabulary).Begin(bytes).status());
     samples.compile_us.push_back(ThreadUs() - start);
   }
   samples.grammar_bytes = bytes.size();
   Automata automata(vocabulary);
   for (std::vector<double>* us : {&samples.first_us, &samples.again_us}) {
-    for (int text = 0; text < options.num_texts; ++text) {
+    for (const std::vector<TokenId>& tokens : test.texts) {
+      LAMINA_ASSIGN_OR_RETURN(ConstrainedText begun, automata.Begin(bytes));
+      LAMINA_RETURN_IF_ERROR(FollowRecorded(std::move(begun), tokens, *us).WithContext(test.name));
+    }
+    for (int text = 0; text < options.num_texts && test.texts.empty(); ++text) {
       LAMINA_ASSIGN_OR_RETURN(ConstrainedText begun, automata.Begin(bytes));
       LAMINA_RETURN_IF_ERROR(
           FollowText(std::move(begun), options, static_cast<uint64_t>(text), *us));
@@ -156,14 +176,19 @@ void ReportGrammar(const GrammarCase& test, const std::string& what, const std::
 
 Status RunGrammar(const GrammarOptions& options) {
   std::shared_ptr<const Vocabulary> vocabulary;
-  if (options.tokenizer.empty()) {
+  std::vector<GrammarCase> cases = GrammarCases();
+  if (!options.recorded.empty()) {
+    LAMINA_ASSIGN_OR_RETURN(RecordedTexts recorded, ReadRecordedTexts(options.recorded));
+    vocabulary = recorded.vocabulary;
+    cases = std::move(recorded.cases);
+  } else if (options.tokenizer.empty()) {
     vocabulary = MadeUpVocabulary(options.vocab_size);
   } else {
     LAMINA_ASSIGN_OR_RETURN(const std::string path, FindModel(options.tokenizer));
     LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, LoadTokenizer(path));
     vocabulary = Vocabulary::Of(*tokenizer, tokenizer->vocab_size());
   }
-  for (const GrammarCase& test : GrammarCases()) {
+  for (const GrammarCase& test : cases) {
     LAMINA_ASSIGN_OR_RETURN(const GrammarSamples samples,
                             MeasureGrammar(test, vocabulary, options));
     const auto largest = [](const std::vector<double>& us) { return std::ranges::max(us); };
@@ -189,6 +214,10 @@ void RegisterBenchGrammar(CLI::App& app) {
   command->add_option("--vocab-size", options->vocab_size, "of the vocabulary that is made up")
       ->check(CLI::Range(300, 1 << 20))
       ->capture_default_str();
+  command
+      ->add_option("--recorded", options->recorded,
+                   "vocabulary, schemas and texts of scripts/compare_masks.py instead")
+      ->excludes("--tokenizer");
   command->add_option("--texts", options->num_texts, "texts that are drawn of each constraint")
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();

@@ -10,9 +10,6 @@
 namespace lamina {
 namespace {
 
-// Longer runs of plain characters are walked through: few tokens have them.
-constexpr int kMaxPlainSteps = 24;
-
 uint64_t Mixed(uint64_t hash, uint64_t value) {
   hash = (hash ^ value) * 0x9E3779B97F4A7C15ULL;
   return hash ^ hash >> 29;
@@ -28,6 +25,37 @@ constexpr Lead kLeads[] = {{0xC2, 0xDF, 0x80, 0xBF, 1}, {0xE0, 0xE0, 0xA0, 0xBF,
                            {0xE1, 0xEC, 0x80, 0xBF, 2}, {0xED, 0xED, 0x80, 0x9F, 2},
                            {0xEE, 0xEF, 0x80, 0xBF, 2}, {0xF0, 0xF0, 0x90, 0xBF, 3},
                            {0xF1, 0xF3, 0x80, 0xBF, 3}, {0xF4, 0xF4, 0x80, 0x8F, 3}};
+
+// Smaller subtrees are walked through: to find out how many plain characters may follow takes
+// longer.
+constexpr int32_t kMinPlainNodes = 64;
+
+// A set that is nearly always small.
+class NumberSet {
+ public:
+  explicit NumberSet(std::span<const uint64_t> numbers) {
+    for (const uint64_t number : numbers) Insert(number);
+  }
+  // Whether it was not there.
+  bool Insert(uint64_t number) {
+    if (!many_.empty()) return many_.insert(number).second;
+    const auto end = few_.begin() + static_cast<std::ptrdiff_t>(num_few_);
+    if (std::find(few_.begin(), end, number) != end) return false;
+    if (num_few_ == few_.size()) {
+      many_.insert(few_.begin(), end);
+      many_.insert(number);
+    } else {
+      few_[num_few_++] = number;
+    }
+    return true;
+  }
+  size_t size() const { return many_.empty() ? num_few_ : many_.size(); }
+
+ private:
+  std::array<uint64_t, 24> few_;
+  size_t num_few_ = 0;
+  std::unordered_set<uint64_t> many_;  // all of them once there are more
+};
 
 Status TooAmbiguous() {
   return InvalidArgument(
@@ -101,6 +129,7 @@ void Automaton::Forget() {
   states_.clear();
   states_by_hash_.clear();
   steps_.clear();
+  last_begun_.clear();
   held_bytes_ = 0;
   ++generation_;
   work_ = kMaxWork;
@@ -124,12 +153,12 @@ int32_t Automaton::Push(int32_t back, int32_t parent) {
 
 // Follows edges that need no byte. A thread of the root rule's end stands in no state.
 Automaton::State Automaton::Close(std::vector<Thread> begun) {
-  std::unordered_set<Thread> seen(begun.begin(), begun.end());
+  NumberSet seen(begun);
   std::vector<Thread> threads;
   bool accepting = false;
   const auto reach = [&](int32_t state, int32_t frame) {
     const Thread thread = static_cast<Thread>(state) << 32 | static_cast<uint32_t>(frame);
-    if (seen.insert(thread).second) begun.push_back(thread);
+    if (seen.Insert(thread)) begun.push_back(thread);
   };
   while (!begun.empty()) {
     const Thread thread = begun.back();
@@ -181,24 +210,63 @@ Automaton::State Automaton::Intern(std::vector<Thread> threads, bool accepting) 
   return added;
 }
 
-Automaton::State Automaton::Step(State from, uint8_t byte) {
-  const size_t place = static_cast<size_t>(from) * class_bytes_.size() + class_of_[byte];
-  if (steps_[place] != kUnknown) return steps_[place];
+// Steps with all bytes at once, so that a state of many threads, such as a choice of many words, is
+// looked through once. False, and nothing was done, if its edges are for many bytes each.
+bool Automaton::FindAllSteps(State from) {
+  const std::vector<Thread>& threads = states_[static_cast<size_t>(from)].threads;
+  std::vector<std::pair<uint8_t, Thread>> begun;  // class of bytes, thread behind it
+  for (const Thread thread : threads) {
+    const Grammar::State& state = grammar_.states[static_cast<size_t>(thread >> 32)];
+    for (int32_t i = 0; i < state.num_edges; ++i) {
+      const Grammar::Edge& edge = grammar_.edges[static_cast<size_t>(state.first_edge + i)];
+      if (edge.kind != Grammar::EdgeKind::kBytes) continue;
+      for (int at = class_of_[edge.low]; at <= class_of_[edge.high]; ++at) {
+        begun.emplace_back(static_cast<uint8_t>(at),
+                           static_cast<Thread>(edge.target) << 32 | (thread & UINT32_MAX));
+      }
+      if (begun.size() > 4 * threads.size()) return false;
+    }
+  }
+  work_ -= std::ssize(begun);
+  std::ranges::sort(begun);
+  begun.erase(std::unique(begun.begin(), begun.end()), begun.end());
+  auto next = begun.begin();
+  for (size_t at = 0; at < class_bytes_.size() && !is_exhausted(); ++at) {
+    begun_.clear();
+    for (; next != begun.end() && next->first == at; ++next) begun_.push_back(next->second);
+    const State to = begun_.empty() ? kDead : Close(begun_);
+    if (!is_exhausted()) steps_[PlaceOf(from, class_bytes_[at])] = to;
+  }
+  return true;
+}
+
+Automaton::State Automaton::FindStep(State from, uint8_t byte) {
+  constexpr size_t kManyThreads = 16;
+  const size_t place = PlaceOf(from, byte);
   if (is_exhausted()) return kDead;
-  std::vector<Thread> begun;
+  if (states_[static_cast<size_t>(from)].threads.size() > kManyThreads && FindAllSteps(from))
+    return steps_[place] == kUnknown ? kDead : steps_[place];
+  begun_.clear();
   for (const Thread thread : states_[static_cast<size_t>(from)].threads) {
     const Grammar::State& state = grammar_.states[static_cast<size_t>(thread >> 32)];
     work_ -= state.num_edges;
     for (int32_t i = 0; i < state.num_edges; ++i) {
       const Grammar::Edge& edge = grammar_.edges[static_cast<size_t>(state.first_edge + i)];
       if (edge.kind == Grammar::EdgeKind::kBytes && edge.low <= byte && byte <= edge.high)
-        begun.push_back(static_cast<Thread>(edge.target) << 32 | (thread & UINT32_MAX));
+        begun_.push_back(static_cast<Thread>(edge.target) << 32 | (thread & UINT32_MAX));
     }
   }
   // Two edges may lead to the same state.
-  std::sort(begun.begin(), begun.end());
-  begun.erase(std::unique(begun.begin(), begun.end()), begun.end());
-  const State to = begun.empty() ? kDead : Close(std::move(begun));
+  std::sort(begun_.begin(), begun_.end());
+  begun_.erase(std::unique(begun_.begin(), begun_.end()), begun_.end());
+  State to = kDead;
+  if (!begun_.empty() && begun_ == last_begun_) {
+    to = last_closed_;
+  } else if (!begun_.empty()) {
+    last_begun_ = begun_;
+    to = last_closed_ = Close(begun_);
+    if (is_exhausted()) last_begun_.clear();
+  }
   if (!is_exhausted()) steps_[place] = to;
   return to;
 }
@@ -228,7 +296,7 @@ Result<Automaton::State> Automaton::AdvanceBytes(State state, std::string_view b
   return state;
 }
 
-// The one state that all plain characters lead to, or kDead if there is none.
+// The one state that all plain characters lead to; else kNothingPlain if none may follow, or kDead.
 Automaton::State Automaton::PlainStep(State from) {
   if (states_[static_cast<size_t>(from)].plain != kUnknown)
     return states_[static_cast<size_t>(from)].plain;
@@ -264,26 +332,35 @@ Automaton::State Automaton::PlainStep(State from) {
     same = same && all_lead_there(states, lead.rest == 1 ? lead.low : 0x80,
                                   lead.rest == 1 ? lead.high : 0xBF);
   }
+  const bool takes_plain = same || TakesPlain(from);
   if (is_exhausted()) return kDead;
-  return states_[static_cast<size_t>(from)].plain = same ? to : kDead;
+  return states_[static_cast<size_t>(from)].plain = same ? to : takes_plain ? kDead : kNothingPlain;
 }
 
-// How many plain characters may follow, whichever they are; at most kMaxPlainSteps, or
-// Vocabulary::kNotPlain - 1 if they lead back to the state.
-int Automaton::PlainSteps(State state) {
-  for (int steps = 0; steps < kMaxPlainSteps; ++steps) {
+// Whether a plain character may begin here.
+bool Automaton::TakesPlain(State state) {
+  for (int byte = 0x20; byte <= 0xF4; ++byte) {
+    const bool begins_plain =
+        (byte < 0x7F && byte != '"' && byte != '\\') || byte >= kLeads[0].first;
+    if (begins_plain && Step(state, static_cast<uint8_t>(byte)) != kDead) return true;
+  }
+  return false;
+}
+
+Automaton::PlainRun Automaton::PlainRunOf(State state) {
+  for (int length = 0; length < Vocabulary::kMaxPlainCharacters; ++length) {
     const State next = PlainStep(state);
-    if (next == kDead) return steps;
-    if (next == state) return Vocabulary::kNotPlain - 1;
+    if (next < 0) return {length, next == kNothingPlain};
+    if (next == state) return {kEndless, false};
     state = next;
   }
-  return kMaxPlainSteps;
+  return {Vocabulary::kMaxPlainCharacters, false};
 }
 
-// Walks the vocabulary's trie with a state for each node on the way.
-std::vector<Automaton::Range> Automaton::AllowedRanges(State from) {
-  const std::span<const Vocabulary::Node> nodes = vocabulary_->nodes();
-  std::vector<State> path(static_cast<size_t>(vocabulary_->max_depth()) + 1, kDead);
+// Walks the trie with a state for each node on the way.
+std::vector<Automaton::Range> Automaton::AllowedRanges(State from, const TokenTrie& trie) {
+  const std::span<const TokenTrie::Node> nodes = trie.nodes;
+  std::vector<State> path(static_cast<size_t>(trie.max_depth) + 1, kDead);
   path[0] = from;
   std::vector<Range> allowed;
   const auto allow = [&](int32_t first, int32_t last) {
@@ -298,19 +375,19 @@ std::vector<Automaton::Range> Automaton::AllowedRanges(State from) {
   State asked = kDead;
   int plain_steps = 0;
   for (int32_t i = 0; i < std::ssize(nodes) && !is_exhausted();) {
-    const Vocabulary::Node& node = nodes[static_cast<size_t>(i)];
+    const TokenTrie::Node& node = nodes[static_cast<size_t>(i)];
     const State reached = Step(path[size_t{node.depth} - 1], node.byte);
     if (reached == kDead) {
       i = node.behind;
       continue;
     }
-    if (node.plain != Vocabulary::kNotPlain && node.behind > i + 1) {
+    if (node.plain != TokenTrie::kNotPlain && node.behind - i >= kMinPlainNodes) {
       if (reached != asked) {
         asked = reached;
-        plain_steps = PlainSteps(reached);
+        plain_steps = PlainRunOf(reached).length;
       }
       if (node.plain <= plain_steps) {
-        allow(node.first_token, vocabulary_->tokens_end(node));
+        allow(node.first_token, trie.tokens_end(node));
         i = node.behind;
         continue;
       }
@@ -322,21 +399,21 @@ std::vector<Automaton::Range> Automaton::AllowedRanges(State from) {
   return allowed;
 }
 
-TokenMask Automaton::MakeMask(std::span<const Range> ranges) const {
-  TokenMask mask{std::string(TokenMaskBytes(vocabulary_->size()), '\0')};
-  for (const Range& range : ranges) {
-    for (int32_t i = range.first; i < range.last; ++i)
-      AddToken(vocabulary_->tokens()[static_cast<size_t>(i)], mask);
-  }
-  return mask;
-}
-
 Result<const TokenMask*> Automaton::MaskOf(State state) {
   if (const auto& known = states_[static_cast<size_t>(state)].mask) return known.get();
   work_ = kMaxWork;
-  const std::vector<Range> ranges = AllowedRanges(state);
+  // In a string, the tokens of plain characters are known by how many of these may follow.
+  const PlainRun run = PlainRunOf(state);
+  const int length = std::min(run.length, Vocabulary::kMaxPlainCharacters);
+  const bool plain_is_known = length > 0 && (run.ends || length == Vocabulary::kMaxPlainCharacters);
+  const TokenTrie& trie = plain_is_known ? vocabulary_->rest() : vocabulary_->all();
+  const std::vector<Range> ranges = AllowedRanges(state, trie);
   if (is_exhausted()) return TooAmbiguous();
-  auto mask = std::make_unique<const TokenMask>(MakeMask(ranges));
+  auto mask = std::make_unique<TokenMask>(vocabulary_->plain(plain_is_known ? length : 0));
+  for (const Range& range : ranges) {
+    for (int32_t i = range.first; i < range.last; ++i)
+      AddToken(trie.tokens[static_cast<size_t>(i)], *mask);
+  }
   held_bytes_ += mask->bits.size();
   Known& known = states_[static_cast<size_t>(state)];
   known.mask = std::move(mask);

@@ -72,27 +72,42 @@ class Automaton {
   struct Known {
     std::vector<Thread> threads;  // sorted; only those that can go on with a byte
     bool accepts = false;
-    // All plain characters (Vocabulary::Node::plain) lead to this one, see PlainSteps; kUnknown.
+    // All plain characters (TokenTrie::Node::plain) lead to this one, see PlainStep; kUnknown.
     State plain = kUnknown;
     std::unique_ptr<const TokenMask> mask;  // null: not asked for
   };
   struct Range {
-    int32_t first, last;  // of Vocabulary::tokens(), without the last
+    int32_t first, last;  // of TokenTrie::tokens, without the last
+  };
+  // Plain characters that may follow, whichever they are.
+  struct PlainRun {
+    int length = 0;
+    bool ends = false;  // no plain character may stand behind the run
   };
   static constexpr State kUnknown = -2;
+  static constexpr State kNothingPlain = -3;  // of Known::plain: no plain character may follow
+  static constexpr int kEndless = TokenTrie::kNotPlain - 1;  // PlainRun::length
 
   void FindByteClasses();
   void FindTailStates();
+  size_t PlaceOf(State state, uint8_t byte) const {
+    return static_cast<size_t>(state) * class_bytes_.size() + class_of_[byte];
+  }
+  State Step(State state, uint8_t byte) {
+    const State known = steps_[PlaceOf(state, byte)];
+    return known != kUnknown ? known : FindStep(state, byte);
+  }
   // kDead, and nothing is remembered of it, if is_exhausted().
-  State Step(State state, uint8_t byte);
+  State FindStep(State state, uint8_t byte);
+  bool FindAllSteps(State from);
   bool is_exhausted() const { return work_ <= 0 || held_bytes_ > 2 * kMaxHeldBytes; }
   State Close(std::vector<Thread> begun);
   State Intern(std::vector<Thread> threads, bool accepts);
   int32_t Push(int32_t back, int32_t parent);
   State PlainStep(State state);
-  int PlainSteps(State state);
-  std::vector<Range> AllowedRanges(State state);
-  TokenMask MakeMask(std::span<const Range> ranges) const;
+  bool TakesPlain(State state);
+  PlainRun PlainRunOf(State state);
+  std::vector<Range> AllowedRanges(State state, const TokenTrie& trie);
 
   const Grammar grammar_;
   const std::shared_ptr<const Vocabulary> vocabulary_;
@@ -106,6 +121,9 @@ class Automaton {
   std::unordered_map<uint64_t, std::vector<State>> states_by_hash_;
   std::vector<State> steps_;  // [states, classes]
   State start_ = kDead;
+  // What FindStep closed last, and what came of it: most bytes of a string lead to the same.
+  std::vector<Thread> last_begun_, begun_;
+  State last_closed_ = kDead;
   size_t held_bytes_ = 0;
   int64_t work_ = 0;
   uint64_t generation_ = 0;

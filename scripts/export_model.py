@@ -4,20 +4,25 @@
   export_model.py CHECKPOINT [--rows N] [--out FILE]
 
 CHECKPOINT is a Hugging Face folder (config.json, *.safetensors) of a decoder that transformers can run with PyTorch's
-scaled_dot_product_attention. Needs torch 2.6 and transformers; no weight is read, only their names and shapes. What the file holds
+scaled_dot_product_attention. Needs torch 2.6 and transformers, 4.51 or 5; no weight is read, only their names and shapes. What the file holds
 stands in docs/export.md. An export sees a window of attention only if it has more rows than the window, so that N is by default larger
 than config.json's sliding_window.
 """
 import argparse
 import json
 import pathlib
+import re
 import sys
 
 import torch
 import transformers
 from safetensors import safe_open
 from torch.fx.operator_schemas import normalize_function
-from transformers.modeling_utils import no_init_weights
+
+try:
+    from transformers.initialization import no_init_weights  # transformers 5
+except ImportError:
+    from transformers.modeling_utils import no_init_weights
 
 FORMAT, VERSION = "lamina graph", 1
 MIN_ROWS = 32
@@ -25,6 +30,46 @@ MOST_ELEMENTS = 1 << 16  # of a constant
 NEVER = -1e9  # what a mask adds to a score that does not count is below this
 # Settings that transformers' scaled_dot_product_attention leaves out without a word: value that means nothing is left out.
 DROPPED = {"attn_logit_softcapping": None, "scale_attn_by_inverse_layer_idx": False, "scale_attn_weights": True}
+
+# What checkpoints call the matrices of an expert: gate, up, down.
+EXPERT_MATRICES = (("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2"))
+EXPERTS = "lamina.experts.default"
+
+
+@torch.library.custom_op("lamina::experts", mutates_args=())
+def experts(self: torch.Tensor, index: torch.Tensor, scores: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor) -> torch.Tensor:
+    """A mixture of experts as one operator. Which experts a token takes depends on its data, so that what they compute cannot be traced."""
+    raise NotImplementedError("only traced")
+
+
+@experts.register_fake
+def _(self, index, scores, gate_up, down):
+    return torch.empty_like(self)
+
+
+def experts_forward(module, hidden_states, top_k_index, top_k_weights):
+    """Stands in for transformers' implementations of experts (integrations/moe.py)."""
+    return torch.ops.lamina.experts(hidden_states, top_k_index, top_k_weights, module.gate_up_proj, module.down_proj)
+
+
+def take_experts(model):
+    """Has transformers 5 call experts_forward, if the model has experts that are as lamina's."""
+    mixtures = [module for module in model.modules() if hasattr(module, "is_concatenated") and hasattr(module, "config")]
+    for module in mixtures:
+        x = torch.tensor([-1.0, 2.0])
+        is_silu = hasattr(module, "act_fn") and torch.allclose(module.act_fn(x), torch.nn.functional.silu(x))
+        for wrong, what in ((not module.has_gate, "no gates"), (module.has_bias, "biases"), (getattr(module, "has_post_expert_norm", False), "norms"),
+                            (not module.is_concatenated or module.is_transposed, "matrices in another layout"),
+                            (not is_silu, "another activation than SiLU"),
+                            ("default" not in getattr(type(module)._apply_gate, "__name__", ""), "gates of their own")):
+            if wrong:
+                raise SystemExit(f"{type(module).__name__} has {what}: only experts that are down(silu(gate x) * up x) can be exported")
+    if mixtures:
+        from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
+
+        ALL_EXPERTS_FUNCTIONS.register("lamina", experts_forward)
+        for module in mixtures:
+            module.config._experts_implementation = "lamina"
 
 
 class Decoder(torch.nn.Module):
@@ -35,14 +80,22 @@ class Decoder(torch.nn.Module):
         self.model = model
 
     def forward(self, tokens, positions):
-        return self.model(input_ids=tokens, position_ids=positions, use_cache=False).logits
+        # Without a mask transformers 5 looks for several sequences in the positions, which makes every mask depend on them.
+        whole = torch.ones(tokens.shape, dtype=torch.long) if transformers.__version__ >= "5" else None
+        return self.model(input_ids=tokens, attention_mask=whole, position_ids=positions, use_cache=False).logits
 
 
 def trace(model, rows):
     """torch.export's program over `rows` tokens, without in-place operators."""
     example = (torch.zeros(1, rows, dtype=torch.long), torch.arange(rows)[None])
-    with torch.no_grad():
-        return torch.export.export(Decoder(model), example, strict=False).run_decompositions({})
+    take_experts(model)
+    try:
+        with torch.no_grad():
+            return torch.export.export(Decoder(model), example, strict=False).run_decompositions({})
+    except torch.fx.experimental.symbolic_shapes.GuardOnDataDependentSymNode as error:
+        where = re.findall(r'File ".*?(modeling_\w+\.py)", line (\d+)', str(error)) or [("its code", "?")]
+        raise SystemExit(f"the model decides by its data what it computes ({where[-1][0]}:{where[-1][1]}), which torch.export cannot follow. Mixtures "
+                         "of experts can be exported where transformers 5 has several implementations of them (use_experts_implementation)") from error
 
 
 def checkpoint_names(folder):
@@ -53,8 +106,19 @@ def checkpoint_names(folder):
     return names
 
 
+def renamed_parts(model_type):
+    """Parts of names that transformers 5 changed: (in checkpoints, in the model)."""
+    try:
+        from transformers.conversion_mapping import get_checkpoint_conversion_mapping
+    except ImportError:
+        return []
+    rules = [rule for rule in get_checkpoint_conversion_mapping(model_type) or [] if type(rule).__name__ == "WeightRenaming"]
+    return [tuple(pattern[0].replace("\\", "").strip("^$") for pattern in (rule.source_patterns, rule.target_patterns)) for rule in rules]
+
+
 class Writer:
     def __init__(self, model, program, stored, rows):
+        self.renamed = renamed_parts(model.config.model_type)  # (old, new)
         self.rows, self.program, self.stored = rows, program, stored
         self.parameters = dict(model.named_parameters(remove_duplicate=False))
         self.base = model.base_model_prefix + "."
@@ -65,10 +129,42 @@ class Writer:
         """What the checkpoint calls it: one of the names that share the parameter, with or without the model's prefix."""
         same = [name for name, other in self.parameters.items() if other is self.parameters[parameter]]
         for name in [parameter, *same]:
-            for spelt in (name, name.removeprefix(self.base), self.base + name):
-                if not self.stored or spelt in self.stored:
-                    return spelt
+            for old in self.old_names(name):
+                for spelt in (old, old.removeprefix(self.base), self.base + old):
+                    if not self.stored or spelt in self.stored:
+                        return spelt
         raise SystemExit(f"the checkpoint has no tensor {parameter}")
+
+    def old_names(self, name):
+        """The name, and what it was before transformers renamed modules: checkpoints keep that."""
+        names = [name]
+        for old, new in self.renamed:
+            names += [other.replace(new, old) for other in names if new in other]
+        return names
+
+    def experts(self, node):
+        """The arguments of the operator for a mixture of experts: each expert's matrices by their names in the checkpoint."""
+        parameter = self.program.graph_signature.inputs_to_parameters[node.args[3].name].removeprefix("model.")
+        stem, layer = parameter.rsplit(".", 1)[0], re.search(r"layers\.(\d+)\.", parameter)
+        at = re.compile(rf"(.*\blayers\.{layer[1]}\.(?:.*\.)?experts)\.0\.(\w+)\.weight" if layer else r"(.*experts)\.0\.(\w+)\.weight")
+        found = dict(match.groups()[::-1] for match in map(at.fullmatch, sorted(self.stored)) if match)
+        if self.stored and not found:
+            raise SystemExit(f"the checkpoint has no matrices of single experts for {stem}: lamina cannot read those of all experts in one tensor")
+        matrices = next((names for names in EXPERT_MATRICES if names[0] in found), EXPERT_MATRICES[0])
+        prefix = found.get(matrices[0], stem)
+        num_experts, both, inputs = node.args[3].meta["val"].shape
+        outputs = node.args[4].meta["val"].shape[1]
+        shapes = ([both // 2, inputs], [both // 2, inputs], [outputs, both // 2])
+        lists = {"gate": [], "up": [], "down": []}
+        for expert in range(num_experts):
+            for of, matrix, shape in zip(lists, matrices, shapes):
+                name = f"{node.name}_{of}_{expert}"
+                tensor = f"{prefix}.{expert}.{matrix}.weight"
+                if self.stored and tensor not in self.stored:
+                    raise SystemExit(f"the checkpoint has no tensor {tensor}")
+                self.out["weights"][name] = {"tensor": tensor, "shape": shape}
+                lists[of].append({"node": name})
+        return {**{name: self.argument(value) for name, value in zip(("self", "index", "scores"), node.args)}, **lists}
 
     def fold(self):
         """What depends on no token and no position is a constant, and known here."""
@@ -134,7 +230,7 @@ class Writer:
         value = node.meta.get("val")
         self.out["nodes"].append({
             "name": node.name, "op": str(node.target) if hasattr(node.target, "_schema") else node.target.__name__,
-            "args": {name: self.argument(value) for name, value in given.items()},
+            "args": self.experts(node) if str(node.target) == EXPERTS else {name: self.argument(value) for name, value in given.items()},
             "shape": list(value.shape) if isinstance(value, torch.Tensor) else None,
             "module": module(node), "source": source(node)})
 
@@ -148,8 +244,9 @@ class Writer:
                 needed.add(node)
                 waiting += node.all_input_nodes
         weights = self.program.graph_signature.inputs_to_parameters
+        of_all_experts = {matrix for node in needed if str(node.target) == EXPERTS for matrix in node.args[3:]}
         for node in self.program.graph.nodes:
-            if node not in needed:
+            if node not in needed or node in of_all_experts:
                 continue
             if node.name in weights:
                 self.out["weights"][node.name] = {"tensor": self.tensor_name(weights[node.name].removeprefix("model.")),

@@ -56,6 +56,7 @@ size_t CharacterAt(std::string_view bytes, size_t at, size_t count) {
 Detokenizer::Detokenizer(const Tokenizer& tokenizer, DetokenizerOptions options,
                          std::span<const TokenId> prompt)
     : tokenizer_(tokenizer), options_(std::move(options)) {
+  state_.characters_at_once = true;
   std::string prompt_text;
   for (const TokenId token : prompt)
     tokenizer_.Append(state_, token, options_.skip_special_tokens, prompt_text);

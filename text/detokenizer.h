@@ -25,6 +25,8 @@ struct DetokenizerOptions {
 
 // Everything that was returned, joined, is the text of prompt + continuation without the prompt's
 // text, cut at the first stop string. It does not depend on how the text is divided into tokens.
+// What is whole is not taken back (DecodeState::characters_at_once): a byte that belongs to no
+// character is U+FFFD, and the characters that stand as bytes in front of it stay.
 // Returned text consists of whole characters; the end of the text that could be the beginning of a
 // stop string is held back.
 class Detokenizer {

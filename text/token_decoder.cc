@@ -159,7 +159,10 @@ void TokenDecoder::Append(DecodeState& state, const Token& token, std::string& t
   }
   if (token.is_byte) {
     state.incomplete += token.text;
-    return;
+    if (!state.characters_at_once) return;
+    std::string characters;
+    TakeCompleteUtf8(state.incomplete, characters);
+    return AppendText(state, characters, text);
   }
   EndBytes(state, text);
   if (token.has_first_text && state.at_start) {

@@ -21,6 +21,10 @@ struct DecodeState {
   // in front of the text is still to be dropped.
   bool at_start = true;
   std::string incomplete;  // bytes that later tokens may complete to characters
+  // Tokens that are single bytes are decoded together, and if their bytes are not characters from
+  // the first to the last one, tokenizer.json has U+FFFD for each. With this, characters that are
+  // whole come at once and stay: only bytes that belong to none become U+FFFD.
+  bool characters_at_once = false;
 };
 
 // Gives the same ids and texts as the Hugging Face libraries do for the same files.

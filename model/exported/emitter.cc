@@ -35,6 +35,11 @@ const char* Describe(TermKind kind) {
     case TermKind::kNegate: return "a change of sign";
     case TermKind::kTanh: return "a tanh outside of a GELU or a soft cap";
     case TermKind::kSigmoid: return "a sigmoid outside of a SiLU";
+    case TermKind::kSoftmax:
+    case TermKind::kSum:
+    case TermKind::kLargest:
+    case TermKind::kLargestAt:
+    case TermKind::kShares: return "a part of a router without its experts";
     case TermKind::kMean:
     case TermKind::kCentred:
     case TermKind::kInverseRoot: return "a mean or root outside of a norm";
@@ -82,6 +87,12 @@ Result<Tensor> Importer::EmitNew(Term* term) {
     case TermKind::kRmsNorm:
     case TermKind::kLayerNorm: return EmitNorm(term);
     case TermKind::kRope: return EmitRope(term);
+    case TermKind::kExperts: return EmitExperts(term);
+    case TermKind::kSigmoidGate: {
+      LAMINA_ASSIGN_OR_RETURN(const Tensor gate, Emit(term->arg(0)));
+      LAMINA_ASSIGN_OR_RETURN(const Tensor x, Emit(term->arg(1)));
+      return SigmoidGate(gate, x, PathOf(term->node));
+    }
     case TermKind::kAdd: {
       LAMINA_ASSIGN_OR_RETURN(const Tensor a, Emit(term->arg(0)));
       LAMINA_ASSIGN_OR_RETURN(const Tensor b, Emit(term->arg(1)));

@@ -1,6 +1,7 @@
 // The work behind ImportProgram (import.h). Nodes are taken in their order: views and arithmetic
-// become symbols and terms (view_operators.cc, row_operators.cc, rotary_operators.cc), and a term
-// becomes operators of the graph when an attention or the logits need it (emitter.cc).
+// become symbols and terms (view_operators.cc, row_operators.cc, rotary_operators.cc,
+// expert_operators.cc), and a term becomes operators of the graph when an attention or the logits
+// need it (emitter.cc).
 //
 // A handler that fails says what is wrong with the operator in a few words, kUnimplemented or
 // kInvalidArgument; Explain adds where it stands.
@@ -81,6 +82,19 @@ class Importer {
   // `num_heads` becomes the number of KV heads.
   Result<Term*> KeysOrValues(const Symbol& of, int* num_heads);
 
+  // expert_operators.cc: routers, and mixtures of experts.
+  struct ExpertMatrices {
+    std::vector<Symbol> gate, up, down;  // of each expert
+  };
+  Result<Symbol> Softmax(Arguments& args);
+  Result<Symbol> Largest(Arguments& args);
+  Result<Symbol> Sum(Arguments& args);
+  Result<Symbol> Divide(const Symbol& a, const Symbol& b);
+  Result<Symbol> Experts(Arguments& args);
+  Status CheckRows(const Symbol& x, int axis) const;
+  // That there is one of each for each of the experts, for rows of `width` elements.
+  Status CheckMatrices(const ExpertMatrices& matrices, int64_t num_experts, int64_t width) const;
+
   // rotary_operators.cc: cosines and sines of positions times frequencies, and what they rotate.
   Result<Symbol> Angle(Arguments& args);
   Result<Symbol> AnglesOf(const Symbol& positions, const Symbol& frequencies);
@@ -125,6 +139,7 @@ class Importer {
   Result<Tensor> EmitScale(Term* term);
   Result<Tensor> EmitNorm(Term* term);
   Result<Tensor> EmitRope(Term* term);
+  Result<Tensor> EmitExperts(Term* term);  // expert_operators.cc
   // The name that a node's operator gets in the graph: its module's path and its own name.
   ModulePath PathOf(int32_t node) const;
   // A reference to all of a weight's tensor.
@@ -138,6 +153,7 @@ class Importer {
   // Frequencies of rotary embeddings, each list once.
   std::vector<std::vector<float>> tables_;
   std::map<std::vector<float>, int32_t> table_of_;  // index into tables_
+  std::vector<ExpertMatrices> experts_;             // of the mixtures so far
   int32_t now_ = 0;                                 // the node that is being imported
   int num_attentions_ = 0;
   int64_t num_values_ = 0;  // the id of the next kValue term

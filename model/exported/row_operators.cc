@@ -235,7 +235,7 @@ Result<Symbol> Importer::Arithmetic(Arguments& args) {
   if (op == "mul")
     return IsNumber(a) && !b.Is(Symbol::Kind::kPositions) ? WithNumber(op, b, NumberOf(a))
                                                           : Multiply(a, b);
-  return Unimplemented("a division by something else than a number");
+  return Divide(a, b);
 }
 
 Result<Symbol> Importer::WithNumber(const std::string& op, Symbol a, double number) {
@@ -345,8 +345,17 @@ Result<Symbol> Importer::Multiply(Symbol a, Symbol b) {
   // A norm's factor has one element per group and is the smaller one.
   if (b.term->key.width > a.term->key.width) std::swap(a, b);
   std::optional<TermKey> norm;
-  if (a.layout.Compact().WithoutLast().Compact() == b.layout.Compact())
-    norm = RecognisedNorm(TermOf(a), TermOf(b));
+  if (a.layout.Compact().WithoutLast().Compact() == b.layout.Compact()) {
+    Term* const factor = TermOf(b);
+    if (factor->Is(TermKind::kSigmoid) && factor->key.width == 1) {
+      Term* const gated = TermOf(a);
+      return MakeTensor({.kind = TermKind::kSigmoidGate,
+                         .args = {factor->arg(), gated},
+                         .width = gated->key.width},
+                        a.layout.Compact());
+    }
+    norm = RecognisedNorm(TermOf(a), factor);
+  }
   if (!norm) return Unimplemented("a product of tensors of different shapes that is no norm");
   return MakeTensor(std::move(*norm), a.layout.Compact());
 }

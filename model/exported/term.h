@@ -37,6 +37,17 @@ enum class TermKind {
   kMean,         // of each `group` elements of args[0]
   kCentred,      // args[0] minus the mean of each `group` elements
   kInverseRoot,  // args[0] ^ -0.5
+  kSoftmax,      // over all elements of args[0]
+  kSum,          // of all elements of args[0]
+  kLargest,      // the `width` largest elements of args[0], the largest first
+  kLargestAt,    // which elements these are
+  kShares,       // args[0] divided by its sum
+  // A mixture of experts over args[0], chosen and weighted by the router's logits args[1]; id:
+  // index into Importer::experts_; group: experts per token; number: 1 if the softmax is over all
+  // logits, 0 if over those of the chosen experts.
+  kExperts,
+  // args[1] times the sigmoid of args[0], which has one element.
+  kSigmoidGate,
   // RMSNorm of each `group` elements of args[0]; number: eps; weight (-1: none); number2: what is
   // added to the weight's elements.
   kRmsNorm,

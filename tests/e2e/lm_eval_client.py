@@ -1,7 +1,7 @@
 """Has lm-evaluation-harness choose between what a held-out story goes on with and the same words backwards, by how likely a running lamina server says
 they are.
 
-Usage: lm_eval_client.py [URL]      (pip install "lm-eval[api]" transformers sentencepiece protobuf; a server of models/tiny-stories)
+Usage: lm_eval_client.py [URL]      (pip install "lm-eval[api]" transformers; a server of models/tiny-stories)
 """
 import json
 import os

@@ -51,7 +51,8 @@ INSTANTIATE_TEST_SUITE_P(Packages, Protocols,
                          ::testing::Values(Clients{"Protocols", "protocol_clients.py",
                                                    "anthropic, ollama, openai"},
                                            Clients{"Frameworks", "framework_clients.py",
-                                                   "langchain_openai, litellm, llm"}),
+                                                   "langchain_openai, litellm, llm"},
+                                           Clients{"OpenWebUi", "open_webui_calls.py", "json"}),
                          [](const auto& info) { return info.param.name; });
 
 TEST(ChatPage, Works) {

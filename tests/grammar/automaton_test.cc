@@ -91,6 +91,33 @@ TEST(Automaton, MasksAreThoseOfEachToken) {
   }
 }
 
+// Tokens of plain characters are in masks by how many they have, up to a number; around it, and
+// where a run of them goes on with some characters but not with all, nothing may be lost.
+TEST(Automaton, MasksOfRunsOfPlainCharactersAreThoseOfEachToken) {
+  std::vector<std::string> tokens = {"\"", "\\", "\n", "\xC3", "\xA9", "a\x01"};
+  for (const std::string character : {"a", "b", "é", "日"}) {
+    std::string run;
+    for (int length = 1; length <= Vocabulary::kMaxPlainCharacters + 3; ++length) {
+      run += length % 3 == 0 ? "a" : character;
+      tokens.insert(tokens.end(), {run, run + "\"", run + "\xC3", "\"" + run, "\\n" + run});
+    }
+  }
+  const auto vocabulary = std::make_shared<const Vocabulary>(std::move(tokens));
+  const auto string_of = [](const char* schema) {
+    return Constraint{.kind = ConstraintKind::kJsonSchema,
+                      .schema = nlohmann::ordered_json::parse(schema)};
+  };
+  uint32_t seed = 100;
+  for (const Constraint& constraint :
+       {string_of(R"({"type": "string"})"), string_of(R"({"type": "string", "maxLength": 3})"),
+        string_of(R"({"type": "string", "minLength": 2, "maxLength": 18})"),
+        Constraint{.kind = ConstraintKind::kRegex, .text = ".{3}b.{0,20}"},
+        Constraint{.kind = ConstraintKind::kRegex, .text = ".{5}[ab]{0,15}|.{16}"},
+        Constraint{.kind = ConstraintKind::kRegex, .text = ".{2}\n.{0,4}"}}) {
+    for (int i = 0; i < 3; ++i) ExpectMasksOfEachToken(constraint, vocabulary, ++seed);
+  }
+}
+
 TEST(Vocabulary, HasTextOfTheModelsTokensAndNoSpecialOnes) {
   const std::shared_ptr<const Vocabulary> vocabulary = TinyStories();
   const Result<std::unique_ptr<Tokenizer>> tokenizer =

@@ -88,6 +88,30 @@ TEST(Export, PatternsBecomeOneOperator) {
   EXPECT_EQ(OpsOf(*gpt2, OpKind::kPositionEmbedding).size(), 1u);
 }
 
+TEST(Export, MixturesOfExpertsAreOneOperator) {
+  const Result<Graph> olmoe = Import(ReadExport("olmoe"));
+  ASSERT_TRUE(olmoe.ok()) << olmoe.status();
+  const std::vector<Op> experts = OpsOf(*olmoe, OpKind::kExperts);
+  ASSERT_EQ(experts.size(), 2u);
+  EXPECT_EQ(experts[1].num_experts, 8);
+  EXPECT_EQ(experts[1].experts_per_token, 3);
+  EXPECT_TRUE(experts[1].softmax_over_all);
+  ASSERT_EQ(experts[1].weights.size(), 24u);
+  EXPECT_EQ(experts[1].weights[3].name, "model.layers.1.mlp.experts.1.gate_proj.weight");
+  EXPECT_EQ(experts[1].weights[4].name, "model.layers.1.mlp.experts.1.up_proj.weight");
+  EXPECT_EQ(experts[1].weights[5].name, "model.layers.1.mlp.experts.1.down_proj.weight");
+  EXPECT_THAT(experts[1].weights[5].shape, ElementsAre(32, 24));
+  const Result<Graph> mixtral = Import(ReadExport("mixtral-exported"));
+  ASSERT_TRUE(mixtral.ok()) << mixtral.status();
+  const Op first = OpsOf(*mixtral, OpKind::kExperts).at(0);
+  EXPECT_FALSE(first.softmax_over_all) << "divided by their sum";
+  EXPECT_EQ(first.weights[1].name, "model.layers.0.block_sparse_moe.experts.0.w3.weight");
+  const Result<Graph> qwen = Import(ReadExport("qwen2-moe-exported"));
+  ASSERT_TRUE(qwen.ok()) << qwen.status();
+  EXPECT_EQ(OpsOf(*qwen, OpKind::kExperts).size(), 2u) << "one of three layers has none";
+  EXPECT_EQ(OpsOf(*qwen, OpKind::kSigmoidGate).size(), 2u);
+}
+
 TEST(Export, TheConfigIsReadFromTheGraph) {
   const Result<ModelConfig> config = ModelConfig::Load(testing::FamilyOf("phi").dir);
   ASSERT_TRUE(config.ok()) << config.status();
@@ -149,6 +173,72 @@ TEST(Export, WhatCannotBeMappedIsNamedWithItsLine) {
   json angles = ReadExport("phi");
   NodeOf(angles, "aten.sin.default")["op"] = "aten.cos.default";
   EXPECT_THAT(RefusalOf(angles), HasSubstr("no part of a rotation"));
+}
+
+TEST(Export, RoutersAndExpertsThatAreOthersAreRefused) {
+  const auto refusal = [](const std::string& family, const auto& change) {
+    json file = ReadExport(family);
+    change(file);
+    return RefusalOf(file);
+  };
+  const std::string kExperts = "lamina.experts.default";
+  EXPECT_THAT(
+      refusal("olmoe", [](json& f) { NodeOf(f, "aten.topk.default")["args"]["largest"] = false; }),
+      HasSubstr("it takes the smallest elements"));
+  for (const int64_t k : {int64_t{0}, int64_t{-1}, int64_t{9}, int64_t{1} << 40}) {
+    EXPECT_THAT(refusal("olmoe", [&](json& f) { NodeOf(f, "aten.topk.default")["args"]["k"] = k; }),
+                HasSubstr("more than there are"));
+  }
+  EXPECT_THAT(refusal("olmoe", [](json& f) { NodeOf(f, "aten.softmax.int")["args"]["dim"] = 0; }),
+              HasSubstr("the whole row of a token"));
+  // What is chosen and what it counts have to be of the same router.
+  EXPECT_THAT(refusal("olmoe",
+                      [&](json& f) {
+                        json& args = NodeOf(f, kExperts, 1)["args"];
+                        args["index"] = NodeOf(f, kExperts)["args"]["index"];
+                      }),
+              HasSubstr("its router is none"));
+  EXPECT_THAT(refusal("olmoe",
+                      [](json& f) {
+                        json& softmax = NodeOf(f, "aten.softmax.int");
+                        softmax["op"] = "aten.sigmoid.default";
+                      }),
+              HasSubstr("its router is none"));
+  EXPECT_THAT(refusal("mixtral-exported",
+                      [](json& f) { NodeOf(f, "aten.div.Tensor")["args"]["other"] = 2.0; }),
+              HasSubstr("its router is none"));
+  EXPECT_THAT(refusal("mixtral-exported",
+                      [](json& f) {
+                        json& args = NodeOf(f, "aten.div.Tensor")["args"];
+                        args["other"] = args["self"];
+                      }),
+              HasSubstr("the sum of what a router chose"));
+  EXPECT_THAT(refusal("olmoe", [&](json& f) { NodeOf(f, kExperts)["args"]["up"].erase(3); }),
+              HasSubstr("one matrix for each logit"));
+  EXPECT_THAT(refusal("olmoe", [&](json& f) { NodeOf(f, kExperts)["args"]["up"] = json::array(); }),
+              HasSubstr("one matrix for each logit"));
+  EXPECT_THAT(refusal("olmoe",
+                      [&](json& f) {
+                        json& args = NodeOf(f, kExperts)["args"];
+                        std::swap(args["gate"][2], args["down"][2]);
+                      }),
+              HasSubstr("do not fit each other"));
+  EXPECT_THAT(refusal("olmoe",
+                      [&](json& f) {
+                        json& args = NodeOf(f, kExperts)["args"];
+                        args["gate"][2] = args["self"];
+                      }),
+              HasSubstr("no weights as they stand"));
+  EXPECT_THAT(refusal("olmoe", [&](json& f) { NodeOf(f, kExperts)["args"].erase("scores"); }),
+              HasSubstr("\"scores\""));
+  // A router whose experts are left out.
+  EXPECT_THAT(refusal("olmoe",
+                      [&](json& f) {
+                        json& experts = NodeOf(f, kExperts);
+                        experts["op"] = "aten.softmax.int";
+                        experts["args"] = {{"self", experts["args"]["self"]}, {"dim", -1}};
+                      }),
+              HasSubstr("a part of a router without its experts"));
 }
 
 json OperatorNode(const std::string& name, const std::string& op, json args,

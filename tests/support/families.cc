@@ -10,12 +10,37 @@
 namespace lamina::testing {
 namespace {
 
-constexpr const char* kNames[] = {
-    "llama2",      "llama31",    "qwen2",     "qwen2-window", "mistral",  "qwen3",       "opt",
-    "opt-350m",    "gemma2",     "mixtral",   "gptneox",      "phi",      "gpt2",        "cohere",
-    "phi3-window", "llama-yarn", "qwen2-moe", "qwen3-moe",    "gemma3",   "phi3",        "olmo2",
-    "granite",     "glm",        "glm4",      "nemotron",     "stablelm", "stablelm-12b",
-    "gpt-oss"};
+constexpr const char* kNames[] = {"llama2",
+                                  "llama31",
+                                  "qwen2",
+                                  "qwen2-window",
+                                  "mistral",
+                                  "qwen3",
+                                  "opt",
+                                  "opt-350m",
+                                  "gemma2",
+                                  "mixtral",
+                                  "gptneox",
+                                  "phi",
+                                  "gpt2",
+                                  "cohere",
+                                  "phi3-window",
+                                  "llama-yarn",
+                                  "qwen2-moe",
+                                  "qwen3-moe",
+                                  "gemma3",
+                                  "phi3",
+                                  "olmo2",
+                                  "granite",
+                                  "glm",
+                                  "glm4",
+                                  "nemotron",
+                                  "stablelm",
+                                  "stablelm-12b",
+                                  "gpt-oss",
+                                  "olmoe",
+                                  "mixtral-exported",
+                                  "qwen2-moe-exported"};
 
 constexpr const char* kQuantizedNames[] = {"ct-w4g32", "ct-w4g32-zero", "ct-w4g32-order", "ct-w8",
                                            "ct-int8",  "ct-fp8",        "fp8-blocks",     "awq",

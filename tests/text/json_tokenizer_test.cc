@@ -8,8 +8,10 @@
 #include <random>
 
 #include "base/clock.h"
+#include "tests/support/golden_prompts.h"
 #include "tests/support/paths.h"
 #include "text/detokenizer.h"
+#include "text/sentencepiece_tokenizer.h"
 
 namespace lamina {
 namespace {
@@ -338,6 +340,44 @@ TEST(LoadTokenizer, PrefersTokenizerJsonUnlessItCannotBeRead) {
   const auto fallback = LoadTokenizer(unigram.dir());
   ASSERT_TRUE(fallback.ok()) << fallback.status();
   EXPECT_EQ(fallback.value()->vocab_size(), 1024);
+}
+
+// models/tiny-stories has a tokenizer.json, made of its tokenizer.model. LoadTokenizer chooses the
+// former, so nothing may depend on which of them is read.
+TEST(LoadTokenizer, BothTokenizersOfTinyStoriesAgree) {
+  const std::string dir = testing::TinyStoriesDir();
+  const auto pieces = LoadSentencePieceTokenizer(dir);
+  const auto json = LoadJsonTokenizer(dir);
+  ASSERT_TRUE(pieces.ok() && json.ok()) << pieces.status() << json.status();
+  std::vector<std::string> texts = {"", " ", "  ", "a</s> b", "<s><s>a", "<unk>x</s>", "▁▁a ▁"};
+  for (const auto& golden : testing::GoldenPrompts()) {
+    EXPECT_EQ((*json)->Encode(golden.prompt, true).value(), golden.prompt_ids);
+    texts.insert(texts.end(), {golden.prompt, golden.text});
+  }
+  std::mt19937_64 random(20261129);
+  const std::vector<std::string> parts = {
+      " ",    "  ",  "\n",   "\t",     "a",  "b",   "e",     "the",
+      " the", "ing", "Once", ".",      "\"", "<s>", "</s>",  "é",
+      "日本", "😀",   "▁",    "\u00A0", "7",  "<",   "<unk>", std::string(1, '\0')};
+  for (int i = 0; i < 5000; ++i) {
+    std::string& text = texts.emplace_back();
+    for (uint64_t left = random() % 30; left > 0; --left) text += parts[random() % parts.size()];
+  }
+  for (const std::string& text : texts) {
+    const std::vector<TokenId> ids = (*pieces)->Encode(text, true).value();
+    EXPECT_EQ((*json)->Encode(text, true).value(), ids) << text;
+    // <unk> is special only in tokenizer.json; SentencePiece writes it as " ⁇ ".
+    if (std::ranges::find(ids, 0) == ids.end()) {
+      EXPECT_EQ((*json)->Decode(ids, true), (*pieces)->Decode(ids, true)) << text;
+    }
+  }
+  ASSERT_EQ((*json)->vocab_size(), (*pieces)->vocab_size());
+  EXPECT_EQ((*json)->bos(), (*pieces)->bos());
+  EXPECT_EQ((*json)->eos(), (*pieces)->eos());
+  for (TokenId id = 1; id < (*json)->vocab_size(); ++id) {
+    EXPECT_EQ((*json)->TokenBytes(id), (*pieces)->TokenBytes(id)) << id;
+    EXPECT_EQ((*json)->IdToPiece(id), (*pieces)->IdToPiece(id)) << id;
+  }
 }
 
 TEST(LoadTokenizer, SaysWhatToDoWithVocabAndMerges) {

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "tests/support/golden_prompts.h"
 #include "tests/support/paths.h"
+#include "text/sentencepiece_tokenizer.h"
 
 namespace lamina {
 namespace tokenizer_test {
@@ -20,7 +21,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 std::unique_ptr<Tokenizer> TinyStories() {
-  auto tokenizer = LoadTokenizer(testing::TinyStoriesDir());
+  auto tokenizer = LoadSentencePieceTokenizer(testing::TinyStoriesDir());
   EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
   return *std::move(tokenizer);
 }
