@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -65,10 +66,34 @@ std::string Streamed(const Tokenizer& tokenizer, const std::vector<TokenId>& ids
   return text + detokenizer.Finish();
 }
 
+constexpr std::string_view kReplaced = "\uFFFD";
+
+// The text without U+FFFD, and how many of these it had.
+std::pair<std::string, int> WithoutReplaced(std::string text) {
+  int count = 0;
+  for (size_t at; (at = text.find(kReplaced)) != std::string::npos; ++count)
+    text.erase(at, kReplaced.size());
+  return {text, count};
+}
+
 void ExpectDecodes(const Tokenizer& tokenizer, const std::vector<TokenId>& ids, bool skip_special,
                    const std::string& expected) {
   EXPECT_EQ(tokenizer.Decode(ids, skip_special), expected);
-  EXPECT_EQ(Streamed(tokenizer, ids, skip_special), expected);
+  const std::string streamed = Streamed(tokenizer, ids, skip_special);
+  const bool has_bytes = std::ranges::any_of(
+      ids, [&](TokenId id) { return tokenizer.IdToPiece(id).starts_with("<0x"); });
+  if (!has_bytes || expected.find(kReplaced) == std::string::npos) {
+    EXPECT_EQ(streamed, expected);
+    return;
+  }
+  // One wrong byte takes along those beside it in the library; a stream has sent them before.
+  const auto [whole, replaced] = WithoutReplaced(expected);
+  const auto [sent, replaced_in_stream] = WithoutReplaced(streamed);
+  EXPECT_GT(replaced_in_stream, 0) << streamed;
+  EXPECT_LE(replaced_in_stream, replaced) << streamed;
+  size_t at = 0;  // of `whole`, whose characters are in `sent` in the same order
+  for (const char byte : sent) at += at < whole.size() && whole[at] == byte ? 1 : 0;
+  EXPECT_EQ(at, whole.size()) << streamed;
 }
 
 void ExpectAgrees(const Tokenizer& tokenizer, const json& golden,
