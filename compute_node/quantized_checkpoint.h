@@ -18,7 +18,7 @@ namespace lamina {
 // Where a matrix, or a part of one, lies. Borrows the checkpoint.
 struct QuantizedSource {
   QuantizationConfig config;
-  int64_t out = 0, in = 0;    // of the whole matrix
+  int64_t out = 0, in = 0;  // of the whole matrix
   WeightRef::Stack stack;
   std::vector<int64_t> rows;  // outputs of the part
   int64_t first_input = 0, num_inputs = 0;
