@@ -126,10 +126,15 @@ const BadModel kBadModels[] = {
      "num_key_value_heads"},
     {"UnknownArchitecture", Config([](json& c) { c["architectures"] = {"GPT9ForCausalLM"}; }),
      "GPT9ForCausalLM"},
-    {"NoTokenizer", [](const fs::path& folder) { fs::remove(folder / "tokenizer.model"); },
+    {"NoTokenizer",
+     [](const fs::path& folder) {
+       fs::remove(folder / "tokenizer.model");
+       fs::remove(folder / "tokenizer.json");
+     },
      "there is no tokenizer.json or tokenizer.model"},
     {"TokenizerIsGarbage",
      [](const fs::path& folder) {
+       fs::remove(folder / "tokenizer.json");
        WriteFile(folder / "tokenizer.model", std::string(2000, '\x9a'));
      },
      "tokenizer.model"},
