@@ -17,7 +17,7 @@ namespace lamina {
 // stays so.
 void Finish(const VectorForm& form, std::vector<float>& vector);
 
-// RFC 4648, section 4.
+// RFC 4648, section 4. REQUIRES: less than 2^31 bytes.
 std::string ToBase64(std::span<const std::byte> bytes);
 
 // The whole answer, written piece by piece: as JSON, vectors are several times as large.

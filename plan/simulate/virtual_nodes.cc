@@ -187,7 +187,7 @@ void VirtualNodes::CollectRows(const StepPlan& plan, Batch& batch) {
       const auto stores = static_cast<int64_t>(part.slots.size());
       for (int64_t i = 0; i < std::max<int64_t>(stores, 1); ++i)
         rows.push_back({part.num_stored, part.num_stored + i + (stores > 0 ? 1 : 0), stores > 0,
-                        work.route.size() > 1});
+                        work.route.size() > 1 || cluster_.model.attention_sinks});
     }
   }
   std::sort(groups_.begin(), groups_.end());
@@ -200,7 +200,6 @@ void VirtualNodes::CollectRows(const StepPlan& plan, Batch& batch) {
       asked.memory = memory;
       asked.rows = std::ssize(rows);
       asked.begun = RowsBegunEarly(asked.rows);
-      asked.wants_lse = cluster_.model.attention_sinks && !rows.empty();
       for (const Row& row : rows) {
         asked.stores += row.stores ? 1 : 0;
         asked.wants_lse |= row.wants_lse;

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <filesystem>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "api/http_client.h"
@@ -106,39 +105,66 @@ TEST_F(Https, FilesThatCannotBeUsedAreNamed) {
   EXPECT_THAT(refusal(one.certificate, one.key), HasSubstr(one.key));
 }
 
-TEST_F(Https, ACertificateIsRenewedWhileTheServerRuns) {
-  const TemporaryFolder old_folder, new_folder, folder;
-  const TlsFiles old_files = TestCa(old_folder.path()).Issue("127.0.0.1"),
-                 new_files = TestCa(new_folder.path()).Issue("127.0.0.1");
-  TlsFiles served;
-  served.certificate = folder / "cert.pem";
-  served.key = folder / "key.pem";
-  const auto put = [](const std::string& from, const std::string& to) {
+// Files of a certificate that is served, and others' that take their place.
+class RenewedFiles {
+ public:
+  RenewedFiles() {
+    PutCertificate(first_);
+    PutKey(first_);
+  }
+
+  const TlsFiles& first() const { return first_; }
+  const TlsFiles& second() const { return second_; }
+  const TlsFiles& served() const { return served_; }
+
+  void PutCertificate(const TlsFiles& of) const { Put(of.certificate, served_.certificate); }
+  void PutKey(const TlsFiles& of) const { Put(of.key, served_.key); }
+
+ private:
+  static void Put(const std::string& from, const std::string& to) {
     namespace fs = std::filesystem;
     fs::copy_file(from, to + ".new", fs::copy_options::overwrite_existing);
     fs::permissions(to + ".new", fs::perms::owner_read | fs::perms::owner_write);
     fs::rename(to + ".new", to);
+  }
+
+  const TemporaryFolder first_folder_, second_folder_, folder_;
+  const TlsFiles first_ = TestCa(first_folder_.path()).Issue("first"),
+                 second_ = TestCa(second_folder_.path()).Issue("second");
+  const TlsFiles served_ = {folder_ / "cert.pem", folder_ / "key.pem", ""};
+};
+
+TEST(RenewedCertificateTest, ChangesWhenBothFilesHave) {
+  const RenewedFiles files;
+  auto certificate =
+      RenewedCertificate::Load(files.served().certificate, files.served().key).value();
+  TimePoint now = Clock::now();
+  const auto later = [&] {
+    return certificate->Current(now += RenewedCertificate::kCheckInterval);
   };
-  put(old_files.certificate, served.certificate);
-  put(old_files.key, served.key);
-  UseCertificate(served);
+  const auto first = later();
+  EXPECT_EQ(later(), first);
+  files.PutKey(files.second());
+  EXPECT_EQ(later(), first) << "with a key that is not the certificate's";
+  files.PutCertificate(files.second());
+  EXPECT_EQ(certificate->Current(now), first) << "before the files are looked at again";
+  const auto second = later();
+  EXPECT_NE(second, first);
+  EXPECT_EQ(later(), second);
+  std::filesystem::remove(files.served().certificate);
+  EXPECT_EQ(later(), second) << "without a file";
+}
+
+TEST_F(Https, NewConnectionsShowTheRenewedCertificate) {
+  const RenewedFiles files;
+  UseCertificate(files.served());
   StartServer();
-  const Result<HttpClient> open = Client(Url(), old_files.ca);
-  ASSERT_TRUE(open.ok()) << open.status();
-  ASSERT_TRUE(Ask(Url(), old_files.ca).ok());
-  // A key that is not the certificate's changes nothing.
-  put(new_files.key, served.key);
-  std::this_thread::sleep_for(RenewedCertificate::kCheckInterval + std::chrono::milliseconds(100));
-  EXPECT_TRUE(Ask(Url(), old_files.ca).ok());
-  EXPECT_FALSE(Ask(Url(), new_files.ca).ok());
-  put(new_files.certificate, served.certificate);
+  ASSERT_TRUE(Ask(Url(), files.first().ca).ok());
+  files.PutKey(files.second());
+  files.PutCertificate(files.second());
   const TimePoint deadline = Clock::now() + seconds(30);
-  while (!Ask(Url(), new_files.ca).ok()) ASSERT_LT(Clock::now(), deadline);
-  EXPECT_FALSE(Ask(Url(), old_files.ca).ok());
-  // Files that are gone change nothing either.
-  std::filesystem::remove(served.certificate);
-  std::this_thread::sleep_for(RenewedCertificate::kCheckInterval + std::chrono::milliseconds(100));
-  EXPECT_TRUE(Ask(Url(), new_files.ca).ok());
+  while (!Ask(Url(), files.second().ca).ok()) ASSERT_LT(Clock::now(), deadline);
+  EXPECT_FALSE(Ask(Url(), files.first().ca).ok());
 }
 
 TEST_F(Https, WhoSpeaksPlainHttpIsTold) {
