@@ -256,8 +256,7 @@ Result<double> Floor(const Options& options, const Contestants& both, const Devi
   double seconds = StepSeconds(machine, sliced, both.model.dtype, rows, rows);
   for (const Op& attention : sliced.attentions) {
     AttentionLoad load;
-    for (int i = 0; i < rows; ++i)
-      load.AddDecode(attention.window == 0 ? context : std::min(context, attention.window));
+    for (int i = 0; i < rows; ++i) load.AddDecode(attention.window.NumAttended(context - 1));
     seconds += AttentionSeconds(machine, heads, load);
   }
   return rows / seconds;

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "base/attention_window.h"
 #include "base/status.h"
 #include "compute_node/weight_reader.h"
 #include "splitter/slices.h"
@@ -15,14 +16,13 @@ namespace lamina {
 using AttentionSinks = std::vector<std::vector<float>>;
 
 struct AttentionLayers {
-  // [layers] The number of latest tokens that a row attends to, itself included; 0: all. Empty: all
-  // tokens in every layer.
-  std::vector<int64_t> windows = {};
+  // [layers] Empty: rows attend to all tokens in every layer.
+  std::vector<AttentionWindow> windows = {};
   // Empty: there are none.
   AttentionSinks sinks = {};
 
-  int64_t WindowOf(int layer) const {
-    return windows.empty() ? 0 : windows[static_cast<size_t>(layer)];
+  AttentionWindow WindowOf(int layer) const {
+    return windows.empty() ? AttentionWindow{} : windows[static_cast<size_t>(layer)];
   }
   // Empty if there are none.
   std::span<const float> SinksOf(int layer) const {

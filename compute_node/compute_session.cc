@@ -53,7 +53,8 @@ Status CheckAttention(const AttentionSpec& spec, const LoadedModel& model) {
         spec.num_heads == attention.num_heads && spec.num_kv_heads == attention.num_kv_heads &&
         spec.head_dim == attention.head_dim && spec.scale == attention.scale &&
         spec.soft_cap == attention.soft_cap &&
-        (has_windows ? spec.windows[static_cast<size_t>(attention.layer)] : 0) == attention.window)
+        (has_windows ? spec.windows[static_cast<size_t>(attention.layer)] : AttentionWindow{}) ==
+            attention.window)
       continue;
     return InvalidArgument(
         fmt::format("an attention that is not the model's: {} layers, {} windows, {} heads, {} kv "
@@ -63,7 +64,7 @@ Status CheckAttention(const AttentionSpec& spec, const LoadedModel& model) {
                     spec.num_layers, spec.windows.size(), spec.num_heads, spec.num_kv_heads,
                     spec.head_dim, spec.scale, spec.soft_cap, model.sliced.attentions.size(),
                     attention.num_heads, attention.num_kv_heads, attention.head_dim,
-                    attention.scale, attention.soft_cap, attention.window, attention.layer));
+                    attention.scale, attention.soft_cap, attention.window.size, attention.layer));
   }
   return OkStatus();
 }

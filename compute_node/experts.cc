@@ -8,18 +8,10 @@
 
 namespace lamina {
 
-void RouteRow(std::span<const float> logits, bool over_all, std::span<RoutedExpert> out) {
-  for (size_t i = 0; i < out.size(); ++i) {
-    const std::span<const RoutedExpert> taken = out.first(i);
-    int best = -1;
-    for (int expert = 0; expert < std::ssize(logits); ++expert) {
-      if (std::ranges::find(taken, expert, &RoutedExpert::expert) != taken.end()) continue;
-      if (best < 0 || logits[static_cast<size_t>(expert)] > logits[static_cast<size_t>(best)])
-        best = expert;
-    }
-    out[i].expert = best;
-  }
-  // The largest logit is subtracted so that exp does not overflow.
+namespace {
+
+// Of the row's experts. The largest logit is subtracted so that exp does not overflow.
+void WeightBySoftmax(std::span<const float> logits, bool over_all, std::span<RoutedExpert> out) {
   const float largest = logits[static_cast<size_t>(out[0].expert)];
   float sum = 0;
   for (RoutedExpert& routed : out) {
@@ -31,6 +23,27 @@ void RouteRow(std::span<const float> logits, bool over_all, std::span<RoutedExpe
     for (const float logit : logits) sum += std::exp(logit - largest);
   }
   for (RoutedExpert& routed : out) routed.weight /= sum;
+}
+
+}  // namespace
+
+void RouteRow(std::span<const float> logits, ExpertRouting routing, std::span<RoutedExpert> out) {
+  for (size_t i = 0; i < out.size(); ++i) {
+    const std::span<const RoutedExpert> taken = out.first(i);
+    int best = -1;
+    for (int expert = 0; expert < std::ssize(logits); ++expert) {
+      if (std::ranges::find(taken, expert, &RoutedExpert::expert) != taken.end()) continue;
+      if (best < 0 || logits[static_cast<size_t>(expert)] > logits[static_cast<size_t>(best)])
+        best = expert;
+    }
+    out[i].expert = best;
+  }
+  if (routing == ExpertRouting::kSigmoidInputs) {
+    for (RoutedExpert& routed : out)
+      routed.weight = 1 / (1 + std::exp(-logits[static_cast<size_t>(routed.expert)]));
+  } else {
+    WeightBySoftmax(logits, routing == ExpertRouting::kSoftmaxOverAll, out);
+  }
   std::ranges::sort(out, {}, &RoutedExpert::expert);
 }
 
@@ -51,8 +64,8 @@ void ExpertLayer::Run(const Op& op, const Weights& weights, const ExpertRows& ro
   for (std::vector<RoutedRow>& routed : rows_of_) routed.clear();
   routed_.resize(static_cast<size_t>(op.experts_per_token));
   for (int64_t row = 0; row < rows.num_rows; ++row) {
-    RouteRow({rows.router + row * op.num_experts, static_cast<size_t>(op.num_experts)},
-             op.softmax_over_all, routed_);
+    RouteRow({rows.router + row * op.num_experts, static_cast<size_t>(op.num_experts)}, op.routing,
+             routed_);
     for (const RoutedExpert& routed : routed_)
       rows_of_[static_cast<size_t>(routed.expert)].push_back({row, routed.weight});
   }
@@ -77,8 +90,11 @@ void ExpertLayer::RunExpert(const Op& op, int expert, const Weights& weights, co
   out_.resize(x_.size());
   gate_.resize(static_cast<size_t>(rows * inner));
   up_.resize(gate_.size());
-  for (int64_t i = 0; i < rows; ++i)
-    std::copy_n(all.x + routed[static_cast<size_t>(i)].row * width, width, x_.data() + i * width);
+  const bool weights_inputs = op.routing == ExpertRouting::kSigmoidInputs;
+  for (int64_t i = 0; i < rows; ++i) {
+    const auto& [row, weight] = routed[static_cast<size_t>(i)];
+    Scale(all.x + row * width, weights_inputs ? weight : 1.0f, width, x_.data() + i * width);
+  }
   Linear(w1, x_.data(), rows, bias(names.gate_bias), gate_.data(), team);
   Linear(w3, x_.data(), rows, bias(names.up_bias), up_.data(), team);
   if (op.swiglu_limit > 0)
@@ -89,7 +105,7 @@ void ExpertLayer::RunExpert(const Op& op, int expert, const Weights& weights, co
   for (int64_t i = 0; i < rows; ++i) {
     const auto& [row, weight] = routed[static_cast<size_t>(i)];
     float* const out = out_.data() + i * width;
-    Scale(out, weight, width, out);
+    if (!weights_inputs) Scale(out, weight, width, out);
     Add(all.y + row * width, out, width, all.y + row * width);
   }
 }

@@ -12,16 +12,16 @@
 
 namespace lamina {
 
-// An expert that a row is routed to, and the weight of its output.
+// An expert that a row is routed to, and the weight of its output or, with kSigmoidInputs, of its
+// input.
 struct RoutedExpert {
   int expert = 0;
   float weight = 0;
 };
 
 // Fills `out` with the experts that have the largest logits, in ascending order of their numbers;
-// of equal logits the lower number is taken. Weights are the softmax over the logits of these
-// experts or, with over_all, over all logits. REQUIRES: 0 < out.size() <= logits.size().
-void RouteRow(std::span<const float> logits, bool over_all, std::span<RoutedExpert> out);
+// of equal logits the lower number is taken. REQUIRES: 0 < out.size() <= logits.size().
+void RouteRow(std::span<const float> logits, ExpertRouting routing, std::span<RoutedExpert> out);
 
 // The weights of one expert, in the order in which the operator names them.
 struct ExpertWeights {

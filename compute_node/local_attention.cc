@@ -21,7 +21,7 @@ void CpuKv::Attend(const AttentionValues& values, StepId step, std::span<const A
     if (!status.ok()) failures.emplace(rows[i].sequence, std::move(status));
   }
   scratch_.clear();
-  const int64_t window = layers_.WindowOf(layer);
+  const AttentionWindow window = layers_.WindowOf(layer);
   const std::span<const float> sinks = layers_.SinksOf(layer);
   lse_.resize(rows.size() * sinks.size());
   for (size_t i = 0; i < rows.size(); ++i) {

@@ -252,7 +252,7 @@ Result<KvLayers> MakeKvLayers(const DeviceSpec& device, const KvShape& kv,
 class ModelledKv final : public LocalKv {
  public:
   ModelledKv(const DeviceSpec& device, const AttentionHeads& heads,
-             const std::vector<int64_t>& windows, int64_t capacity_tokens, KvLayers layers,
+             const std::vector<AttentionWindow>& windows, int64_t capacity_tokens, KvLayers layers,
              DeviceTimeline& timeline)
       : device_(device),
         heads_(heads),
@@ -265,7 +265,8 @@ class ModelledKv final : public LocalKv {
 
   void Attend(const AttentionValues& values, StepId, std::span<const AttentionWork> rows,
               Failures& failures) override {
-    const int64_t window = windows_.empty() ? 0 : windows_[static_cast<size_t>(values.layer)];
+    const AttentionWindow window =
+        windows_.empty() ? AttentionWindow{} : windows_[static_cast<size_t>(values.layer)];
     AttentionLoad load;
     for (size_t i = 0; i < rows.size();) {
       size_t end = i + 1;  // rows [i, end) are one sequence's, in order of position
@@ -285,7 +286,7 @@ class ModelledKv final : public LocalKv {
  private:
   const DeviceSpec& device_;
   const AttentionHeads heads_;
-  const std::vector<int64_t> windows_;
+  const std::vector<AttentionWindow> windows_;
   const KvLayers layers_;
   ModelledKvCache cache_;
   DeviceTimeline& timeline_;

@@ -186,12 +186,18 @@ std::vector<std::string> Checkpoint::names() const {
 
 std::unordered_map<std::string, const SafetensorsFile*>::const_iterator Checkpoint::Locate(
     const std::string& name) const {
-  const auto found = file_of_.find(name);
-  // Files that were saved without the language model's head lack this prefix.
-  constexpr std::string_view kPrefix = "model.";
-  if (found == file_of_.end() && name.starts_with(kPrefix))
-    return file_of_.find(name.substr(kPrefix.size()));
-  return found;
+  auto found = file_of_.find(name);
+  if (found != file_of_.end()) return found;
+  constexpr std::string_view kModel = "model.", kLanguageModel = "language_model.";
+  // The language model of a checkpoint that also reads images.
+  found = file_of_.find(std::string(kLanguageModel) + name);
+  if (found != file_of_.end() || !name.starts_with(kModel)) return found;
+  // Files that were saved without the language model's head lack the prefix. Newer ones that read
+  // images have the head beside the rest.
+  const std::string without = name.substr(kModel.size());
+  found = file_of_.find(without);
+  if (found != file_of_.end()) return found;
+  return file_of_.find(std::string(kModel) + std::string(kLanguageModel) + without);
 }
 
 std::optional<RawTensor> Checkpoint::FindRaw(const std::string& name) const {

@@ -204,6 +204,9 @@ void SliceExecutor::Execute(const Op& op) {
     case OpKind::kSoftCap:
       SoftCap(in(0), op.soft_cap, rows * width(op.output), value(op.output));
       return;
+    case OpKind::kGrowByPosition:
+      GrowByPosition(in(0), positions_, {op.scale, op.period}, width(op.output), value(op.output));
+      return;
     case OpKind::kExperts:
       experts_.Run(op, weights_, {in(0), in(1), rows, value(op.output)}, team_);
       return;

@@ -109,13 +109,25 @@ void AttentionLoad::AddDecode(int64_t context) {
   pairs += context;
 }
 
-void AttentionLoad::AddPrefill(int64_t first, int64_t count, int64_t window) {
+namespace {
+
+// Of the rows at positions [0, end) of one sequence.
+int64_t PairsBefore(int64_t end, const AttentionWindow& window) {
+  // The rows that have every token before them in their window; those of a chunk do within it.
+  const int64_t all = window.any() ? std::min(end, window.size) : end;
+  const int64_t of_all = all * (all + 1) / 2;
+  if (all == end) return of_all;
+  if (!window.chunked) return of_all + (end - all) * window.size;
+  return end / window.size * of_all + PairsBefore(end % window.size, window);
+}
+
+}  // namespace
+
+void AttentionLoad::AddPrefill(int64_t first, int64_t count, const AttentionWindow& window) {
   queries += count;
-  // The rows that still have every token before them in their window.
-  const int64_t all = window == 0 ? count : std::clamp<int64_t>(window - first, 0, count);
-  pairs += all * first + all * (all + 1) / 2 + (count - all) * window;
+  pairs += PairsBefore(first + count, window) - PairsBefore(first, window);
   // The union of the windows begins with the window of the first row.
-  kv_tokens += first + count - (window == 0 ? 0 : std::max<int64_t>(0, first + 1 - window));
+  kv_tokens += first + count - window.First(first);
 }
 
 double AttentionOperations(const AttentionHeads& heads, const AttentionLoad& load) {

@@ -58,8 +58,8 @@ struct AttentionLoad {
   // Adds one row that attends to `context` tokens.
   void AddDecode(int64_t context);
   // Adds rows at positions [first, first + count) of one sequence, with causal attention, each to
-  // the last `window` tokens up to itself (0: to all).
-  void AddPrefill(int64_t first, int64_t count, int64_t window = 0);
+  // the tokens up to itself that are in its window.
+  void AddPrefill(int64_t first, int64_t count, const AttentionWindow& window = {});
 };
 
 struct AttentionHeads {

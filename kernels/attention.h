@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/attention_window.h"
 #include "base/ids.h"
 #include "base/worker_team.h"
 #include "kernels/attention_shape.h"
@@ -28,11 +29,11 @@ struct AttentionRow {
   float* lse = nullptr;
 };
 
-// Returns those of `slots` that a row attends to in a layer with a sliding window: of the last
-// `window` tokens, the row's own among them. A window of 0 means all.
-inline std::span<const TokenSlot> InWindow(std::span<const TokenSlot> slots, int64_t window) {
-  return window == 0 || std::ssize(slots) <= window ? slots
-                                                    : slots.last(static_cast<size_t>(window));
+// Returns those of `slots` that a row attends to in a layer with this window. `slots` are those of
+// all tokens up to the row's own. REQUIRES: there is one.
+inline std::span<const TokenSlot> InWindow(std::span<const TokenSlot> slots,
+                                           const AttentionWindow& window) {
+  return slots.last(static_cast<size_t>(window.NumAttended(std::ssize(slots) - 1)));
 }
 
 // Computes out = softmax(scale * q k^T) v and lse for every row and query head, with capped scores

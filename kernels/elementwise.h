@@ -93,6 +93,19 @@ void Mul(const float* a, const float* b, int64_t n, float* y);
 // [rows, dim]. y may be x.
 void SigmoidGate(const float* gate, const float* x, int64_t rows, int64_t dim, float* y);
 
+// Queries of late positions, which have more tokens to choose from, are made larger, in steps of
+// `period` positions: by 1 + scale * ln(1 + floor((position + 1) / period)) (Nakanishi,
+// Scalable-Softmax Is Superior for Attention, 2025, section 3, as Llama 4 has it).
+struct PositionGrowth {
+  float scale = 0;
+  float period = 1;  // REQUIRES: > 0
+};
+
+// y = x times the factor of its row's position. positions: [rows], none negative; x, y: [rows,
+// dim]. y may be x.
+void GrowByPosition(const float* x, std::span<const int32_t> positions,
+                    const PositionGrowth& growth, int64_t dim, float* y);
+
 // Converts fp32 to `dtype`, rounding to nearest even. To kF8 it saturates: what is beyond +-448,
 // infinities too, becomes +-448. x: [n]; y: [n] of `dtype`, no overlap with x.
 void ConvertFromFloat(const float* x, int64_t n, DType dtype, void* y);

@@ -112,9 +112,9 @@ Result<AheadStep> AttentionService::CollectAhead(const OrderedSteps::Step& step,
   AheadStep ahead;
   ahead.id = id;
   ahead.batch = static_cast<int>(step.batch);
-  std::vector<int64_t> kinds;  // the different sizes of windows, in tokens
+  std::vector<AttentionWindow> kinds;  // the different windows
   for (int layer = 0; layer < num_layers; ++layer) {
-    const int64_t window = slots_.window(static_cast<uint32_t>(layer));
+    const AttentionWindow window = slots_.window(static_cast<uint32_t>(layer));
     const auto kind = std::ranges::find(kinds, window);
     ahead.kind_of_layer.push_back(static_cast<int>(kind - kinds.begin()));
     if (kind == kinds.end()) kinds.push_back(window);

@@ -32,7 +32,7 @@ struct ScoreRules {
   // Every scaled score s becomes soft_cap * tanh(s / soft_cap); 0: scores stay as they are.
   float soft_cap = 0;
   // [layers]: how many tokens a row attends to, itself included; 0: all. Empty: all in every layer.
-  std::vector<int64_t> windows = {};
+  std::vector<AttentionWindow> windows = {};
 };
 
 // What a service has of KV, and what outlives it.

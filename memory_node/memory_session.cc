@@ -39,7 +39,7 @@ Status CheckShape(const AttentionSpec& spec, const SessionLimits& limits) {
                   limits.max_num_seqs <= 65536 && limits.num_batches <= kMaxBatches &&
                   spec.soft_cap >= 0 && std::isfinite(spec.soft_cap) &&
                   (spec.windows.empty() || std::ssize(spec.windows) == spec.num_layers) &&
-                  std::ranges::all_of(spec.windows, [](int64_t window) { return window >= 0; });
+                  std::ranges::all_of(spec.windows, [](auto& window) { return window.size >= 0; });
   if (ok) return OkStatus();
   return InvalidArgument(
       fmt::format("attention shape not supported: {} layers, {} windows, {} heads, {} kv heads, "

@@ -71,11 +71,14 @@ Result<std::span<const TokenSlot>> SequenceSlots::Attended(uint32_t layer, const
   return InWindow(window(layer), row, slots);
 }
 
-std::span<const TokenSlot> SequenceSlots::InWindow(int64_t window, const OrderedRow& row,
+std::span<const TokenSlot> SequenceSlots::InWindow(const AttentionWindow& window,
+                                                   const OrderedRow& row,
                                                    std::span<const TokenSlot> slots) const {
-  if (window == 0 || row.position < window) return slots;
-  return slots.subspan(static_cast<size_t>(
-      positions_.NumBefore(row.sequence, row.position - window + 1, std::ssize(slots))));
+  if (row.position < 0) return slots;  // nothing is known of what an order says
+  const int64_t first = window.First(row.position);
+  if (first == 0) return slots;
+  return slots.subspan(
+      static_cast<size_t>(positions_.NumBefore(row.sequence, first, std::ssize(slots))));
 }
 
 void SequenceSlots::Append(const NewTokens& tokens, StepId step) {

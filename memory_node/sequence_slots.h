@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/attention_window.h"
 #include "base/status.h"
 #include "kernels/kv_cache.h"
 #include "memory_node/ordered_steps.h"
@@ -23,9 +24,9 @@ using ScatteredSequences = std::unordered_set<SequenceId>;
 // Keeps the tables of a KvCache. Thread: one owner.
 class SequenceSlots {
  public:
-  // Borrows the cache, in which tokens may be already, at these positions. `windows` [layers]: how
-  // many tokens a row attends to, itself included; 0: all. Empty: all in every layer.
-  SequenceSlots(KvCache& cache, std::vector<int64_t> windows, TokenPositions positions = {},
+  // Borrows the cache, in which tokens may be already, at these positions. `windows` [layers];
+  // empty: rows attend to all tokens in every layer.
+  SequenceSlots(KvCache& cache, std::vector<AttentionWindow> windows, TokenPositions positions = {},
                 ScatteredSequences scattered = {})
       : cache_(cache),
         windows_(std::move(windows)),
@@ -49,16 +50,17 @@ class SequenceSlots {
   Result<std::span<const TokenSlot>> Attended(uint32_t layer, const OrderedRow& row,
                                               int64_t num_tokens) const;
 
-  // The size of a layer's window; 0: none.
-  int64_t window(uint32_t layer) const { return layer < windows_.size() ? windows_[layer] : 0; }
+  AttentionWindow window(uint32_t layer) const {
+    return layer < windows_.size() ? windows_[layer] : AttentionWindow{};
+  }
 
   // These leave nothing to attend to.
   TokenPositions TakePositions() { return std::move(positions_); }
   ScatteredSequences TakeScattered() { return std::move(scattered_); }
 
-  // Those of `slots` that are inside the row's window of `window` tokens; 0: all. `slots` are those
-  // of the first tokens of its sequence here.
-  std::span<const TokenSlot> InWindow(int64_t window, const OrderedRow& row,
+  // Those of `slots` that are inside the row's window. `slots` are those of the first tokens of its
+  // sequence here.
+  std::span<const TokenSlot> InWindow(const AttentionWindow& window, const OrderedRow& row,
                                       std::span<const TokenSlot> slots) const;
 
  private:
@@ -76,7 +78,7 @@ class SequenceSlots {
   void Release(SequenceId sequence);
 
   KvCache& cache_;
-  const std::vector<int64_t> windows_;
+  const std::vector<AttentionWindow> windows_;
   TokenPositions positions_;  // kept only if there are windows
   ScatteredSequences scattered_;
 };

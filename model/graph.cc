@@ -34,6 +34,7 @@ std::string_view OpName(OpKind kind) {
     case OpKind::kRelu: return "relu";
     case OpKind::kScale: return "scale";
     case OpKind::kSoftCap: return "soft_cap";
+    case OpKind::kGrowByPosition: return "grow_by_position";
     case OpKind::kExperts: return "experts";
     case OpKind::kSigmoidGate: return "sigmoid_gate";
     case OpKind::kAdd: return "add";

@@ -11,7 +11,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/attention_window.h"
 #include "base/dtype.h"
+#include "model/expert_routing.h"
 
 namespace lamina {
 
@@ -106,11 +108,12 @@ enum class OpKind {
   kRelu,      // max(x, 0)
   kScale,     // x * scale; attribute scale
   kSoftCap,   // soft_cap * tanh(x / soft_cap); attribute soft_cap
-  // x, router's logits [num_experts] -> a mixture of experts: the SwiGLU outputs of the
-  // experts_per_token experts with the largest logits, weighted by the softmax over those logits
-  // or, with softmax_over_all, over all of them; weights: w1 (gate), w3 (up), w2 (down) of expert
-  // 0, with a bias behind each if expert_bias, then of expert 1, ...; num_experts,
-  // experts_per_token, softmax_over_all, expert_bias, swiglu_limit.
+  // x, positions -> x times what PositionGrowth in kernels/elementwise.h says; scale, period.
+  kGrowByPosition,
+  // x, router's logits [num_experts] -> a mixture of experts: the sum of the SwiGLU outputs of the
+  // experts_per_token experts with the largest logits, each weighted as `routing` says; weights: w1
+  // (gate), w3 (up), w2 (down) of expert 0, with a bias behind each if expert_bias, then of expert
+  // 1, ...; num_experts, experts_per_token, routing, expert_bias, swiglu_limit.
   kExperts,
   kSigmoidGate,  // gate [1], x -> sigmoid(gate) * x
   kAdd,          // a + b
@@ -142,12 +145,13 @@ struct Op {
   int num_heads = 0;
   int num_kv_heads = 0;
   int head_dim = 0;
-  // For an attention what scores are multiplied by, for a rotation the rotated elements.
+  // For an attention what scores are multiplied by, for a rotation the rotated elements; and
+  // PositionGrowth's.
   float scale = 0;
+  float period = 0;  // PositionGrowth's
   // For an attention: scaled scores s become soft_cap * tanh(s / soft_cap). 0: no cap.
   float soft_cap = 0;
-  // Number of tokens that a row attends to, the row's own among them. 0: all.
-  int64_t window = 0;
+  AttentionWindow window = {};
   int64_t first_row = 0;
   // Pair i of each head is rotated by the row's position times inverse_frequencies[i]. Elements
   // behind the n frequencies' 2 n are not rotated.
@@ -157,7 +161,7 @@ struct Op {
   bool interleaved = false;
   int num_experts = 0;
   int experts_per_token = 0;
-  bool softmax_over_all = false;
+  ExpertRouting routing = ExpertRouting::kSoftmax;
   bool expert_bias = false;
   // 0: experts take silu(gate) * up; else what SwigluOai in kernels/elementwise.h says.
   float swiglu_limit = 0;

@@ -63,6 +63,28 @@ void ParseSpecialTokens(JsonKeys& keys, ModelConfig& config) {
   }
 }
 
+// Reads what the architecture's family says in config.json.
+Status ReadFamily(JsonKeys& keys, ModelConfig& config) {
+  const Architecture& architecture = *FindArchitecture(config.architecture);
+  if (architecture.text_defaults.empty()) {
+    architecture.read(keys, config);
+    return keys.status();
+  }
+  const json* const text = keys.Find("text_config");
+  if (text == nullptr || !text->is_object()) {
+    keys.Reject("text_config", "an object with the keys of the language model");
+    return keys.status();
+  }
+  json filled = json::parse(architecture.text_defaults);
+  filled.update(*text);
+  JsonKeys of_text(filled, keys.where() + ": text_config");
+  architecture.read(of_text, config);
+  LAMINA_RETURN_IF_ERROR(of_text.status());
+  config.model_type = of_text.OptionalString("model_type").value_or(config.model_type);
+  ParseSpecialTokens(of_text, config);
+  return of_text.status();
+}
+
 void ParseGeneration(JsonKeys& keys, ModelConfig::Generation& generation) {
   const auto real = [&keys](std::string_view key, RealRange range) -> std::optional<float> {
     const std::optional<double> number = keys.OptionalReal(key, range);
@@ -138,8 +160,7 @@ Result<ModelConfig> ModelConfig::Parse(const Files& files, const std::string& wh
     config.layer_bits = config.quantization->BitsPerElement();
   }
   if (files.graph.empty()) {
-    FindArchitecture(config.architecture)->read(keys, config);
-    LAMINA_RETURN_IF_ERROR(keys.status());
+    LAMINA_RETURN_IF_ERROR(ReadFamily(keys, config));
   } else {
     LAMINA_RETURN_IF_ERROR(
         ReadImportedModel(files.graph, where + "/" + kImportedGraphFile, config));

@@ -9,9 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "base/attention_window.h"
 #include "base/dtype.h"
 #include "base/ids.h"
 #include "base/status.h"
+#include "model/expert_routing.h"
 #include "model/quantization_config.h"
 #include "model/rotary.h"
 
@@ -46,9 +48,13 @@ struct ModelConfig {
   bool o_bias = false;    // the projection of the attention's output has a bias
   bool mlp_bias = false;
   bool tied_head = false;  // lm_head.weight is embed_tokens.weight
-  // [num_layers] Number of tokens that a row attends to, the row's own among them; 0: all. Empty:
-  // all tokens in every layer.
-  std::vector<int64_t> windows;
+  // [num_layers] Empty: rows attend to all tokens in every layer.
+  std::vector<AttentionWindow> windows;
+  // [num_layers] Layers whose q and k are rotated. Empty: all.
+  std::vector<bool> rotated_layers;
+  // PositionGrowth's scale and period (kernels/elementwise.h) of queries in layers that are not
+  // rotated. 0: they do not grow.
+  double query_growth = 0, query_growth_period = 0;
   // Scores are divided by the square root of it. 0: by that of head_dim.
   double query_pre_attn_scalar = 0;
   // Scores are multiplied by it instead. 0: they are not.
@@ -74,8 +80,8 @@ struct ModelConfig {
   int experts_per_token = 0;
   int64_t expert_size = 0;         // an expert's intermediate_size
   int64_t shared_expert_size = 0;  // that of an expert for all tokens; 0: there is none
-  bool softmax_over_all = false;   // see Op::softmax_over_all
-  double swiglu_limit = 0;         // see Op::swiglu_limit
+  ExpertRouting routing = ExpertRouting::kSoftmax;
+  double swiglu_limit = 0;  // see Op::swiglu_limit
   // [num_layers] Layers that have one MLP although there are experts. Empty: none.
   std::vector<bool> dense_layers;
   // Norms stand before attention and MLP. false: behind the residual sums.
@@ -107,8 +113,11 @@ struct ModelConfig {
   } generation;
 
   // The entry of `windows` for the layer. REQUIRES: 0 <= layer < num_layers.
-  int64_t WindowOf(int layer) const {
-    return windows.empty() ? 0 : windows[static_cast<size_t>(layer)];
+  AttentionWindow WindowOf(int layer) const {
+    return windows.empty() ? AttentionWindow{} : windows[static_cast<size_t>(layer)];
+  }
+  bool IsRotated(int layer) const {
+    return rotated_layers.empty() || rotated_layers[static_cast<size_t>(layer)];
   }
   // Whether the layer has experts. REQUIRES: as for WindowOf.
   bool HasExperts(int layer) const {

@@ -75,11 +75,20 @@ Tensor PositionEmbedding(Tensor positions, const ModulePath& at, const PositionT
   return tracer.Record(std::move(op), at, {positions}, width);
 }
 
+namespace {
+
+std::vector<WeightRef> NormWeight(const ModulePath& at, int64_t width,
+                                  const RmsNormOptions& options) {
+  if (!options.weight) return {};
+  return {
+      {.name = at.text() + ".weight", .shape = {width}, .plus = static_cast<float>(options.plus)}};
+}
+
+}  // namespace
+
 Tensor RmsNorm(Tensor x, const ModulePath& at, const RmsNormOptions& options) {
   Op op = MakeOp(OpKind::kRmsNorm);
-  op.weights = {{.name = at.text() + ".weight",
-                 .shape = {x.width()},
-                 .plus = static_cast<float>(options.plus)}};
+  op.weights = NormWeight(at, x.width(), options);
   op.eps = static_cast<float>(options.eps);
   return x.tracer().Record(std::move(op), at, {x}, x.width());
 }
@@ -89,9 +98,7 @@ Tensor HeadNorm(Tensor x, const ModulePath& at, int num_heads, int head_dim,
   x.tracer().Require(x.width() == int64_t{num_heads} * head_dim, at,
                      "num_heads * head_dim elements");
   Op op = MakeOp(OpKind::kHeadNorm);
-  op.weights = {{.name = at.text() + ".weight",
-                 .shape = {head_dim},
-                 .plus = static_cast<float>(options.plus)}};
+  op.weights = NormWeight(at, head_dim, options);
   op.eps = static_cast<float>(options.eps);
   op.num_heads = num_heads;
   op.head_dim = head_dim;
@@ -185,6 +192,17 @@ Tensor SoftCap(Tensor x, const ModulePath& at, double cap) {
   return x.tracer().Record(std::move(op), at, {x}, x.width());
 }
 
+Tensor GrowByPosition(Tensor x, Tensor positions, const ModulePath& at, double scale,
+                      double period) {
+  Tracer& tracer = x.tracer();
+  tracer.Require(positions.id() == tracer.positions().id(), at, "the positions as second input");
+  tracer.Require(period > 0, at, "a period above 0");
+  Op op = MakeOp(OpKind::kGrowByPosition);
+  op.scale = static_cast<float>(scale);
+  op.period = static_cast<float>(period);
+  return tracer.Record(std::move(op), at, {x, positions}, x.width());
+}
+
 Tensor Add(Tensor a, Tensor b, const ModulePath& at) {
   a.tracer().Require(a.width() == b.width(), at, "two terms of the same width");
   return a.tracer().Record(MakeOp(OpKind::kAdd), at, {a, b}, a.width());
@@ -211,6 +229,7 @@ Op ExpertsOf(Tensor x, Tensor router, const ModulePath& at, const ExpertShape& s
   Op op = MakeOp(OpKind::kExperts);
   op.num_experts = shape.num_experts;
   op.experts_per_token = shape.per_token;
+  op.routing = shape.routing;
   return op;
 }
 
@@ -218,7 +237,6 @@ Op ExpertsOf(Tensor x, Tensor router, const ModulePath& at, const ExpertShape& s
 
 Tensor Experts(Tensor x, Tensor router, const ModulePath& at, const ExpertShape& shape) {
   Op op = ExpertsOf(x, router, at, shape);
-  op.softmax_over_all = shape.softmax_over_all;
   const auto add = [&](const ModulePath& matrix, int64_t outputs, int64_t inputs) {
     op.weights.push_back({matrix.text() + ".weight", {outputs, inputs}});
   };
@@ -231,35 +249,37 @@ Tensor Experts(Tensor x, Tensor router, const ModulePath& at, const ExpertShape&
 }
 
 Tensor StackedExperts(Tensor x, Tensor router, const ModulePath& at, const ExpertShape& shape,
-                      double swiglu_limit) {
+                      const ExpertStacks& stacks) {
   Op op = ExpertsOf(x, router, at, shape);
-  op.expert_bias = true;
-  op.swiglu_limit = static_cast<float>(swiglu_limit);
+  op.expert_bias = stacks.bias;
+  op.swiglu_limit = static_cast<float>(stacks.swiglu_limit);
+  const int64_t inner = shape.intermediate_size;
   for (int expert = 0; expert < shape.num_experts; ++expert) {
-    // A matrix and its bias: outputs first, first + step, ... of `of`.
-    const auto add = [&](const char* name, const char* part, int64_t first, int64_t step,
+    // A matrix, and its bias if there is one: some of the `of` outputs that the tensor has.
+    const auto add = [&](const char* name, const char* part, int64_t first, int64_t of,
                          int64_t outputs, int64_t inputs) {
       WeightRef matrix;
       matrix.name = (at / name).text();
       matrix.part = "[" + std::to_string(expert) + part + "]";
       matrix.shape = {outputs, inputs};
-      matrix.whole = {outputs * step, inputs};
+      matrix.whole = {of, inputs};
       matrix.first = {first, 0};
-      matrix.blocks = {1, step};
+      if (stacks.take_turns) matrix.blocks = {1, of / outputs};
       matrix.transposed = true;
       matrix.stack = {shape.num_experts, expert};
+      op.weights.push_back(matrix);
+      if (!stacks.bias) return;
       WeightRef bias = matrix;
       bias.name += "_bias";
       bias.shape = {outputs};
-      bias.whole = {outputs * step};
+      bias.whole = {of};
       bias.first = {first};
       bias.transposed = false;
-      op.weights.push_back(std::move(matrix));
       op.weights.push_back(std::move(bias));
     };
-    add("gate_up_proj", ", gate", 0, 2, shape.intermediate_size, x.width());
-    add("gate_up_proj", ", up", 1, 2, shape.intermediate_size, x.width());
-    add("down_proj", "", 0, 1, x.width(), shape.intermediate_size);
+    add("gate_up_proj", ", gate", 0, 2 * inner, inner, x.width());
+    add("gate_up_proj", ", up", stacks.take_turns ? 1 : inner, 2 * inner, inner, x.width());
+    add("down_proj", "", 0, x.width(), x.width(), inner);
   }
   return x.tracer().Record(std::move(op), at, {x, router}, x.width());
 }

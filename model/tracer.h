@@ -99,6 +99,7 @@ Tensor PositionEmbedding(Tensor positions, const ModulePath& at, const PositionT
 // Layer Normalization", section 4).
 struct RmsNormOptions {
   double eps = 0;
+  bool weight = true;  // false: there is none, and all elements count alike
   // Added to each element of the weight, for checkpoints that hold weights less 1.
   double plus = 0;
 };
@@ -160,6 +161,9 @@ Tensor Relu(Tensor x, const ModulePath& at);
 Tensor Scale(Tensor x, const ModulePath& at, double factor);
 // cap * tanh(x / cap). REQUIRES: cap > 0.
 Tensor SoftCap(Tensor x, const ModulePath& at, double cap);
+// x times 1 + scale * ln(1 + floor((position + 1) / period)). REQUIRES: period > 0.
+Tensor GrowByPosition(Tensor x, Tensor positions, const ModulePath& at, double scale,
+                      double period);
 Tensor Add(Tensor a, Tensor b, const ModulePath& at);
 Tensor Mul(Tensor a, Tensor b, const ModulePath& at);
 
@@ -167,26 +171,29 @@ Tensor Mul(Tensor a, Tensor b, const ModulePath& at);
 Tensor SigmoidGate(Tensor gate, Tensor x, const ModulePath& at);
 
 // A mixture of SwiGLU experts ("Mixtral of Experts", section 2.1). `router` [num_experts] has a
-// row's logits: the per_token experts with the largest ones count, weighted by the softmax over
-// these logits, or over all. Expert e is down(silu(gate x) * up x), with the weights
+// row's logits: the per_token experts with the largest ones count. Expert e is down(silu(gate x) *
+// up x), with the weights
 // "<at>.<e>.<gate>.weight" and "<at>.<e>.<up>.weight" [intermediate_size, x's width] and
 // "<at>.<e>.<down>.weight" [x's width, intermediate_size].
 struct ExpertShape {
   int num_experts = 0;
   int per_token = 0;
   int64_t intermediate_size = 0;
-  bool softmax_over_all = false;
+  ExpertRouting routing = ExpertRouting::kSoftmax;
   std::string_view gate = "gate_proj", up = "up_proj", down = "down_proj";
 };
 Tensor Experts(Tensor x, Tensor router, const ModulePath& at, const ExpertShape& shape);
 
-// The same with biases and a limit (Op::swiglu_limit), and with the weights of all experts in one
-// tensor each, as gpt-oss has them: "<at>.gate_up_proj" [num_experts, x's width, 2 *
-// intermediate_size], in which gate and up take turns, "<at>.down_proj" [num_experts,
-// intermediate_size, x's width], and "<at>.gate_up_proj_bias" and "<at>.down_proj_bias". Not used
-// of the shape: the names, and softmax_over_all.
+// The same with the weights of all experts in one tensor each: "<at>.gate_up_proj" [num_experts,
+// x's width, 2 * intermediate_size] and "<at>.down_proj" [num_experts, intermediate_size, x's
+// width]. The shape's names are not used.
+struct ExpertStacks {
+  bool take_turns = false;  // outputs of gate and of up alternate; false: all of gate come first
+  bool bias = false;        // there are "<at>.gate_up_proj_bias" and "<at>.down_proj_bias"
+  double swiglu_limit = 0;  // Op::swiglu_limit
+};
 Tensor StackedExperts(Tensor x, Tensor router, const ModulePath& at, const ExpertShape& shape,
-                      double swiglu_limit);
+                      const ExpertStacks& stacks);
 
 // Softmax attention of each row over the tokens of its sequence up to itself. The cache of earlier
 // tokens' k and v is not part of the graph; `layer` says which one is meant.
@@ -197,8 +204,7 @@ struct TracedAttention {
   int head_dim = 0;
   // What scores are multiplied by, 1 / sqrt(head_dim) in most models.
   double scale = 0;
-  // Number of tokens that a row attends to, the row's own among them. 0: all.
-  int64_t window = 0;
+  AttentionWindow window = {};
   // Scaled scores s become soft_cap * tanh(s / soft_cap). 0: no cap.
   double soft_cap = 0;
   // The name of the sinks [num_heads] in the checkpoint (OpKind::kAttention). Empty: there are

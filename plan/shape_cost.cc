@@ -94,12 +94,11 @@ Result<RankModel> RankModel::Create(const ModelConfig& config, int num_ranks) {
 }
 
 double StepAttentionSeconds(const DeviceSpec& device, const AttentionHeads& heads,
-                            const std::map<int64_t, int>& windows, double rows, double context) {
+                            const std::map<AttentionWindow, int>& windows, double rows,
+                            double context) {
   double seconds = 0;
   for (const auto& [window, layers] : windows) {
-    const double tokens =
-        // A mean context may be longer than the window.
-        rows * (window == 0 ? context : std::min(context, static_cast<double>(window)));
+    const double tokens = rows * window.MeanAttended(context);
     AttentionLoad load;
     load.queries = std::llround(std::ceil(rows));
     load.kv_tokens = load.pairs = std::llround(tokens);

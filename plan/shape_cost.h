@@ -88,8 +88,8 @@ struct RankModel {
   int num_ranks = 1;
   SlicedModel sliced;
   AttentionHeads heads;  // of the rank
-  // Number of layers by the window of their attention; 0: no window.
-  std::map<int64_t, int> windows;
+  // Number of layers by the window of their attention.
+  std::map<AttentionWindow, int> windows;
   std::vector<Group> groups;       // all slices but the last
   int num_all_reduces = 0;         // in a step
   double all_reduce_elements = 0;  // of one row, in all of them
@@ -99,7 +99,8 @@ struct RankModel {
 // The attention of one step in all layers, on one device that has `rows` rows of it with `context`
 // tokens each.
 double StepAttentionSeconds(const DeviceSpec& device, const AttentionHeads& heads,
-                            const std::map<int64_t, int>& windows, double rows, double context);
+                            const std::map<AttentionWindow, int>& windows, double rows,
+                            double context);
 
 // A rank's model on one kind of device: what the linear layers, prompts and all-reduces take.
 // Remembers the times of linear layers for each number of rows. Borrows the model. Thread: one.

@@ -26,7 +26,10 @@ std::string Role(const Slice& slice, ValueId value) {
 }
 
 std::string WindowText(const Op& attention) {
-  return attention.window == 0 ? "" : fmt::format(", over the last {} tokens", attention.window);
+  const AttentionWindow& window = attention.window;
+  if (!window.any()) return "";
+  return window.chunked ? fmt::format(", within chunks of {} tokens", window.size)
+                        : fmt::format(", over the last {} tokens", window.size);
 }
 
 // Equal for slices that do the same work with the weights of different layers. Such slices are
@@ -117,7 +120,8 @@ ordered_json AttentionJson(const SlicedModel& model, int index) {
           {"num_heads", op.num_heads},
           {"num_kv_heads", op.num_kv_heads},
           {"head_dim", op.head_dim},
-          {"window", op.window},
+          {"window", op.window.size},
+          {"chunked", op.window.chunked},
           {"q", ValueOf(model, op.inputs[0]).name},
           {"k", ValueOf(model, op.inputs[1]).name},
           {"v", ValueOf(model, op.inputs[2]).name},

@@ -23,6 +23,7 @@ bool WorksInPlace(OpKind kind) {
     case OpKind::kRelu:
     case OpKind::kScale:
     case OpKind::kSoftCap:
+    case OpKind::kGrowByPosition:
     case OpKind::kAdd:
     case OpKind::kMul:
     case OpKind::kAttention: return true;

@@ -104,6 +104,12 @@ constexpr auto ValuesOf(PeerState::State) {
                     std::pair(State::kLost, control::PEER_CONDITION_LOST)};
 }
 
+constexpr auto FieldsOf(const AttentionWindow*) {
+  using M = AttentionWindow;
+  using P = control::AttentionWindow;
+  return List<P>(Field(&M::size, &P::size, &P::set_size),
+                 Field(&M::chunked, &P::chunked, &P::set_chunked));
+}
 constexpr auto FieldsOf(const AttentionSpec*) {
   using M = AttentionSpec;
   using P = control::AttentionSpec;

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/attention_window.h"
 #include "base/clock.h"
 #include "base/dtype.h"
 #include "base/ids.h"
@@ -67,9 +68,8 @@ struct AttentionSpec {
   DType wire_dtype = DType::kF32;  // of q and attention output between the nodes; never kF8
   // Scaled scores s become soft_cap * tanh(s / soft_cap); 0: they are not capped.
   float soft_cap = 0;
-  // By layer: the number of latest tokens that a row attends to, itself included; 0: all of them.
-  // Empty: all tokens in every layer.
-  std::vector<int64_t> windows = {};
+  // By layer. Empty: rows attend to all tokens in every layer.
+  std::vector<AttentionWindow> windows = {};
 
   friend bool operator==(const AttentionSpec&, const AttentionSpec&) = default;
 };

@@ -28,26 +28,31 @@ void CudaExperts::Route(const Op& op, const float* router, int64_t rows, CudaEng
   std::vector<RoutedExpert> routed(static_cast<size_t>(rows * op.experts_per_token));
   for (size_t row = 0; row < static_cast<size_t>(rows); ++row) {
     const auto per_token = static_cast<size_t>(op.experts_per_token);
-    RouteRow({logits + row * num_experts, num_experts}, op.softmax_over_all,
+    RouteRow({logits + row * num_experts, num_experts}, op.routing,
              std::span(routed).subspan(row * per_token, per_token));
   }
   ranges_.assign(num_experts, {});
   rows_.clear();
   factors_.clear();
+  gates_.clear();
   for (int expert = 0; expert < op.num_experts; ++expert) {
     Range& range = ranges_[static_cast<size_t>(expert)];
     range.begin = rows_.size();
     for (size_t i = 0; i < routed.size(); ++i) {
       if (routed[i].expert != expert) continue;
-      rows_.push_back(static_cast<int32_t>(i / static_cast<size_t>(op.experts_per_token)));
-      factors_.push_back(routed[i].weight);
+      const size_t row = i / static_cast<size_t>(op.experts_per_token);
+      rows_.push_back(static_cast<int32_t>(row));
+      gates_.push_back(logits[row * num_experts + static_cast<size_t>(expert)]);
+      factors_.push_back(op.routing == ExpertRouting::kSigmoidInputs ? 1 : routed[i].weight);
     }
     range.end = rows_.size();
   }
-  const size_t half = rows_.size() * sizeof(int32_t);
-  cuda::GrowTo(2 * half, engine.staged(), routes_);
-  engine.staged().Copy(rows_.data(), half, routes_.data());
-  engine.staged().Copy(factors_.data(), half, routes_.as<std::byte>() + half);
+  const size_t bytes = rows_.size() * sizeof(int32_t);
+  cuda::GrowTo(3 * bytes, engine.staged(), routes_);
+  engine.staged().Copy(rows_.data(), bytes, routes_.data());
+  engine.staged().Copy(factors_.data(), bytes, routes_.as<std::byte>() + bytes);
+  if (op.routing == ExpertRouting::kSigmoidInputs)
+    engine.staged().Copy(gates_.data(), bytes, routes_.as<std::byte>() + 2 * bytes);
 }
 
 void CudaExperts::RunExpert(const Op& op, int expert, const CudaWeights& weights,
@@ -70,6 +75,8 @@ void CudaExperts::RunExpert(const Op& op, int expert, const CudaWeights& weights
   const float* const factors = routes_.as<float>() + rows_.size() + range.begin;
   const cuda::RowSet set{rows, width, width, index};
   cuda::PackRows(all.x, set, DType::kF32, gathered, engine.stream());
+  if (op.routing == ExpertRouting::kSigmoidInputs)
+    cuda::SigmoidGate(factors + rows_.size(), gathered, rows, width, gathered, engine.stream());
   engine.linear().Run(w1, gathered, rows, bias(names.gate_bias), gate);
   engine.linear().Run(w3, gathered, rows, bias(names.up_bias), up);
   if (op.swiglu_limit > 0)

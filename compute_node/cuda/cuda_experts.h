@@ -30,8 +30,9 @@ class CudaExperts {
 
   std::vector<Range> ranges_;   // [num_experts]
   std::vector<int32_t> rows_;   // the rows of each expert, expert by expert
-  std::vector<float> factors_;  // the weight of each of these rows
-  cuda::DeviceBuffer routes_;   // copies of rows_ and factors_
+  std::vector<float> factors_;  // by which the output of each of these rows is multiplied
+  std::vector<float> gates_;    // their logits, whose sigmoids are taken on the device
+  cuda::DeviceBuffer routes_;   // copies of rows_, factors_ and, if they are used, gates_
   cuda::DeviceBuffer values_;   // of one expert's rows: x, gate, up
 };
 

@@ -57,7 +57,7 @@ void CudaKv::Attend(const AttentionValues& values, StepId step, std::span<const 
   const int layer = values.layer;
   stream_.Enter();
   Write(values, step, rows, failures);
-  const int64_t window = layers_.WindowOf(layer);
+  const AttentionWindow window = layers_.WindowOf(layer);
   attended_.assign(rows.size(), {});  // rows that have failed attend to nothing
   for (size_t i = 0; i < rows.size(); ++i) {
     if (failures.contains(rows[i].sequence)) continue;

@@ -236,6 +236,10 @@ void CudaSlices::Launch(const Op& op, int64_t rows) {
                  rows, y, engine_.stream());
       return;
     }
+    case OpKind::kGrowByPosition:
+      cuda::GrowByPosition(in(op, 0), device_positions_, {op.scale, op.period}, rows,
+                           width(op.output), y, engine_.stream());
+      return;
     case OpKind::kExperts:
       experts_.Run(op, weights_, {in(op, 0), in(op, 1), rows, y}, engine_);
       return;

@@ -115,6 +115,16 @@ void SigmoidGate(const float* gate, const float* x, int64_t rows, int64_t dim, f
     Scale(x + r * dim, 1 / (1 + std::exp(-gate[r])), dim, y + r * dim);
 }
 
+void GrowByPosition(const float* x, std::span<const int32_t> positions,
+                    const PositionGrowth& growth, int64_t dim, float* y) {
+  for (const int32_t position : positions) {
+    const float steps = std::floor((static_cast<float>(position) + 1) / growth.period);
+    Scale(x, std::log1p(steps) * growth.scale + 1, dim, y);
+    x += dim;
+    y += dim;
+  }
+}
+
 void ConvertFromFloat(const float* x, int64_t n, DType dtype, void* y) {
   ActiveKernels().convert_from_float(x, n, dtype, y);
 }

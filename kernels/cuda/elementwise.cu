@@ -185,6 +185,14 @@ __global__ void GateRows(const float* gate, const float* x, int64_t dim, float* 
   for (int64_t d = threadIdx.x; d < dim; d += kThreads) y[row + d] = x[row + d] * factor;
 }
 
+__global__ void GrowRows(const float* x, const int32_t* positions, PositionGrowth growth,
+                         int64_t dim, float* y) {
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * dim;
+  const float steps = floorf((static_cast<float>(positions[blockIdx.x]) + 1.0f) / growth.period);
+  const float factor = log1pf(steps) * growth.scale + 1.0f;
+  for (int64_t d = threadIdx.x; d < dim; d += kThreads) y[row + d] = x[row + d] * factor;
+}
+
 LaunchShape OverRows(int64_t rows) {
   return {dim3(static_cast<unsigned>(rows)), dim3(kThreads), 0};
 }
@@ -257,6 +265,11 @@ void Mul(const float* a, const float* b, int64_t n, float* y, Stream& stream) {
 void SigmoidGate(const float* gate, const float* x, int64_t rows, int64_t dim, float* y,
                  Stream& stream) {
   if (rows > 0) Launch(GateRows, OverRows(rows), stream, gate, x, dim, y);
+}
+
+void GrowByPosition(const float* x, const int32_t* positions, const PositionGrowth& growth,
+                    int64_t rows, int64_t dim, float* y, Stream& stream) {
+  if (rows > 0) Launch(GrowRows, OverRows(rows), stream, x, positions, growth, dim, y);
 }
 
 void ConvertFromFloat(const float* x, int64_t n, DType dtype, void* y, Stream& stream) {

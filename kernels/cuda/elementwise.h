@@ -63,6 +63,10 @@ void Mul(const float* a, const float* b, int64_t n, float* y, Stream& stream);
 void SigmoidGate(const float* gate, const float* x, int64_t rows, int64_t dim, float* y,
                  Stream& stream);
 
+// positions: [rows]; x, y: [rows, dim].
+void GrowByPosition(const float* x, const int32_t* positions, const PositionGrowth& growth,
+                    int64_t rows, int64_t dim, float* y, Stream& stream);
+
 // Convert between fp32 and `dtype`, rounding to nearest even; kF8 gets the bits of base/dtype.h. x,
 // y: [n], of which the untyped one is of `dtype`; no overlap.
 void ConvertFromFloat(const float* x, int64_t n, DType dtype, void* y, Stream& stream);

@@ -57,6 +57,8 @@ void Relu(const float* x, int64_t n, float* y);
 void Scale(const float* x, float factor, int64_t n, float* y);
 void SoftCap(const float* x, float cap, int64_t n, float* y);
 void SigmoidGate(const float* gate, const float* x, int64_t rows, int64_t dim, float* y);
+void GrowByPosition(const float* x, std::span<const int32_t> positions,
+                    const PositionGrowth& growth, int64_t dim, float* y);
 void Add(const float* a, const float* b, int64_t n, float* y);
 
 }  // namespace lamina::reference

@@ -150,7 +150,7 @@ Result<Tensor> Importer::EmitExperts(Term* term) {
   op.kind = OpKind::kExperts;
   op.num_experts = static_cast<int>(matrices.gate.size());
   op.experts_per_token = static_cast<int>(term->key.group);
-  op.softmax_over_all = term->key.number != 0;
+  op.routing = term->key.number != 0 ? ExpertRouting::kSoftmaxOverAll : ExpertRouting::kSoftmax;
   for (size_t expert = 0; expert < matrices.gate.size(); ++expert) {
     for (const auto* list : {&matrices.gate, &matrices.up, &matrices.down})
       op.weights.push_back(WholeWeight((*list)[expert].node));

@@ -33,7 +33,7 @@ Status ReadAttentions(const Graph& graph, ModelConfig& config) {
   config.head_dim = first->head_dim;
   // ModelConfig::AttentionScale() is the inverse root of it.
   config.query_pre_attn_scalar = 1 / (double{first->scale} * first->scale);
-  if (std::ranges::count(config.windows, 0) == std::ssize(config.windows)) config.windows.clear();
+  if (std::ranges::none_of(config.windows, &AttentionWindow::any)) config.windows.clear();
   return OkStatus();
 }
 

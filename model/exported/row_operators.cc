@@ -439,7 +439,7 @@ Result<Symbol> Importer::Attention(Arguments& args) {
   shape.layer = num_attentions_++;
   shape.num_heads = static_cast<int>(heads);
   shape.head_dim = static_cast<int>(head_dim);
-  shape.window = window;
+  shape.window = {window};
   shape.scale =
       args.Has("scale") ? args.Number("scale") : 1 / std::sqrt(static_cast<double>(head_dim));
   LAMINA_RETURN_IF_ERROR(args.status());

@@ -16,7 +16,6 @@ constexpr IntRange kVocab = {1, 1 << 24};
 constexpr IntRange kLayers = {1, 4096};
 constexpr IntRange kHeads = {1, 4096};
 constexpr IntRange kHeadDim = {2, 4096};
-constexpr IntRange kPositions = {1, std::numeric_limits<int32_t>::max()};
 
 // Experts of all layers together. Each is three weights of the graph.
 constexpr int64_t kMaxExperts = 65'536;
@@ -132,24 +131,23 @@ void ReadRotaryPart(JsonKeys& keys, std::optional<double> absent, ModelConfig& c
   }
 }
 
-// [num_layers] Whether each layer slides, as newer files list it.
-std::vector<bool> ReadLayerTypes(JsonKeys& keys, int num_layers) {
+}  // namespace
+
+std::vector<bool> ReadLayerTypes(JsonKeys& keys, int num_layers, std::string_view type) {
   const json& list = *keys.Find("layer_types");
-  std::vector<bool> slides;
-  for (const json& type : list.is_array() ? list : json::array()) {
-    const auto* const name = type.get_ptr<const json::string_t*>();
-    if (name == nullptr || (*name != "sliding_attention" && *name != "full_attention")) break;
-    slides.push_back(*name == "sliding_attention");
+  std::vector<bool> are_of_type;
+  for (const json& entry : list.is_array() ? list : json::array()) {
+    const auto* const name = entry.get_ptr<const json::string_t*>();
+    if (name == nullptr || (*name != type && *name != "full_attention")) break;
+    are_of_type.push_back(*name == type);
   }
-  if (std::ssize(slides) == num_layers) return slides;
+  if (std::ssize(are_of_type) == num_layers) return are_of_type;
   keys.Reject("layer_types",
-              "\"full_attention\" or \"sliding_attention\" for each of " +
+              "\"full_attention\" or \"" + std::string(type) + "\" for each of " +
                   std::to_string(num_layers) + " layers",
               StatusCode::kUnimplemented);
   return {};
 }
-
-}  // namespace
 
 void ReadSizes(JsonKeys& keys, std::string_view intermediate, ModelConfig& config) {
   config.vocab_size = keys.Int("vocab_size", kVocab);
@@ -159,7 +157,7 @@ void ReadSizes(JsonKeys& keys, std::string_view intermediate, ModelConfig& confi
   config.num_heads = static_cast<int>(keys.Int("num_attention_heads", kHeads));
   config.num_kv_heads =
       static_cast<int>(keys.OptionalInt("num_key_value_heads", kHeads).value_or(config.num_heads));
-  config.max_positions = keys.Int("max_position_embeddings", kPositions);
+  config.max_positions = keys.Int("max_position_embeddings", kPositionRange);
   if (!keys.status().ok()) return;
 
   if (config.num_heads % config.num_kv_heads != 0) {
@@ -233,16 +231,17 @@ void RequireBool(JsonKeys& keys, std::string_view key, bool value) {
 void ReadWindows(JsonKeys& keys, int64_t absent, const std::function<bool(int layer)>& slides,
                  ModelConfig& config) {
   // OptionalInt takes null for absent, but here null means that there is no window.
-  const int64_t window = keys.OptionalInt("sliding_window", kPositions)
+  const int64_t window = keys.OptionalInt("sliding_window", kPositionRange)
                              .value_or(keys.IsNull("sliding_window") ? 0 : absent);
   std::vector<bool> listed;
-  if (keys.Has("layer_types")) listed = ReadLayerTypes(keys, config.num_layers);
+  if (keys.Has("layer_types"))
+    listed = ReadLayerTypes(keys, config.num_layers, "sliding_attention");
   // Leaves config.windows empty, which means that all layers attend to all tokens.
   if (window == 0 || !keys.status().ok()) return;
-  config.windows.assign(static_cast<size_t>(config.num_layers), 0);
+  config.windows.resize(static_cast<size_t>(config.num_layers));
   for (int layer = 0; layer < config.num_layers; ++layer) {
     const auto at = static_cast<size_t>(layer);
-    if (listed.empty() ? slides(layer) : listed[at]) config.windows[at] = window;
+    if (listed.empty() ? slides(layer) : listed[at]) config.windows[at] = {window};
   }
 }
 

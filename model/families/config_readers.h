@@ -5,8 +5,10 @@
 
 #include <functional>
 #include <initializer_list>
+#include <limits>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "base/json_keys.h"
 #include "model/model_config.h"
@@ -15,6 +17,8 @@ namespace lamina {
 
 // Beyond any published model, and small enough that products of two fit in 64 bits.
 inline constexpr IntRange kWidthRange = {1, 1 << 20};
+// Positions are int32 throughout.
+inline constexpr IntRange kPositionRange = {1, std::numeric_limits<int32_t>::max()};
 // The range of numbers that something is divided by or multiplied with.
 inline constexpr RealRange kPositiveRange = {1e-12, 1e12};
 
@@ -39,6 +43,10 @@ void RequireOneOf(JsonKeys& keys, std::string_view key,
 
 // Refuses any other value of `key` than `value`; the key may be absent.
 void RequireBool(JsonKeys& keys, std::string_view key, bool value);
+
+// [num_layers] For each layer whether `layer_types` says this type for it, and not
+// "full_attention". Empty with a mistake. REQUIRES: the key is there.
+std::vector<bool> ReadLayerTypes(JsonKeys& keys, int num_layers, std::string_view type);
 
 // Reads sliding_window into config.windows, for the layers that slide: those that layer_types
 // lists, or without that key those for which `slides` is true. `absent` is the family's window if

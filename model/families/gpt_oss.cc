@@ -12,7 +12,8 @@ Tensor GptOssMlp(const ModelConfig& c, const ModulePath& layer_at, int /*layer*/
   const ExpertShape shape{.num_experts = c.num_experts,
                           .per_token = c.experts_per_token,
                           .intermediate_size = c.expert_size};
-  return StackedExperts(x, router, at / "experts", shape, c.swiglu_limit);
+  return StackedExperts(x, router, at / "experts", shape,
+                        {.take_turns = true, .bias = true, .swiglu_limit = c.swiglu_limit});
 }
 
 Tensor GptOssLayer(const ModelConfig& c, int layer, Tensor x, Tensor positions) {

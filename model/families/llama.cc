@@ -39,7 +39,7 @@ TracedAttention AttentionOf(const ModelConfig& c, const ModulePath& at, int laye
 }
 
 RopeHeads RotaryOf(const ModelConfig& c, int layer, int num_heads) {
-  const bool local = c.local_rope_theta > 0 && c.WindowOf(layer) > 0;
+  const bool local = c.local_rope_theta > 0 && c.WindowOf(layer).any();
   const RopeScaling scaling = local ? RopeScaling() : c.rope_scaling;
   const double theta = local ? c.local_rope_theta : c.rope_theta;
   return {.num_heads = num_heads,
@@ -90,11 +90,13 @@ Tensor LlamaAttention(const ModelConfig& c, const ModulePath& layer_at, int laye
 }
 
 Tensor LlamaMlp(const ModelConfig& c, const ModulePath& layer_at, int /*layer*/, Tensor x) {
-  const ModulePath at = layer_at / "mlp";
-  const LinearOptions options{.bias = c.mlp_bias};
-  const Tensor gate = Linear(x, at / "gate_proj", c.intermediate_size, options);
-  const Tensor up = Linear(x, at / "up_proj", c.intermediate_size, options);
-  return Linear(SiluMul(gate, up, at / "silu_mul"), at / "down_proj", c.hidden_size, options);
+  return SwigluMlp(x, layer_at / "mlp", c.intermediate_size, {.bias = c.mlp_bias});
+}
+
+Tensor SwigluMlp(Tensor x, const ModulePath& at, int64_t inner, const LinearOptions& options) {
+  const Tensor gate = Linear(x, at / "gate_proj", inner, options);
+  const Tensor up = Linear(x, at / "up_proj", inner, options);
+  return Linear(SiluMul(gate, up, at / "silu_mul"), at / "down_proj", x.width(), options);
 }
 
 Tensor LlamaLayerWith(const ModelConfig& c, int layer, Tensor x, Tensor positions,

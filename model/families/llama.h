@@ -42,8 +42,11 @@ struct LlamaBlocks {
 Tensor LlamaLayerWith(const ModelConfig& config, int layer, Tensor x, Tensor positions,
                       const LlamaBlocks& blocks);
 
-// silu(gate) * up of three projections below "<at>.mlp".
+// The SwigluMlp "<at>.mlp" with intermediate_size.
 Tensor LlamaMlp(const ModelConfig& config, const ModulePath& at, int layer, Tensor x);
+
+// down(silu(gate x) * up x), of three projections below `at` with `inner` elements between them.
+Tensor SwigluMlp(Tensor x, const ModulePath& at, int64_t inner, const LinearOptions& options = {});
 
 // The attention below "<at>.self_attn": x is projected to q, k and v, their heads are rotated and
 // attended with, and the result is projected back.

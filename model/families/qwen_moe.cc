@@ -11,11 +11,7 @@ namespace lamina {
 namespace {
 
 Tensor QwenSharedExpert(const ModelConfig& c, const ModulePath& at, Tensor x) {
-  const ModulePath expert = at / "shared_expert";
-  const Tensor gate = Linear(x, expert / "gate_proj", c.shared_expert_size);
-  const Tensor up = Linear(x, expert / "up_proj", c.shared_expert_size);
-  const Tensor out =
-      Linear(SiluMul(gate, up, expert / "silu_mul"), expert / "down_proj", c.hidden_size);
+  const Tensor out = SwigluMlp(x, at / "shared_expert", c.shared_expert_size);
   return SigmoidGate(Linear(x, at / "shared_expert_gate", 1), out, at / "gated_shared_expert");
 }
 
@@ -25,7 +21,7 @@ Tensor QwenMoeMlp(const ModelConfig& c, const ModulePath& layer_at, int layer, T
   const ExpertShape shape{.num_experts = c.num_experts,
                           .per_token = c.experts_per_token,
                           .intermediate_size = c.expert_size,
-                          .softmax_over_all = c.softmax_over_all};
+                          .routing = c.routing};
   const Tensor routed = Experts(x, Linear(x, at / "gate", c.num_experts), at / "experts", shape);
   if (c.shared_expert_size == 0) return routed;
   return Add(routed, QwenSharedExpert(c, at, x), at / "experts_sum");
@@ -51,7 +47,8 @@ void ReadQwenMoe(JsonKeys& keys, ModelConfig& config) {
   ReadLlamaLayout(keys, config);
   ReadExperts(keys, "num_experts", config);
   config.expert_size = keys.Int("moe_intermediate_size", kWidthRange);
-  config.softmax_over_all = !keys.OptionalBool("norm_topk_prob").value_or(false);
+  if (!keys.OptionalBool("norm_topk_prob").value_or(false))
+    config.routing = ExpertRouting::kSoftmaxOverAll;
   // Implementations do not agree which layers slide, and no published model has a window.
   RequireBool(keys, "use_sliding_window", false);
   ReadDenseLayers(keys, config);

@@ -7,6 +7,7 @@
 #include "model/families/gpt_oss.h"
 #include "model/families/granite.h"
 #include "model/families/llama.h"
+#include "model/families/llama4.h"
 #include "model/families/mistral.h"
 #include "model/families/nemotron.h"
 #include "model/families/olmo2.h"
@@ -18,6 +19,23 @@
 
 namespace lamina {
 namespace {
+
+// What transformers takes for the keys that a text_config lacks, where families have no such
+// default by themselves.
+constexpr std::string_view kGemma3Text = R"({
+  "vocab_size": 262208, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26,
+  "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
+  "max_position_embeddings": 131072, "rms_norm_eps": 1e-6, "query_pre_attn_scalar": 256,
+  "sliding_window": 4096, "rope_theta": 1e6, "rope_local_base_freq": 1e4})";
+constexpr std::string_view kLlama4Text = R"({
+  "vocab_size": 202048, "hidden_size": 5120, "intermediate_size": 8192, "num_hidden_layers": 48,
+  "num_attention_heads": 40, "num_key_value_heads": 8, "head_dim": 128,
+  "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "rope_theta": 5e5,
+  "num_local_experts": 16, "num_experts_per_tok": 1})";
+constexpr std::string_view kMistralText = R"({
+  "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+  "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 131072,
+  "rms_norm_eps": 1e-6, "rope_theta": 1e4})";
 
 constexpr Architecture kArchitectures[] = {
     {"LlamaForCausalLM", ReadLlama, LlamaForward},           //
@@ -38,6 +56,10 @@ constexpr Architecture kArchitectures[] = {
     {"NemotronForCausalLM", ReadNemotron, NemotronForward},  //
     {"StableLmForCausalLM", ReadStableLm, StableLmForward},  //
     {"GptOssForCausalLM", ReadGptOss, GptOssForward},        //
+    {"Llama4ForCausalLM", ReadLlama4, Llama4Forward},        //
+    {"Gemma3ForConditionalGeneration", ReadGemma3, GemmaForward, kGemma3Text},
+    {"Llama4ForConditionalGeneration", ReadLlama4, Llama4Forward, kLlama4Text},
+    {"Mistral3ForConditionalGeneration", ReadMistral, LlamaForward, kMistralText},
 };
 
 }  // namespace
@@ -53,12 +75,8 @@ const Architecture* FindArchitecture(std::string_view name) {
 
 std::string_view WhyNoForwardCode(std::string_view name) {
   constexpr std::pair<std::string_view, std::string_view> kReasons[] = {
-      {"Llama4ForCausalLM", "its layers attend within chunks"},
-      {"Llama4ForConditionalGeneration", "its layers attend within chunks"},
       {"DeepseekV2ForCausalLM", "its attention is over latent vectors"},
       {"DeepseekV3ForCausalLM", "its attention is over latent vectors"},
-      {"Gemma3ForConditionalGeneration",
-       "it also reads images; its text model can be saved by itself, as Gemma3ForCausalLM"},
   };
   for (const auto& [architecture, reason] : kReasons) {
     if (architecture == name) return reason;

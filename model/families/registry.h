@@ -25,6 +25,10 @@ struct Architecture {
   std::string_view name;  // as in "architectures" of config.json
   ReadFunction read = nullptr;
   ForwardFunction forward = nullptr;
+  // Of a model that also reads images, of which lamina runs the language model: the keys that
+  // `read` finds stand in "text_config" there, and these are what absent ones mean. Empty: all keys
+  // are on top.
+  std::string_view text_defaults = {};
 };
 
 // All of them. Thread: any.

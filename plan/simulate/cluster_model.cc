@@ -69,7 +69,7 @@ Status Change(const ClusterChanges& changes, ClusterConfig& config) {
 
 void FindWindows(ClusterModel& cluster) {
   for (int layer = 0; layer < cluster.model.num_layers; ++layer) {
-    const int64_t window = cluster.model.WindowOf(layer);
+    const AttentionWindow window = cluster.model.WindowOf(layer);
     const auto found = std::find(cluster.windows.begin(), cluster.windows.end(), window);
     cluster.window_of_layer.push_back(static_cast<size_t>(found - cluster.windows.begin()));
     if (found == cluster.windows.end()) cluster.windows.push_back(window);

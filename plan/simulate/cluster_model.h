@@ -82,8 +82,8 @@ struct ClusterModel {
   // The first slice of each stage, and the number of slices behind them.
   std::vector<int> first_slices;
   DType kv_dtype = DType::kBF16, wire_dtype = DType::kBF16;
-  // The windows of the model's attentions, each once; 0: all tokens.
-  std::vector<int64_t> windows;
+  // The windows of the model's attentions, each once.
+  std::vector<AttentionWindow> windows;
   std::vector<size_t> window_of_layer;  // [layers] index into windows
 
   std::vector<ComputeNodeModel> compute;

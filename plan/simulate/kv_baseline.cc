@@ -77,7 +77,7 @@ Result<int64_t> KvBaseline::TokensInMemory(int num_layers, int64_t layer_token_b
 
 Result<std::unique_ptr<KvBaselineNode>> KvBaselineNode::Create(
     const KvBaseline& baseline, const DeviceSpec& device, const AttentionHeads& heads,
-    int num_layers, std::vector<int64_t> windows, int num_batches) {
+    int num_layers, std::vector<AttentionWindow> windows, int num_batches) {
   std::unique_ptr<KvBaselineNode> node(new KvBaselineNode());
   LAMINA_ASSIGN_OR_RETURN(node->bytes_per_s_, device.HostLinkBytesPerS(0));
   LAMINA_ASSIGN_OR_RETURN(node->portion_, baseline.PortionOutside(num_layers));
@@ -124,13 +124,13 @@ TimePoint KvBaselineNode::Begin(const StepPlan& plan, TimePoint at) {
   const auto takes_time = [&](const Work& work) { return !work.prefill || !plan.dummy_prefill; };
   int64_t new_tokens = 0;
   for (const Work& work : plan.work) new_tokens += takes_time(work) ? std::ssize(work.tokens) : 0;
-  for (const int64_t window : windows_) {
+  for (const AttentionWindow& window : windows_) {
     AttentionLoad attention;
     int64_t stored = 0;
     for (const Work& work : plan.work) {
       if (!takes_time(work)) continue;
       attention.AddPrefill(work.first_position, std::ssize(work.tokens), window);
-      stored += window == 0 ? work.first_position : std::min(work.first_position, window);
+      stored += std::min(work.first_position, window.NumAttended(work.first_position));
     }
     load.far.push_back(FromSeconds(AttentionSeconds(far_, heads_, attention)));
     load.come.push_back(FromSeconds(

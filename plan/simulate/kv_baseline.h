@@ -66,7 +66,7 @@ class KvBaselineNode {
   static Result<std::unique_ptr<KvBaselineNode>> Create(const KvBaseline& baseline,
                                                         const DeviceSpec& device,
                                                         const AttentionHeads& heads, int num_layers,
-                                                        std::vector<int64_t> windows,
+                                                        std::vector<AttentionWindow> windows,
                                                         int num_batches);
 
   // A step's order comes at `at`; returns when its work can begin.
@@ -99,7 +99,7 @@ class KvBaselineNode {
   DeviceSpec far_;  // as fast as the link
   AttentionHeads heads_;
   int num_layers_ = 0, inside_ = 0;
-  std::vector<int64_t> windows_;
+  std::vector<AttentionWindow> windows_;
   double portion_ = 0;
   double bytes_per_s_ = 0, back_bytes_per_s_ = 0, slow_ = 1;
   VirtualCopyLink in_;

@@ -14,8 +14,9 @@ Clock::duration Scaled(Clock::duration time, double factor) {
   return factor == 1 ? time : FromSeconds(SecondsOf(time) * factor);
 }
 
-int64_t Attended(int64_t tokens, int64_t window) {
-  return window == 0 ? tokens : std::min(tokens, window);
+// Of `tokens` on a node that are of the row's sequence.
+int64_t Attended(int64_t tokens, int64_t position, const AttentionWindow& window) {
+  return std::min(tokens, window.NumAttended(position));
 }
 
 }  // namespace
@@ -186,7 +187,8 @@ void VirtualNodes::CollectRows(const StepPlan& plan, Batch& batch) {
       // what is stored there.
       const auto stores = static_cast<int64_t>(part.slots.size());
       for (int64_t i = 0; i < std::max<int64_t>(stores, 1); ++i)
-        rows.push_back({part.num_stored, part.num_stored + i + (stores > 0 ? 1 : 0), stores > 0,
+        rows.push_back({part.num_stored, part.num_stored + i + (stores > 0 ? 1 : 0),
+                        work.first_position + i, stores > 0,
                         work.route.size() > 1 || cluster_.model.attention_sinks});
     }
   }
@@ -207,7 +209,7 @@ void VirtualNodes::CollectRows(const StepPlan& plan, Batch& batch) {
     }
   }
   batch.attention.clear();
-  for (const int64_t window : cluster_.windows) {
+  for (const AttentionWindow& window : cluster_.windows) {
     for (const Asked& asked : batch.asked) {
       const MemoryNodeModel& memory = *memory_[asked.memory].model;
       batch.attention.push_back(TimesOf(memory, rows_of_group_[memory.group], window));
@@ -219,18 +221,18 @@ void VirtualNodes::CollectRows(const StepPlan& plan, Batch& batch) {
 
 VirtualNodes::AttentionTimes VirtualNodes::TimesOf(const MemoryNodeModel& memory,
                                                    const std::vector<Row>& rows,
-                                                   int64_t window) const {
+                                                   const AttentionWindow& window) const {
   AttentionTimes times;
   AttentionLoad whole, first, more, rest;
   const int64_t begun = RowsBegunEarly(std::ssize(rows));
   for (int64_t i = 0; i < std::ssize(rows); ++i) {
     const Row& row = rows[static_cast<size_t>(i)];
-    const int64_t tokens = Attended(row.tokens, window);
+    const int64_t tokens = Attended(row.tokens, row.position, window);
     times.tokens += tokens;
     if (!overlap_) {
       whole.AddDecode(tokens);
     } else if (i < begun) {
-      first.AddDecode(Attended(row.before, window));
+      first.AddDecode(Attended(row.before, row.position, window));
       if (row.stores) more.AddDecode(row.tokens - row.before);
     } else {
       rest.AddDecode(tokens);

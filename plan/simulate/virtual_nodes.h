@@ -16,7 +16,7 @@
 //   were posted, not in that in which they came.
 // - Pushed K and V of prompts wait for a memory node that attends, but nothing waits for a push
 //   that is being stored.
-// - A row of a spread sequence with a sliding window reads at most the window of each node's part,
+// - A row of a spread sequence with a window reads at most the window of each node's part,
 //   wherever those tokens stand.
 // - What was under way with a memory node that fails is answered as if the node had lived until
 //   the end of that layer.
@@ -175,6 +175,7 @@ class VirtualNodes {
   struct Row {
     // Tokens on the node: before this step, and with those of this step.
     int64_t before = 0, tokens = 0;
+    int64_t position = 0;  // in the sequence
     bool stores = false, wants_lse = false;
   };
 
@@ -188,7 +189,7 @@ class VirtualNodes {
   template <typename Counts>
   void AddOwnAttention(const StepPlan& plan, Batch& batch, Counts counts);
   AttentionTimes TimesOf(const MemoryNodeModel& memory, const std::vector<Row>& rows,
-                         int64_t window) const;
+                         const AttentionWindow& window) const;
   // A step's way through its nodes. Each of these books devices and NICs, and pushes the event that
   // continues it.
   void Advance(int node, TimePoint now);

@@ -8,9 +8,9 @@ namespace lamina {
 namespace {
 
 std::vector<RoutedExpert> Route(const std::vector<float>& logits, size_t per_token,
-                                bool over_all = false) {
+                                ExpertRouting routing = ExpertRouting::kSoftmax) {
   std::vector<RoutedExpert> routed(per_token);
-  RouteRow(logits, over_all, routed);
+  RouteRow(logits, routing, routed);
   return routed;
 }
 
@@ -23,12 +23,22 @@ TEST(RouteRowTest, TheLikeliestExpertsShareTheWeightByTheirLogits) {
 }
 
 TEST(RouteRowTest, OverAllLogitsTheWeightOfTheOthersIsLost) {
-  const std::vector<RoutedExpert> routed = Route({0.5f, 2, -1, 3}, 2, true);
+  const std::vector<RoutedExpert> routed =
+      Route({0.5f, 2, -1, 3}, 2, ExpertRouting::kSoftmaxOverAll);
   const float sum = std::exp(0.5f) + std::exp(2.0f) + std::exp(-1.0f) + std::exp(3.0f);
   EXPECT_EQ(routed[0].expert, 1);
   EXPECT_EQ(routed[1].expert, 3);
   EXPECT_FLOAT_EQ(routed[0].weight, std::exp(2.0f) / sum);
   EXPECT_FLOAT_EQ(routed[1].weight, std::exp(3.0f) / sum);
+}
+
+TEST(RouteRowTest, SigmoidsAreOfEachLogitAlone) {
+  const std::vector<RoutedExpert> routed =
+      Route({0.5f, 2, -1, 3}, 2, ExpertRouting::kSigmoidInputs);
+  EXPECT_EQ(routed[0].expert, 1);
+  EXPECT_EQ(routed[1].expert, 3);
+  EXPECT_FLOAT_EQ(routed[0].weight, 1 / (1 + std::exp(-2.0f)));
+  EXPECT_FLOAT_EQ(routed[1].weight, 1 / (1 + std::exp(-3.0f)));
 }
 
 TEST(RouteRowTest, OfEqualExpertsTheFirstCounts) {

@@ -226,13 +226,29 @@ TEST(CostModel, WithAWindowPrefillCountsWhatIsInsideIt) {
   for (const int64_t first : {0, 3, 11, 40}) {
     for (const int64_t window : {1, 4, 12, 100}) {
       AttentionLoad load;
-      load.AddPrefill(first, 9, window);
+      load.AddPrefill(first, 9, {window});
       int64_t pairs = 0;
       for (int64_t position = first; position < first + 9; ++position)
         pairs += std::min(position + 1, window);
       EXPECT_EQ(load.pairs, pairs) << first << " " << window;
       EXPECT_EQ(load.kv_tokens, first + 9 - std::max<int64_t>(0, first - window + 1))
           << first << " " << window;
+    }
+  }
+}
+
+TEST(CostModel, InChunksPrefillCountsWhatIsInARowsOwnChunk) {
+  for (const int64_t first : {0, 3, 11, 40}) {
+    for (const int64_t size : {1, 4, 12, 100}) {
+      AttentionLoad load;
+      load.AddPrefill(first, 30, {size, /*chunked=*/true});
+      int64_t pairs = 0;
+      for (int64_t position = first; position < first + 30; ++position) {
+        for (int64_t token = 0; token <= position; ++token)
+          pairs += token / size == position / size ? 1 : 0;
+      }
+      EXPECT_EQ(load.pairs, pairs) << first << " " << size;
+      EXPECT_EQ(load.kv_tokens, first + 30 - first / size * size) << first << " " << size;
     }
   }
 }

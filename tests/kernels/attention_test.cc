@@ -199,8 +199,8 @@ TEST(Attention, CapsMatter) {
 
 TEST(InWindow, IsTheLastTokensOfThoseThereAre) {
   const std::vector<TokenSlot> slots = {5, 3, 9, 4};
-  const auto in = [&](int64_t window) {
-    const std::span<const TokenSlot> last = InWindow(slots, window);
+  const auto in = [&](int64_t size, bool chunked = false) {
+    const std::span<const TokenSlot> last = InWindow(slots, {size, chunked});
     return std::vector<TokenSlot>(last.begin(), last.end());
   };
   EXPECT_EQ(in(0), slots);
@@ -208,6 +208,9 @@ TEST(InWindow, IsTheLastTokensOfThoseThereAre) {
   EXPECT_EQ(in(3), std::vector<TokenSlot>({3, 9, 4}));
   EXPECT_EQ(in(4), slots);
   EXPECT_EQ(in(100), slots);
+  EXPECT_EQ(in(3, true), std::vector<TokenSlot>({4})) << "the first of its chunk";
+  EXPECT_EQ(in(2, true), std::vector<TokenSlot>({9, 4}));
+  EXPECT_EQ(in(4, true), slots);
 }
 
 // Scores of several hundred: exp must not overflow, and one token takes nearly all weight.

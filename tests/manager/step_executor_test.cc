@@ -171,7 +171,7 @@ TEST(AttentionSpecTest, HasTheModelsScaleCapAndWindows) {
   EXPECT_TRUE(MakeAttentionSpec(model, DType::kF32, DType::kF32).windows.empty());
   model.query_pre_attn_scalar = 64;
   model.attention_soft_cap = 50;
-  model.windows = {12, 0};
+  model.windows = {{12}, {8, true}};
   const AttentionSpec spec = MakeAttentionSpec(model, DType::kF32, DType::kF32);
   EXPECT_EQ(spec.scale, 0.125f);
   EXPECT_EQ(spec.soft_cap, 50);

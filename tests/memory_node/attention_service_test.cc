@@ -191,7 +191,7 @@ TEST_F(AttentionServiceTest, AWindowIsCountedInPositionsOfTheSequence) {
   for (const bool in_two_parts : {false, true}) {
     SCOPED_TRACE(in_two_parts ? "in two parts" : "in one part");
     service_ = std::make_unique<AttentionService>(
-        kWire, ScoreRules{.scale = kScale, .windows = {4}}, kEpoch,
+        kWire, ScoreRules{.scale = kScale, .windows = {AttentionWindow{4}}}, kEpoch,
         KvState{std::make_unique<CpuKvDevice>(*KvStore::Create(shape, 16), team_)});
     Remembered all;
     uint64_t step = 0;

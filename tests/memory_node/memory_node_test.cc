@@ -325,7 +325,7 @@ TEST_P(MemoryNodeTest, ARefusalIsShortHoweverMuchWasAskedFor) {
   spec.num_kv_heads = 1;
   spec.head_dim = 8;
   request.limits.max_num_seqs = 4;
-  for (int i = 0; i < 100'000; ++i) spec.windows.push_back(i);
+  for (int i = 0; i < 100'000; ++i) spec.windows.push_back({i});
   const Configured many_windows = ConfigureWith(Encode(request));
   EXPECT_THAT(many_windows.status.message(),
               HasSubstr("attention shape not supported: 1 layers, 100000 windows"));

@@ -50,16 +50,15 @@ class SequenceSlotsTest : public ::testing::Test {
   }
 
   const std::unique_ptr<KvStore> cache_ =
-      KvStore::Create({.num_layers = 2, .num_kv_heads = 1, .head_dim = 8}, 16).value();
-  SequenceSlots slots_{*cache_, {0, 4}};  // a window in the second layer
+      KvStore::Create({.num_layers = 3, .num_kv_heads = 1, .head_dim = 8}, 16).value();
+  SequenceSlots slots_{*cache_,
+                       {{0}, {4}, {4, true}}};  // a window in the second layer, chunks in the third
 };
 
 TEST_F(SequenceSlotsTest, ARowAttendsToTheTokensInItsWindow) {
   // Positions 2, 3 and 6, 7 of the sequence; the others are elsewhere.
   Prompt(kA, 0, {5, 3}, 2);
   Prompt(kA, 2, {8, 1}, 6);
-  EXPECT_EQ(slots_.window(0), 0);
-  EXPECT_EQ(slots_.window(1), 4);
   EXPECT_EQ(*Attended(0, kA, 8, 4), (Slots{5, 3, 8, 1}));
   EXPECT_EQ(*Attended(0, kA, 8, 2), (Slots{5, 3})) << "the first two only";
   EXPECT_EQ(*Attended(1, kA, 3, 2), (Slots{5, 3}));
@@ -67,6 +66,11 @@ TEST_F(SequenceSlotsTest, ARowAttendsToTheTokensInItsWindow) {
   EXPECT_EQ(*Attended(1, kA, 8, 4), (Slots{8, 1}));
   EXPECT_EQ(*Attended(1, kA, 10, 4), (Slots{1}));
   EXPECT_EQ(*Attended(1, kA, 11, 4), Slots{});
+  // Chunks of positions 0 to 3, 4 to 7, 8 to 11.
+  EXPECT_EQ(*Attended(2, kA, 3, 2), (Slots{5, 3}));
+  EXPECT_EQ(*Attended(2, kA, 6, 3), Slots{8});
+  EXPECT_EQ(*Attended(2, kA, 7, 4), (Slots{8, 1}));
+  EXPECT_EQ(*Attended(2, kA, 8, 4), Slots{});
 }
 
 TEST_F(SequenceSlotsTest, KeepsWhatItIsToldToAndForgetsTheRest) {
@@ -83,7 +87,7 @@ TEST_F(SequenceSlotsTest, KeepsWhatItIsToldToAndForgetsTheRest) {
   EXPECT_EQ(CodeOf(kB), StatusCode::kNotFound);
   EXPECT_EQ(CodeOf(kC), StatusCode::kNotFound) << "it has fewer tokens";
 
-  SequenceSlots later(*cache_, {0, 4}, slots_.TakePositions());
+  SequenceSlots later(*cache_, {{0}, {4}}, slots_.TakePositions());
   const Result<std::span<const TokenSlot>> attended =
       later.Attended(1, {.sequence = kA, .position = 8}, 3);
   ASSERT_TRUE(attended.ok());
@@ -110,7 +114,7 @@ TEST_F(SequenceSlotsTest, SaysWhatIsLeftOfSequencesFromTheirFirstTokenOn) {
   EXPECT_EQ(left[1].sequence, kD);
   EXPECT_EQ(left[1].slots, (Slots{9, 10}));
 
-  SequenceSlots later(*cache_, {0, 4}, slots_.TakePositions(), slots_.TakeScattered());
+  SequenceSlots later(*cache_, {{0}, {4}}, slots_.TakePositions(), slots_.TakeScattered());
   EXPECT_EQ(later.Left().size(), 2u) << "it is known still who is scattered";
 }
 

@@ -81,7 +81,7 @@ TEST(Export, PatternsBecomeOneOperator) {
   const Result<Graph> phi3 = Import(ReadExport("phi3-window"));
   ASSERT_TRUE(phi3.ok()) << phi3.status();
   EXPECT_EQ(OpsOf(*phi3, OpKind::kRmsNorm).size(), 5u);
-  EXPECT_EQ(OpsOf(*phi3, OpKind::kAttention)[0].window, 12);
+  EXPECT_EQ(OpsOf(*phi3, OpKind::kAttention)[0].window, AttentionWindow{12});
   const Result<Graph> gpt2 = Import(ReadExport("gpt2"));
   ASSERT_TRUE(gpt2.ok()) << gpt2.status();
   EXPECT_TRUE(OpsOf(*gpt2, OpKind::kLinear)[0].weights[0].transposed);
@@ -95,7 +95,7 @@ TEST(Export, MixturesOfExpertsAreOneOperator) {
   ASSERT_EQ(experts.size(), 2u);
   EXPECT_EQ(experts[1].num_experts, 8);
   EXPECT_EQ(experts[1].experts_per_token, 3);
-  EXPECT_TRUE(experts[1].softmax_over_all);
+  EXPECT_EQ(experts[1].routing, ExpertRouting::kSoftmaxOverAll);
   ASSERT_EQ(experts[1].weights.size(), 24u);
   EXPECT_EQ(experts[1].weights[3].name, "model.layers.1.mlp.experts.1.gate_proj.weight");
   EXPECT_EQ(experts[1].weights[4].name, "model.layers.1.mlp.experts.1.up_proj.weight");
@@ -104,7 +104,7 @@ TEST(Export, MixturesOfExpertsAreOneOperator) {
   const Result<Graph> mixtral = Import(ReadExport("mixtral-exported"));
   ASSERT_TRUE(mixtral.ok()) << mixtral.status();
   const Op first = OpsOf(*mixtral, OpKind::kExperts).at(0);
-  EXPECT_FALSE(first.softmax_over_all) << "divided by their sum";
+  EXPECT_EQ(first.routing, ExpertRouting::kSoftmax) << "divided by their sum";
   EXPECT_EQ(first.weights[1].name, "model.layers.0.block_sparse_moe.experts.0.w3.weight");
   const Result<Graph> qwen = Import(ReadExport("qwen2-moe-exported"));
   ASSERT_TRUE(qwen.ok()) << qwen.status();

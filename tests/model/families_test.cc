@@ -81,7 +81,7 @@ TEST_P(FamilyCodeTest, SlicesOfAModelWithSeventyBillionParametersAreFoundInASeco
   config.num_heads = 64;
   config.num_kv_heads = config.architecture == "OPTForCausalLM" ? 64 : 8;
   config.head_dim = 128;
-  if (!config.windows.empty()) config.windows.resize(80, 4096);
+  if (!config.windows.empty()) config.windows.resize(80, {4096});
   if (!config.dense_layers.empty()) config.dense_layers.resize(80);
   config.rope_scaling.divisors.resize(64, 2);
   const double start = ThreadSeconds();
@@ -126,7 +126,10 @@ std::vector<int64_t> WindowsOf(const std::string& family, const char* patch) {
   config.update(json::parse(patch));
   const Result<ModelConfig> parsed = ModelConfig::Parse({.config = config.dump()}, "dir");
   EXPECT_TRUE(parsed.ok()) << parsed.status();
-  return parsed.ok() ? parsed->windows : std::vector<int64_t>{-1};
+  if (!parsed.ok()) return {-1};
+  std::vector<int64_t> sizes;
+  for (const AttentionWindow& window : parsed->windows) sizes.push_back(window.size);
+  return sizes;
 }
 
 TEST(FamiliesTest, WindowsAreThoseOfTheLayersThatSlide) {
@@ -177,7 +180,8 @@ TEST(FamiliesTest, LayersWithExpertsAreThoseThatTheFileSays) {
   EXPECT_THAT(with_experts(R"({"mlp_only_layers": [0, 2]})"), ElementsAre(false, true, false));
   EXPECT_THAT(with_experts(R"({"mlp_only_layers": [], "decoder_sparse_step": 2})"),
               ElementsAre(false, true, false));
-  EXPECT_TRUE(Patched("qwen3-moe", R"({"norm_topk_prob": null})").softmax_over_all);
+  EXPECT_EQ(Patched("qwen3-moe", R"({"norm_topk_prob": null})").routing,
+            ExpertRouting::kSoftmaxOverAll);
 }
 
 // Newer files have a rotation for each type of layer.

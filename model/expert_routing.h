@@ -1,0 +1,12 @@
+#pragma once
+
+namespace lamina {
+
+// How a row's experts are weighted.
+enum class ExpertRouting {
+  kSoftmax,         // outputs, by the softmax over the logits of these experts
+  kSoftmaxOverAll,  // outputs, by the softmax over all logits
+  kSigmoidInputs,   // what an expert reads is x times the sigmoid of its logit; outputs are not
+};
+
+}  // namespace lamina
