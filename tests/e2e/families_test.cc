@@ -71,11 +71,15 @@ std::vector<FamilyCase> AllCases() {
   // What ranks share by head or element.
   for (const char* name : {"qwen3", "opt", "gemma2", "mixtral", "gptneox", "gpt2", "llama-yarn",
                            "qwen2-moe", "qwen3-moe", "gemma3", "phi3", "granite", "glm", "glm4",
-                           "nemotron", "stablelm", "stablelm-12b", "gpt-oss"})
+                           "nemotron", "stablelm", "stablelm-12b", "gpt-oss", "llama4"})
     all.push_back({.family = name, .kv_head_parallel = 2, .tensor_parallel_size = 2});
   // A sink is counted once, wherever the tokens of a sequence are, and whoever merges.
   all.push_back({.family = "gpt-oss", .num_memory_nodes = 3, .spread_tokens = 5});
   all.push_back({.family = "gpt-oss", .spread_tokens = 16, .overlap = Switch::kOn});
+  // A node knows of the tokens that it holds which are of a row's chunk.
+  all.push_back({.family = "llama4", .num_memory_nodes = 3, .spread_tokens = 5});
+  all.push_back({.family = "llama4", .spread_tokens = 16, .overlap = Switch::kOn});
+  all.push_back({.family = "llama4", .pipeline_parallel_size = 2});
   all.push_back({.family = "gpt-oss", .num_compute_nodes = 2});
   all.push_back({.family = "gpt-oss", .pipeline_parallel_size = 2});
   // Ranks share 96 inputs, so the second one's begin amid a group of 32 and a block of 40.

@@ -172,6 +172,23 @@ TEST_F(CudaElementwise, SigmoidGateMatchesTheReference) {
   }
 }
 
+TEST_F(CudaElementwise, GrowByPositionMatchesTheReference) {
+  const std::vector<int32_t> positions = {0, 6, 7, 8191, 2147483647};
+  const PositionGrowth growth{.scale = 0.3f, .period = 8};
+  const DeviceBuffer device_positions = Upload(positions);
+  for (const int64_t dim : {1, 37, 300}) {
+    const std::vector<float> x = RandomFloats(positions.size() * static_cast<size_t>(dim), 9, 2);
+    const DeviceBuffer device_x = Upload(x);
+    std::vector<float> expected(x.size());
+    reference::GrowByPosition(x.data(), positions, growth, dim, expected.data());
+    const std::vector<float> got = OutputOf<float>(x.size(), [&](float* y) {
+      GrowByPosition(device_x.as<float>(), device_positions.as<int32_t>(), growth,
+                     std::ssize(positions), dim, y, stream());
+    });
+    EXPECT_LT(LargestError(got, expected), 1e-5) << dim;
+  }
+}
+
 TEST_F(CudaElementwise, RowsOfLayerNormTakeTurnsWithSetsOfWeights) {
   for (const int64_t dim : {8, 40, 300}) {
     const auto n = static_cast<size_t>(dim);

@@ -354,6 +354,22 @@ TEST(SigmoidGate, MatchesTheReference) {
   }
 }
 
+TEST(GrowByPosition, MatchesTheReference) {
+  // Before and behind the ends of periods, and as late as a position can be.
+  const std::vector<int32_t> positions = {0, 6, 7, 8, 8191, 2147483647};
+  for (int64_t dim : kLengths) {
+    std::vector<float> y = RandomFloats(positions.size() * static_cast<size_t>(dim), 9, 2);
+    std::vector<float> expected(y.size());
+    const PositionGrowth growth{.scale = 0.3f, .period = 8};
+    reference::GrowByPosition(y.data(), positions, growth, dim, expected.data());
+    const std::vector<float> first(y.begin(), y.begin() + 2 * dim);
+    GrowByPosition(y.data(), positions, growth, dim, y.data());
+    EXPECT_LE(LargestError(y, expected), 1e-5);
+    EXPECT_TRUE(std::ranges::equal(first, std::span(y).first(first.size())))
+        << "the first period is left as it is";
+  }
+}
+
 TEST(Add, Adds) {
   for (int64_t n : kLengths) {
     const std::vector<float> a = RandomFloats(static_cast<size_t>(n), 6),

@@ -59,11 +59,13 @@ TEST_P(FamilySlicesTest, AreSharedByTwoRanks) {
     EXPECT_EQ(op.num_heads, config.num_heads / 2);
     EXPECT_EQ(op.num_kv_heads, config.num_kv_heads / 2);
   }
-  // Experts are not shared, but the one for all tokens, which has a gate, is.
+  // Experts are not shared, but the one for all tokens is, which Qwen 2 and Llama 4 have.
   int expected = 2 * config.num_layers;
   for (const Op& op : whole.ops) {
-    expected -= op.kind == OpKind::kExperts ? 1 : 0;
-    expected += op.kind == OpKind::kSigmoidGate ? 1 : 0;
+    const bool is_experts = op.kind == OpKind::kExperts;
+    const bool has_shared = op.kind == OpKind::kSigmoidGate ||
+                            (is_experts && op.routing == ExpertRouting::kSigmoidInputs);
+    expected += (has_shared ? 1 : 0) - (is_experts ? 1 : 0);
   }
   // The 350m release of OPT ends in two matrices, which are shared like an MLP.
   EXPECT_EQ(sums, expected + (GetParam().name == "opt-350m" ? 1 : 0));
@@ -83,6 +85,7 @@ TEST_P(FamilyCodeTest, SlicesOfAModelWithSeventyBillionParametersAreFoundInASeco
   config.head_dim = 128;
   if (!config.windows.empty()) config.windows.resize(80, {4096});
   if (!config.dense_layers.empty()) config.dense_layers.resize(80);
+  if (!config.rotated_layers.empty()) config.rotated_layers.resize(80, true);
   config.rope_scaling.divisors.resize(64, 2);
   const double start = ThreadSeconds();
   const Result<SlicedModel> model = SplitGraph(*TraceModel(config));
