@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lamina {
@@ -200,6 +201,40 @@ void ReadRotary(JsonKeys& keys, ModelConfig& config, std::optional<double> part_
   }
   if (config.rope_scaling.kind == RopeScaling::Kind::kYarn && config.rope_theta <= 1)
     keys.Reject("rope_theta", "more than 1, for yarn");
+}
+
+bool ReadRotaryByType(JsonKeys& keys, ModelConfig& config) {
+  const json* const by_type = keys.Find("rope_parameters");
+  if (by_type == nullptr || !by_type->is_object() || !by_type->contains("full_attention"))
+    return false;
+  JsonKeys types(*by_type, keys.where() + ": rope_parameters");
+  const auto read = [&](const char* type) {
+    json of_type = json::object();
+    if (const json* const found = types.Find(type)) of_type["rope_parameters"] = *found;
+    JsonKeys nested(of_type, types.where() + ": " + type);
+    ReadRotary(nested, config);
+    types.Keep(nested.status());
+  };
+  std::swap(config.rope_theta, config.local_rope_theta);
+  read("sliding_attention");
+  std::swap(config.rope_theta, config.local_rope_theta);
+  if (config.rope_scaling.kind != RopeScaling::Kind::kNone)
+    types.Reject("sliding_attention", "the rope_type \"default\"", StatusCode::kUnimplemented);
+  read("full_attention");
+  keys.Keep(types.status());
+  return true;
+}
+
+void ReadRotatedLayers(JsonKeys& keys, ModelConfig& config) {
+  const std::vector<int64_t> listed = keys.IntOrList("no_rope_layers", {0, 1});
+  const int64_t interval = keys.OptionalInt("no_rope_layer_interval", {1, 1 << 20}).value_or(4);
+  if (!keys.status().ok()) return;
+  for (const int64_t is_rotated : listed) config.rotated_layers.push_back(is_rotated != 0);
+  for (int layer = 0; listed.empty() && layer < config.num_layers; ++layer)
+    config.rotated_layers.push_back((layer + 1) % interval != 0);
+  if (std::ssize(config.rotated_layers) == config.num_layers) return;
+  keys.Reject("no_rope_layers", "0 or 1 for each of " + std::to_string(config.num_layers) +
+                                    " layers, or an empty list");
 }
 
 void ReadExperts(JsonKeys& keys, std::string_view count, ModelConfig& config) {

@@ -33,6 +33,15 @@ void ReadSizes(JsonKeys& keys, std::string_view intermediate, ModelConfig& confi
 void ReadRotary(JsonKeys& keys, ModelConfig& config,
                 std::optional<double> part_if_absent = std::nullopt);
 
+// The newest files have the rotation of each type of layer in rope_parameters. That of layers that
+// slide must be plain; its theta becomes config.local_rope_theta. Thetas that are absent stay as
+// they are. false: the file has none by type, and nothing was read. REQUIRES: the sizes are read.
+bool ReadRotaryByType(JsonKeys& keys, ModelConfig& config);
+
+// Reads which layers are rotated: those for which no_rope_layers has 1, or without the key, or with
+// an empty list, all but each no_rope_layer_interval-th. REQUIRES: the sizes are read.
+void ReadRotatedLayers(JsonKeys& keys, ModelConfig& config);
+
 // Reads num_experts, whose key is `count`, and num_experts_per_tok. REQUIRES: config.num_layers is
 // read.
 void ReadExperts(JsonKeys& keys, std::string_view count, ModelConfig& config);

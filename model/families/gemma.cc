@@ -59,33 +59,13 @@ double ReadCap(JsonKeys& keys, const char* key, double absent) {
   return keys.OptionalReal(key, kPositiveRange).value_or(keys.IsNull(key) ? 0 : absent);
 }
 
-// The newest files have the rotation of each type of layer in rope_parameters. That of layers that
-// slide is plain.
 void ReadGemma3Rotary(JsonKeys& keys, ModelConfig& config) {
-  const nlohmann::json* const by_type = keys.Find("rope_parameters");
-  if (by_type == nullptr || !by_type->is_object() || !by_type->contains("full_attention")) {
-    config.rope_theta = 1e6;
-    ReadRotary(keys, config);
-    config.local_rope_theta =
-        keys.OptionalReal("rope_local_base_freq", kPositiveRange).value_or(1e4);
-    return;
-  }
-  JsonKeys types(*by_type, keys.where() + ": rope_parameters");
-  const auto read = [&](const char* type) {
-    nlohmann::json of_type = nlohmann::json::object();
-    if (const nlohmann::json* const found = types.Find(type)) of_type["rope_parameters"] = *found;
-    JsonKeys nested(of_type, types.where() + ": " + type);
-    ReadRotary(nested, config);
-    types.Keep(nested.status());
-  };
-  config.rope_theta = 1e4;
-  read("sliding_attention");
-  config.local_rope_theta = config.rope_theta;
-  if (config.rope_scaling.kind != RopeScaling::Kind::kNone)
-    types.Reject("sliding_attention", "the rope_type \"default\"", StatusCode::kUnimplemented);
   config.rope_theta = 1e6;
-  read("full_attention");
-  keys.Keep(types.status());
+  config.local_rope_theta = 1e4;
+  if (ReadRotaryByType(keys, config)) return;
+  ReadRotary(keys, config);
+  config.local_rope_theta =
+      keys.OptionalReal("rope_local_base_freq", kPositiveRange).value_or(config.local_rope_theta);
 }
 
 }  // namespace

@@ -27,6 +27,19 @@ void ReadLlama(JsonKeys& keys, ModelConfig& config) {
   config.mlp_bias = keys.OptionalBool("mlp_bias").value_or(false);
 }
 
+void ReadSmolLm3(JsonKeys& keys, ModelConfig& config) {
+  ReadLlama(keys, config);
+  config.tied_head = keys.OptionalBool("tie_word_embeddings").value_or(true);
+  RequireBool(keys, "use_sliding_window", false);
+  ReadRotatedLayers(keys, config);
+}
+
+void ReadSeedOss(JsonKeys& keys, ModelConfig& config) {
+  ReadLlama(keys, config);
+  config.qkv_bias = keys.OptionalBool("attention_bias").value_or(true);
+  config.o_bias = keys.OptionalBool("attention_out_bias").value_or(false);
+}
+
 TracedAttention AttentionOf(const ModelConfig& c, const ModulePath& at, int layer) {
   return {.layer = layer,
           .num_heads = c.num_heads,
@@ -70,8 +83,11 @@ Projected ProjectQkv(const ModelConfig& c, const ModulePath& at, Tensor x) {
 
 Tensor AttendRotated(const ModelConfig& c, const ModulePath& at, int layer,
                      const Projected& projected, Tensor positions) {
-  const Tensor q = Rope(projected.q, positions, at / "q_rope", RotaryOf(c, layer, c.num_heads));
-  const Tensor k = Rope(projected.k, positions, at / "k_rope", RotaryOf(c, layer, c.num_kv_heads));
+  Tensor q = projected.q, k = projected.k;
+  if (c.IsRotated(layer)) {
+    q = Rope(q, positions, at / "q_rope", RotaryOf(c, layer, c.num_heads));
+    k = Rope(k, positions, at / "k_rope", RotaryOf(c, layer, c.num_kv_heads));
+  }
   const Tensor out = Attention(q, k, projected.v, at / "attention", AttentionOf(c, at, layer));
   return Linear(out, at / "o_proj", c.hidden_size, {.bias = c.o_bias});
 }

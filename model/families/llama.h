@@ -14,13 +14,20 @@ namespace lamina {
 // Reads the keys of LlamaForCausalLM.
 void ReadLlama(JsonKeys& keys, ModelConfig& config);
 
+// SmolLM 3: some layers are not rotated (Yang et al., RoPE to NoPE and Back Again, 2025).
+void ReadSmolLm3(JsonKeys& keys, ModelConfig& config);
+
+// Seed-OSS: the projections to q, k and v have a bias, and the one back has none.
+void ReadSeedOss(JsonKeys& keys, ModelConfig& config);
+
 // Reads the keys that LLaMA and the models of its layout share: all but biases and windows.
 // `rotary_part` is as for ReadRotary.
 void ReadLlamaLayout(JsonKeys& keys, ModelConfig& config,
                      std::optional<double> rotary_part = std::nullopt);
 
 // tokens, positions -> [vocab_size] logits. `config` says what models of this layout differ in:
-// which projections have a bias, windows, norms of q and k, multipliers.
+// which projections have a bias, windows, norms of q and k, multipliers, and which layers are
+// rotated.
 Tensor LlamaForward(const ModelConfig& config, Tensor tokens, Tensor positions);
 
 // A layer of the model: [hidden_size] -> [hidden_size].

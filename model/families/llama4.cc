@@ -47,21 +47,12 @@ Tensor Llama4Layer(const ModelConfig& c, int layer, Tensor x, Tensor positions) 
   return LlamaLayerWith(c, layer, x, positions, {Llama4Attention, Llama4Mlp});
 }
 
-// Layers without a rotation attend to all tokens. Files list them, or every interval-th is one.
+// Layers without a rotation attend to all tokens, unless the file says otherwise.
 void ReadChunks(JsonKeys& keys, ModelConfig& config) {
-  std::vector<int64_t> rotated = keys.IntOrList("no_rope_layers", {0, 1});
-  const int64_t interval = keys.OptionalInt("no_rope_layer_interval", {1, 1 << 20}).value_or(4);
+  ReadRotatedLayers(keys, config);
   const int64_t chunk = keys.OptionalInt("attention_chunk_size", kPositionRange)
                             .value_or(keys.IsNull("attention_chunk_size") ? 0 : 8192);
   if (!keys.status().ok()) return;
-  for (int layer = 0; rotated.empty() && layer < config.num_layers; ++layer)
-    config.rotated_layers.push_back((layer + 1) % interval != 0);
-  for (const int64_t is_rotated : rotated) config.rotated_layers.push_back(is_rotated != 0);
-  if (std::ssize(config.rotated_layers) != config.num_layers) {
-    keys.Reject("no_rope_layers", "0 or 1 for each of " + std::to_string(config.num_layers) +
-                                      " layers, or an empty list");
-    return;
-  }
   std::vector<bool> chunked = config.rotated_layers;
   if (keys.Has("layer_types"))
     chunked = ReadLayerTypes(keys, config.num_layers, "chunked_attention");

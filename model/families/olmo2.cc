@@ -32,6 +32,14 @@ void ReadOlmo2(JsonKeys& keys, ModelConfig& config) {
   config.qkv_bias = config.o_bias = keys.OptionalBool("attention_bias").value_or(false);
 }
 
+void ReadOlmo3(JsonKeys& keys, ModelConfig& config) {
+  ReadOlmo2(keys, config);
+  config.local_rope_theta = config.rope_theta;
+  ReadRotaryByType(keys, config);
+  ReadWindows(
+      keys, 4096, [](int layer) { return (layer + 1) % 4 != 0; }, config);
+}
+
 Tensor Olmo2Forward(const ModelConfig& c, Tensor tokens, Tensor positions) {
   return LlamaForwardWith(c, tokens, positions, Olmo2Layer);
 }

@@ -57,6 +57,9 @@ constexpr Architecture kArchitectures[] = {
     {"StableLmForCausalLM", ReadStableLm, StableLmForward},  //
     {"GptOssForCausalLM", ReadGptOss, GptOssForward},        //
     {"Llama4ForCausalLM", ReadLlama4, Llama4Forward},        //
+    {"SmolLM3ForCausalLM", ReadSmolLm3, LlamaForward},       //
+    {"SeedOssForCausalLM", ReadSeedOss, LlamaForward},       //
+    {"Olmo3ForCausalLM", ReadOlmo3, Olmo2Forward},           //
     {"Gemma3ForConditionalGeneration", ReadGemma3, GemmaForward, kGemma3Text},
     {"Llama4ForConditionalGeneration", ReadLlama4, Llama4Forward, kLlama4Text},
     {"Mistral3ForConditionalGeneration", ReadMistral, LlamaForward, kMistralText},
