@@ -18,4 +18,17 @@ struct MachineShare {
 // for each; the message has the figures.
 Result<int64_t> KvBytesOfEachNode(const MachineShare& share);
 
+// The K and V that requests can make use of at a time.
+struct KvUse {
+  int64_t bytes_per_token = 0;
+  int64_t max_num_seqs = 0;
+  int64_t max_model_len = 0;  // tokens
+  int num_kv_nodes = 1;
+  int kv_head_parallel = 1;  // so many nodes have a part of the K and V of the same tokens
+};
+
+// What each node needs for it, in whole MiB and at least 16: max_num_seqs requests of max_model_len
+// tokens, evenly over the nodes, and at least one such request on each.
+int64_t UsefulKvBytes(const KvUse& use);
+
 }  // namespace lamina

@@ -24,6 +24,7 @@
 #include "manager/cluster_executor.h"
 #include "manager/engine_server.h"
 #include "manager/local_cluster.h"
+#include "manager/resolve_config.h"
 #include "manager/serving_engine.h"
 
 namespace lamina {
@@ -111,29 +112,43 @@ std::string HttpHost(const ServeOptions& options, const Manager& manager) {
 }
 
 // Of each node with KV cache: --memory, or what --memory-utilization makes of this machine.
-Result<int64_t> KvMemory(const ServeOptions& options, const LocalClusterOptions& local,
-                         int num_shares) {
-  if (options.memory_utilization == 0) return ParseSize(options.memory);
-  if (IsGpuName(local.num_memory_nodes > 0 ? local.memory_device : local.device))
+// `config` has all but the nodes.
+Result<int64_t> KvMemory(const ServeOptions& options, const ClusterConfig& config,
+                         const LocalClusterOptions& local) {
+  const bool has_share = options.memory_utilization > 0;
+  if (!options.memory.empty() && has_share)
+    return InvalidArgument("--memory and --memory-utilization say different things; name one");
+  if (!options.memory.empty()) return ParseSize(options.memory);
+  if (IsGpuName(local.num_memory_nodes > 0 ? local.memory_device : local.device)) {
+    if (!has_share) return local.memory_bytes;
     return InvalidArgument(
         "--memory-utilization is of the host's memory; name --memory for a KV cache on a GPU");
-  LAMINA_ASSIGN_OR_RETURN(const std::string path, FindModel(options.model));
-  LAMINA_ASSIGN_OR_RETURN(const ModelConfig model, ModelConfig::Load(path));
-  LAMINA_ASSIGN_OR_RETURN(const ModelFacts facts, FactsOf(model, path));
+  }
+  LAMINA_ASSIGN_OR_RETURN(const ModelConfig model, ModelConfig::Load(config.model_path));
+  LAMINA_ASSIGN_OR_RETURN(const ModelFacts facts, FactsOf(model, config.model_path));
   MachineShare share;
   share.available_bytes = AvailableHostBytes();
-  share.utilization = options.memory_utilization;
+  share.utilization = has_share ? options.memory_utilization : 0.9;
+  const int num_shares = config.pipeline_parallel_size * config.tensor_parallel_size;
   if (!IsGpuName(local.device))
     share.weight_bytes = facts.weight_bytes * local.num_compute_nodes / num_shares;
   share.num_kv_nodes = std::max(local.num_memory_nodes, 1);
-  return KvBytesOfEachNode(share);
+  LAMINA_ASSIGN_OR_RETURN(const int64_t bytes, KvBytesOfEachNode(share));
+  if (has_share) return bytes;
+  KvUse use;
+  use.bytes_per_token = KvBytesPerToken(model, config.kv_dtype);
+  use.max_num_seqs = config.max_num_seqs;
+  use.max_model_len = config.max_model_len > 0 ? config.max_model_len : model.max_positions;
+  use.num_kv_nodes = share.num_kv_nodes;
+  use.kv_head_parallel = config.kv_head_parallel;
+  return std::min(bytes, UsefulKvBytes(use));
 }
 
-// What the local cluster will be.
-Result<std::vector<NodeConfig>> PlanLocalCluster(const ServeOptions& options) {
+// What the local cluster will be. `config` has all but the nodes.
+Result<std::vector<NodeConfig>> PlanLocalCluster(const ServeOptions& options,
+                                                 const ClusterConfig& config) {
   LocalClusterOptions local;
-  const int num_shares =
-      std::max(options.pipeline_parallel_size, 1) * std::max(options.tensor_parallel_size, 1);
+  const int num_shares = config.pipeline_parallel_size * config.tensor_parallel_size;
   local.num_compute_nodes = options.num_compute_nodes > 0 ? options.num_compute_nodes : num_shares;
   local.num_memory_nodes = options.num_memory_nodes;
   if (local.num_compute_nodes > 1 && local.num_memory_nodes == 0)
@@ -142,7 +157,7 @@ Result<std::vector<NodeConfig>> PlanLocalCluster(const ServeOptions& options) {
   local.memory_threads = options.memory_threads;
   local.device = options.device;
   local.memory_device = options.memory_device.empty() ? options.device : options.memory_device;
-  LAMINA_ASSIGN_OR_RETURN(local.memory_bytes, KvMemory(options, local, num_shares));
+  LAMINA_ASSIGN_OR_RETURN(local.memory_bytes, KvMemory(options, config, local));
   return LocalNodes(local);
 }
 
@@ -253,12 +268,14 @@ Status StartServing(const ServeOptions& options, Manager& manager) {
     if (options.model.empty())
       return InvalidArgument(
           "name a model folder or a GGUF file, or a cluster with --cluster FILE");
-    LAMINA_ASSIGN_OR_RETURN(manager.config.nodes, PlanLocalCluster(options));
     if (options.num_batches == 0)
       // Its nodes share cores: what one does meanwhile the other has to wait for.
       manager.config.pipeline = PipelineMode::kNone;
   }
   LAMINA_RETURN_IF_ERROR(ApplyOptions(options, manager.config));
+  if (!options.cluster_file) {
+    LAMINA_ASSIGN_OR_RETURN(manager.config.nodes, PlanLocalCluster(options, manager.config));
+  }
   manager.api = options.api;
   manager.api.Complete(manager.config);
   LAMINA_ASSIGN_OR_RETURN(manager.api_key, FindApiKey(options.api_key, options.api_key_file));

@@ -21,8 +21,9 @@ struct ServeOptions {
   // The local cluster.
   int num_compute_nodes = 0;  // 0: one, or as many as the model is shared by
   int num_memory_nodes = 2;
-  std::string memory = "256MiB";  // of each memory node
-  // In place of it: nodes share this part of the machine's free memory that weights leave. 0: none.
+  std::string memory;  // of each memory node; "": what follows says it
+  // Nodes share this part of the machine's free memory, less the weights. 0: 0.9, but no more than
+  // requests can use; on a GPU 256 MiB each.
   double memory_utilization = 0;
   int compute_threads = 0;  // 0: all cores
   int memory_threads = 1;

@@ -43,10 +43,12 @@ void RegisterServe(CLI::App& app) {
             "Memory nodes of the local cluster; 0: attention stays on the compute node")
       ->check(CLI::Range(0, 64));
   AddOption(*command, "--memory", options->memory,
-            "KV cache of each memory node of the local cluster");
+            "KV cache of each memory node of the local cluster, such as 8GiB; default: what "
+            "--memory-utilization 0.9 gives, but no more than --max-num-seqs requests can use; on "
+            "a GPU 256MiB");
   AddOption(*command, "--memory-utilization", options->memory_utilization,
             "In place of --memory: memory nodes share this part of the machine's free memory, such "
-            "as 0.9, less what weights take; 0: they do not")
+            "as 0.8, less what weights take")
       ->check(CLI::Range(0.0, 1.0));
   AddOption(*command, "--compute-threads", options->compute_threads,
             "Threads of the local compute node; 0: all cores")

@@ -23,5 +23,16 @@ TEST(MachineMemory, TooLittleIsAnError) {
   }
 }
 
+TEST(MachineMemory, RequestsCanUseSoMuch) {
+  // 8 requests of 1000 tokens of 1 MiB, over 4 nodes.
+  EXPECT_EQ(UsefulKvBytes({kMiB, 8, 1000, 4, 1}), 2001 * kMiB);
+  // Each node has room for a request, or for its part of one.
+  EXPECT_EQ(UsefulKvBytes({kMiB, 1, 1000, 4, 1}), 1001 * kMiB);
+  EXPECT_EQ(UsefulKvBytes({kMiB, 1, 1000, 4, 2}), 501 * kMiB);
+  EXPECT_EQ(UsefulKvBytes({1, 1, 1, 1, 1}), 16 * kMiB);
+  // More than any machine has, and no overflow.
+  EXPECT_GT(UsefulKvBytes({kMiB, int64_t{1} << 40, int64_t{1} << 40, 1, 1}), int64_t{1} << 60);
+}
+
 }  // namespace
 }  // namespace lamina
