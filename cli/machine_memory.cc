@@ -8,7 +8,6 @@
 #include "base/units.h"
 
 namespace lamina {
-
 namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20, kLeast = 16 * kMiB;
