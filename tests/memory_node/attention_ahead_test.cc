@@ -130,7 +130,7 @@ struct Decoding {
 class AttentionAheadTest : public ::testing::Test {
  protected:
   AttentionAheadTest()
-      : service_(kWire, {0.3f, 0, {0, kWindow}}, kEpoch,
+      : service_(kWire, {0.3f, 0, {{0}, {kWindow}}}, kEpoch,
                  KvState{std::make_unique<PlayedDevice>(asked_)}) {
     service_.Use(*service_.MakeAheadAttention());
   }
@@ -231,7 +231,7 @@ TEST_F(AttentionAheadTest, TokensOfASequencesLastStepAreNotLeft) {
   AddDecode(order, {7, 3, 6});
   Apply(4, 0, order);
   ASSERT_EQ(asked_.size(), 2u);
-  AttentionService next(kWire, {0.3f, 0, {0, kWindow}}, kEpoch + 1, service_.TakeKv());
+  AttentionService next(kWire, {0.3f, 0, {{0}, {kWindow}}}, kEpoch + 1, service_.TakeKv());
   std::vector<LeftSequence> left = next.Left();
   ASSERT_EQ(left.size(), 2u);
   EXPECT_EQ(left[0].slots, (Slots{5, 2}));
