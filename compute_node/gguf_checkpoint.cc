@@ -27,19 +27,32 @@ constexpr NamePair kOutsideOfLayers[] = {{"model.embed_tokens.weight", "token_em
                                          {"model.norm.weight", "output_norm.weight"},
                                          {"lm_head.weight", "output.weight"}};
 // Without the ".weight" or ".bias" behind.
-constexpr NamePair kInLayers[] = {
-    {"input_layernorm", "attn_norm"},    {"self_attn.q_proj", "attn_q"},
-    {"self_attn.k_proj", "attn_k"},      {"self_attn.v_proj", "attn_v"},
-    {"self_attn.o_proj", "attn_output"}, {"self_attn.q_norm", "attn_q_norm"},
-    {"self_attn.k_norm", "attn_k_norm"}, {"post_attention_layernorm", "ffn_norm"},
-    {"mlp.gate_proj", "ffn_gate"},       {"mlp.up_proj", "ffn_up"},
-    {"mlp.down_proj", "ffn_down"},       {"block_sparse_moe.gate", "ffn_gate_inp"}};
-// Gemma 2 has norms on both sides of attention and MLP.
+constexpr NamePair kInLayers[] = {{"input_layernorm", "attn_norm"},
+                                  {"self_attn.q_proj", "attn_q"},
+                                  {"self_attn.k_proj", "attn_k"},
+                                  {"self_attn.v_proj", "attn_v"},
+                                  {"self_attn.o_proj", "attn_output"},
+                                  {"self_attn.q_norm", "attn_q_norm"},
+                                  {"self_attn.k_norm", "attn_k_norm"},
+                                  {"post_attention_layernorm", "ffn_norm"},
+                                  {"mlp.gate_proj", "ffn_gate"},
+                                  {"mlp.up_proj", "ffn_up"},
+                                  {"mlp.down_proj", "ffn_down"},
+                                  {"block_sparse_moe.gate", "ffn_gate_inp"},
+                                  {"mlp.gate", "ffn_gate_inp"},
+                                  {"mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
+                                  {"mlp.shared_expert.gate_proj", "ffn_gate_shexp"},
+                                  {"mlp.shared_expert.up_proj", "ffn_up_shexp"},
+                                  {"mlp.shared_expert.down_proj", "ffn_down_shexp"},
+                                  {"self_attn.qkv_proj", "attn_qkv"},
+                                  {"mlp.gate_up_proj", "ffn_up"}};
+// Gemma 2 and 3 have norms on both sides of attention and MLP, OLMo 2 has them behind only.
 constexpr NamePair kInGemmaLayers[] = {{"post_attention_layernorm", "post_attention_norm"},
                                        {"pre_feedforward_layernorm", "ffn_norm"},
                                        {"post_feedforward_layernorm", "post_ffw_norm"}};
-constexpr NamePair kOfExperts[] = {
-    {"w1", "ffn_gate_exps"}, {"w2", "ffn_down_exps"}, {"w3", "ffn_up_exps"}};
+constexpr NamePair kOfExperts[] = {{"w1", "ffn_gate_exps"},    {"w2", "ffn_down_exps"},
+                                   {"w3", "ffn_up_exps"},      {"gate_proj", "ffn_gate_exps"},
+                                   {"up_proj", "ffn_up_exps"}, {"down_proj", "ffn_down_exps"}};
 // gpt-oss has no ".weight" behind its experts and its sinks, and other names than Mixtral.
 constexpr NamePair kInGptOssLayers[] = {
     {"post_attention_layernorm.weight", "post_attention_norm.weight"},
@@ -80,6 +93,11 @@ struct GgufPlace {
   std::optional<int64_t> expert = std::nullopt;  // whose rows of the tensor it is
 };
 
+bool HasNormsBehindBlocks(const ModelConfig& config) {
+  return config.architecture == "Gemma2ForCausalLM" || config.architecture == "Gemma3ForCausalLM" ||
+         config.architecture == "Olmo2ForCausalLM";
+}
+
 std::optional<GgufPlace> PlaceOf(const WeightRef& weight, const ModelConfig& config) {
   std::string_view name = weight.name;
   if (const auto outside = FileName(kOutsideOfLayers, name))
@@ -99,12 +117,12 @@ std::optional<GgufPlace> PlaceOf(const WeightRef& weight, const ModelConfig& con
       return place;
     }
   }
-  if (TakePrefix(module, "block_sparse_moe.experts.")) {
+  if (TakePrefix(module, "block_sparse_moe.experts.") || TakePrefix(module, "mlp.experts.")) {
     place.expert = TakeNumber(module);
     file = FileName(kOfExperts, module);
     if (!place.expert) return std::nullopt;
   } else {
-    if (config.architecture == "Gemma2ForCausalLM") file = FileName(kInGemmaLayers, module);
+    if (HasNormsBehindBlocks(config)) file = FileName(kInGemmaLayers, module);
     if (!file) file = FileName(kInLayers, module);
   }
   if (!file) return std::nullopt;
@@ -112,9 +130,12 @@ std::optional<GgufPlace> PlaceOf(const WeightRef& weight, const ModelConfig& con
   return place;
 }
 
-// Mistral and Mixtral are llamas in GGUF files.
+// Whether converters put the halves of each head of q and k between each other. Mistral and
+// Mixtral are llamas in GGUF files.
 bool InterleavesHeads(const ModelConfig& config) {
-  return config.architecture == "LlamaForCausalLM" || config.architecture == "MixtralForCausalLM";
+  constexpr std::string_view kInterleaved[] = {"LlamaForCausalLM", "MixtralForCausalLM",
+                                               "GraniteForCausalLM", "SmolLM3ForCausalLM"};
+  return std::ranges::find(kInterleaved, config.architecture) != std::end(kInterleaved);
 }
 
 std::optional<DType> PlainType(GgmlType type) {
@@ -196,7 +217,9 @@ Result<GgufWeight> GgufCheckpoint::Find(const WeightRef& ref) const {
   }
   std::vector<int64_t> whole(shape.begin(), shape.end());
   if (place->expert) whole.insert(whole.begin(), config_.num_experts);
-  if (tensor->shape != whole) {
+  // Converters leave away dimensions of 1.
+  const bool is_row = whole.size() == 2 && whole[0] == 1 && tensor->shape.size() == 1;
+  if (tensor->shape != whole && !(is_row && tensor->shape[0] == whole[1])) {
     return InvalidArgument(
         fmt::format("tensor {} in {} has shape {}, expected {} as the file's keys say",
                     place->tensor, path, ShapeText(tensor->shape), ShapeText(whole)));

@@ -5,6 +5,8 @@
 #include <array>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/json_keys.h"
 #include "gguf/dequantize.h"
@@ -25,9 +27,12 @@ struct GgufArchitecture {
   const char* hugging_face;
 };
 constexpr GgufArchitecture kGgufArchitectures[] = {
-    {"llama", "LlamaForCausalLM"},    {"qwen2", "Qwen2ForCausalLM"},
-    {"qwen3", "Qwen3ForCausalLM"},    {"gemma2", "Gemma2ForCausalLM"},
-    {"gpt-oss", "GptOssForCausalLM"},
+    {"llama", "LlamaForCausalLM"},       {"qwen2", "Qwen2ForCausalLM"},
+    {"qwen3", "Qwen3ForCausalLM"},       {"qwen2moe", "Qwen2MoeForCausalLM"},
+    {"qwen3moe", "Qwen3MoeForCausalLM"}, {"gemma2", "Gemma2ForCausalLM"},
+    {"gemma3", "Gemma3ForCausalLM"},     {"phi3", "Phi3ForCausalLM"},
+    {"olmo2", "Olmo2ForCausalLM"},       {"granite", "GraniteForCausalLM"},
+    {"smollm3", "SmolLM3ForCausalLM"},   {"gpt-oss", "GptOssForCausalLM"},
 };
 
 std::string GgufArchitectureNames() {
@@ -37,6 +42,20 @@ std::string GgufArchitectureNames() {
     names += known.name;
   }
   return names;
+}
+
+// The numbers of a tensor that must be `count` of type F32.
+Result<std::vector<float>> FloatsOf(const GgufModel& file, const GgufTensor& tensor,
+                                    int64_t count) {
+  std::vector<float> values(static_cast<size_t>(count));
+  if (tensor.type != static_cast<uint32_t>(GgmlType::kF32) || tensor.shape.size() != 1 ||
+      tensor.width() != count) {
+    return InvalidArgument(
+        fmt::format("{}: expected {} numbers of type F32 in the tensor {}, found {} of {}",
+                    file.path(), count, tensor.name, tensor.width(), tensor.info().name));
+  }
+  Dequantize(GgmlType::kF32, tensor.data.data(), count, values.data());
+  return values;
 }
 
 // One file's keys, on their way into config.json.
@@ -61,8 +80,11 @@ class GgufConfig {
     ReadRope();
     ReadTensors();
     if (name_ == "llama") ReadExperts("MixtralForCausalLM");
+    if (name_ == "qwen2moe" || name_ == "qwen3moe") ReadQwenMoe();
     if (name_ == "gpt-oss") ReadGptOss();
-    if (name_ == "gemma2") ReadGemma();
+    if (name_ == "gemma2" || name_ == "gemma3") ReadGemma();
+    if (name_ == "phi3") ReadPhi3();
+    if (name_ == "granite") ReadGranite();
     LAMINA_RETURN_IF_ERROR(keys_.status());
     LAMINA_RETURN_IF_ERROR(ReadSpecialTokens());
     return std::move(config_);
@@ -115,7 +137,10 @@ class GgufConfig {
         keys_.OptionalReal(Key("rope.freq_base"), kPositiveRange).value_or(10000);
     const std::string rotated = Key("rope.dimension_count");
     const std::optional<int64_t> count = keys_.OptionalInt(rotated, kAnyCount);
-    if (count && config_.contains("head_dim") && config_["head_dim"] != *count)
+    if (count && name_ == "phi3" && config_.value("head_dim", int64_t{0}) > 0)
+      config_["partial_rotary_factor"] =
+          static_cast<double>(*count) / config_["head_dim"].get<double>();
+    else if (count && config_.contains("head_dim") && config_["head_dim"] != *count)
       keys_.Reject(rotated, "all of a head: " + config_["head_dim"].dump(),
                    StatusCode::kUnimplemented);
     const std::string type = Key("rope.scaling.type");
@@ -161,10 +186,11 @@ class GgufConfig {
   const char* MostFrequentType() const {
     int64_t num_f32 = 0, num_bf16 = 0, num_others = 0;
     for (int layer = 0; layer < config_["num_hidden_layers"].get<int64_t>(); ++layer) {
-      const GgufTensor* const q = file_.Tensor(fmt::format("blk.{}.attn_q.weight", layer));
-      if (q == nullptr) break;
-      const bool is_f32 = q->type == static_cast<uint32_t>(GgmlType::kF32),
-                 is_bf16 = q->type == static_cast<uint32_t>(GgmlType::kBF16);
+      const GgufTensor* const matrix =
+          file_.Tensor(fmt::format("blk.{}.attn_output.weight", layer));
+      if (matrix == nullptr) break;
+      const bool is_f32 = matrix->type == static_cast<uint32_t>(GgmlType::kF32),
+                 is_bf16 = matrix->type == static_cast<uint32_t>(GgmlType::kBF16);
       ++(is_f32 ? num_f32 : is_bf16 ? num_bf16 : num_others);
     }
     return num_others > 0 || num_f32 + num_bf16 == 0 ? "float16"
@@ -181,11 +207,65 @@ class GgufConfig {
     config_["num_experts_per_tok"] = keys_.Int(Key("expert_used_count"), kAnyCount);
   }
 
+  // Layers without a router have one MLP.
+  void ReadQwenMoe() {
+    config_["num_experts"] = keys_.Int(Key("expert_count"), kAnyCount);
+    config_["num_experts_per_tok"] = keys_.Int(Key("expert_used_count"), kAnyCount);
+    config_["moe_intermediate_size"] = keys_.Int(Key("expert_feed_forward_length"), kAnyCount);
+    // No key says it of these.
+    config_["norm_topk_prob"] = name_ == "qwen3moe";
+    if (name_ == "qwen2moe")
+      config_["shared_expert_intermediate_size"] =
+          keys_.Int(Key("expert_shared_feed_forward_length"), kAnyCount);
+    json dense = json::array();
+    for (int layer = 0; layer < config_["num_hidden_layers"].get<int64_t>(); ++layer) {
+      // A file that lacks everything of a layer is refused later, and need not be long.
+      if (!Has(fmt::format("blk.{}.attn_norm.weight", layer))) break;
+      if (!Has(fmt::format("blk.{}.ffn_gate_inp.weight", layer))) dense.push_back(layer);
+    }
+    config_["mlp_only_layers"] = std::move(dense);
+  }
+
+  void ReadWindow() {
+    // Converters write 0 for none.
+    const int64_t window =
+        keys_.OptionalInt(Key("attention.sliding_window"), kAnyCount).value_or(0);
+    if (window > 0) config_["sliding_window"] = window;
+  }
+
   void ReadGptOss() {
     ReadExperts("GptOssForCausalLM");
     config_["intermediate_size"] = keys_.Int(Key("expert_feed_forward_length"), kAnyCount);
-    if (const auto window = keys_.OptionalInt(Key("attention.sliding_window"), kAnyCount))
-      config_["sliding_window"] = *window;
+    ReadWindow();
+  }
+
+  void ReadPhi3() {
+    ReadWindow();
+    const std::optional<int64_t> original =
+        keys_.OptionalInt(Key("rope.scaling.original_context_length"), kAnyCount);
+    if (original) config_["original_max_position_embeddings"] = *original;
+    json divisors;
+    for (const auto& [tensor, key] : {std::pair("rope_factors_short.weight", "short_factor"),
+                                      std::pair("rope_factors_long.weight", "long_factor")}) {
+      const GgufTensor* const found = file_.Tensor(tensor);
+      if (found == nullptr) continue;
+      const Result<std::vector<float>> values = FloatsOf(file_, *found, found->width());
+      if (!values.ok()) return keys_.Keep(values.status());
+      divisors[key] = *values;
+    }
+    if (divisors.empty()) return;
+    divisors["rope_type"] = "longrope";
+    if (const auto factor = keys_.OptionalReal(Key("rope.scaling.attn_factor"), kPositiveRange))
+      divisors["attention_factor"] = *factor;
+    config_["rope_scaling"] = std::move(divisors);
+  }
+
+  void ReadGranite() {
+    for (const auto& [from, to] : {std::pair("attention.scale", "attention_multiplier"),
+                                   std::pair("embedding_scale", "embedding_multiplier"),
+                                   std::pair("residual_scale", "residual_multiplier"),
+                                   std::pair("logit_scale", "logits_scaling")})
+      config_[to] = keys_.OptionalReal(Key(from), kPositiveRange).value_or(1);
   }
 
   void ReadGemma() {
@@ -194,11 +274,16 @@ class GgufConfig {
     };
     copy("attn_logit_softcapping", "attn_logit_softcapping");
     copy("final_logit_softcapping", "final_logit_softcapping");
-    if (const auto window = keys_.OptionalInt(Key("attention.sliding_window"), kAnyCount))
-      config_["sliding_window"] = *window;
-    // No key says it. The model of 27 billion parameters, known by its 46 layers, has the width
+    ReadWindow();
+    if (name_ == "gemma3") {
+      config_["sliding_window_pattern"] =
+          keys_.OptionalInt(Key("attention.sliding_window_pattern"), {1, 1 << 20}).value_or(6);
+      config_["rope_local_base_freq"] =
+          keys_.OptionalReal(Key("rope.freq_base_swa"), kPositiveRange).value_or(10000);
+    }
+    // No key says it. The models of 27 billion parameters, known by their layers, have the width
     // that each head would have if all of them shared the hidden size.
-    constexpr int kLayersOf27B = 46;
+    const int kLayersOf27B = name_ == "gemma2" ? 46 : 62;
     const auto heads = config_["num_attention_heads"].get<int64_t>();
     if (heads <= 0) return;
     config_["query_pre_attn_scalar"] = config_["num_hidden_layers"] == kLayersOf27B
@@ -258,14 +343,7 @@ double HeadBitsOf(const GgufModel& file) {
 Result<std::vector<float>> RopeDivisorsOf(const GgufModel& file, int head_dim) {
   const GgufTensor* const tensor = file.Tensor("rope_freqs.weight");
   if (tensor == nullptr) return std::vector<float>();
-  std::vector<float> divisors(static_cast<size_t>(head_dim / 2));
-  if (tensor->type != static_cast<uint32_t>(GgmlType::kF32) || tensor->shape.size() != 1 ||
-      tensor->width() != std::ssize(divisors)) {
-    return InvalidArgument(fmt::format(
-        "{}: expected {} numbers of type F32 in the tensor rope_freqs.weight, found {} of {}",
-        file.path(), divisors.size(), tensor->width(), tensor->info().name));
-  }
-  Dequantize(GgmlType::kF32, tensor->data.data(), std::ssize(divisors), divisors.data());
+  LAMINA_ASSIGN_OR_RETURN(std::vector<float> divisors, FloatsOf(file, *tensor, head_dim / 2));
   for (const float divisor : divisors) {
     if (!(divisor >= kPositiveRange.min && divisor <= kPositiveRange.max))
       return InvalidArgument(file.path() +

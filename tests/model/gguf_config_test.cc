@@ -20,7 +20,8 @@ using ::testing::HasSubstr;
 
 // Each of the families' files says what the config.json of its checkpoint says.
 TEST(GgufConfigTest, SaysWhatConfigJsonSays) {
-  for (const char* name : {"llama31", "mixtral", "qwen2", "qwen3", "gemma2", "gpt-oss"}) {
+  for (const char* name : {"llama31", "mixtral", "qwen2", "qwen3", "qwen2-moe", "qwen3-moe",
+                           "gemma2", "gemma3", "phi3", "olmo2", "granite", "smollm3", "gpt-oss"}) {
     SCOPED_TRACE(name);
     const ModelConfig expected = *ModelConfig::Load(testing::FamilyOf(name).dir);
     const Result<ModelConfig> config = ModelConfig::Load(GgufFixture(name) + ".gguf");
@@ -48,6 +49,21 @@ TEST(GgufConfigTest, SaysWhatConfigJsonSays) {
     EXPECT_EQ(config->num_experts, expected.num_experts);
     EXPECT_EQ(config->experts_per_token, expected.experts_per_token);
     EXPECT_EQ(config->expert_size, expected.expert_size);
+    EXPECT_EQ(config->shared_expert_size, expected.shared_expert_size);
+    EXPECT_EQ(config->routing, expected.routing);
+    for (int layer = 0; layer < expected.num_layers; ++layer) {
+      EXPECT_EQ(config->HasExperts(layer), expected.HasExperts(layer)) << layer;
+      EXPECT_EQ(config->IsRotated(layer), expected.IsRotated(layer)) << layer;
+    }
+    EXPECT_EQ(config->local_rope_theta, expected.local_rope_theta);
+    EXPECT_FLOAT_EQ(static_cast<float>(config->attention_multiplier),
+                    static_cast<float>(expected.attention_multiplier));
+    EXPECT_FLOAT_EQ(static_cast<float>(config->embedding_multiplier),
+                    static_cast<float>(expected.embedding_multiplier));
+    EXPECT_FLOAT_EQ(static_cast<float>(config->residual_multiplier),
+                    static_cast<float>(expected.residual_multiplier));
+    EXPECT_FLOAT_EQ(static_cast<float>(config->logit_multiplier),
+                    static_cast<float>(expected.logit_multiplier));
     EXPECT_EQ(config->attention_sinks, expected.attention_sinks);
     EXPECT_EQ(config->swiglu_limit, expected.swiglu_limit);
     EXPECT_FLOAT_EQ(static_cast<float>(config->rope_scaling.attention_factor),

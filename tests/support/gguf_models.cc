@@ -83,7 +83,9 @@ std::string GgufFixture(const std::string& name) {
 
 std::vector<Family> GgufFamilies() {
   std::vector<Family> families;
-  for (const char* name : {"llama31", "mixtral", "qwen2", "qwen3", "gemma2", "gpt-oss", "mxfp4"}) {
+  for (const char* name :
+       {"llama31", "mixtral", "qwen2", "qwen3", "qwen2-moe", "qwen3-moe", "gemma2", "gemma3",
+        "phi3", "olmo2", "granite", "smollm3", "gpt-oss", "mxfp4"}) {
     families.push_back(FamilyOf(name));
     families.back().dir = GgufFixture(name) + ".gguf";
   }
