@@ -142,6 +142,10 @@ const std::vector<PreTokenizerOf>& PreTokenizers() {
         {"tekken", {kTekkenWords}, false, true, true},
         {"gpt-4o", {kGpt4oWords}},
         {"smollm", digits_alone},
+        {"starcoder", digits_alone},
+        {"refact", digits_alone},  // Granite's
+        {"olmo", gpt2},
+        {"dbrx", llama3},  // Phi-4's and OLMo 2's
         // Of files that name no pre-tokenizer.
         {"default", {R"([\p{P}\$\+<=>\^~\|]+)", kGpt2Words, R"(\p{N}+)", R"([0-9][0-9][0-9])"}},
     };
