@@ -188,6 +188,39 @@ TEST(FamiliesTest, LayersWithExpertsAreThoseThatTheFileSays) {
 }
 
 // Newer files have a rotation for each type of layer.
+TEST(FamiliesTest, ChunksAreInTheLayersThatAreRotated) {
+  const auto windows = [](const char* patch) { return Patched("llama4", patch).windows; };
+  constexpr AttentionWindow kNone, kChunk{12, true}, kFull{8192, true};
+  EXPECT_THAT(windows(R"({"layer_types": null})"), ElementsAre(kChunk, kChunk, kNone, kChunk));
+  EXPECT_THAT(windows(R"({"layer_types": null, "no_rope_layers": []})"),
+              ElementsAre(kChunk, kChunk, kChunk, kNone));
+  EXPECT_THAT(windows(R"({"layer_types": null, "no_rope_layers": null, "no_rope_layer_interval": 2,
+                          "attention_chunk_size": 8192})"),
+              ElementsAre(kFull, kNone, kFull, kNone));
+  EXPECT_THAT(windows(R"({"attention_chunk_size": null})"), ElementsAre());
+  EXPECT_THAT(windows(R"({"layer_types": ["full_attention", "full_attention", "chunked_attention",
+                                          "full_attention"]})"),
+              ElementsAre(kNone, kNone, kChunk, kNone));
+  // As the first published files have it.
+  EXPECT_GT(Patched("llama4", R"({"attn_temperature_tuning": 4})").query_growth_period, 0);
+  EXPECT_EQ(Patched("llama4", R"({"attn_temperature_tuning": 0})").query_growth_period, 0);
+}
+
+// What a text_config lacks has the default of the library that wrote it.
+TEST(FamiliesTest, ATextConfigMayLackWhatHasADefault) {
+  const ModelConfig gemma = Patched("gemma3-images", R"({"text_config": {
+      "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34,
+      "rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "sliding_window": 1024}})");
+  EXPECT_EQ(gemma.num_heads, 8);
+  EXPECT_EQ(gemma.num_kv_heads, 4);
+  EXPECT_EQ(gemma.head_dim, 256);
+  EXPECT_EQ(gemma.vocab_size, 262208);
+  EXPECT_EQ(gemma.max_positions, 131072);
+  EXPECT_EQ(gemma.WindowOf(4), AttentionWindow{1024});
+  EXPECT_EQ(gemma.WindowOf(5), AttentionWindow{});
+  EXPECT_TRUE(gemma.tied_head);
+}
+
 TEST(FamiliesTest, BothSpellingsOfTheRotationsOfGemma3MeanTheSame) {
   const ModelConfig older = Patched("gemma3", "{}");
   const ModelConfig newer = Patched("gemma3", R"({"rope_theta": null, "rope_scaling": null,
@@ -266,7 +299,20 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"nemotron", R"({"mlp_bias": 1})", "mlp_bias"},
         Refusal{"stablelm", R"({"hidden_act": "gelu"})", "hidden_act"},
         Refusal{"stablelm", R"({"use_qkv_bias": 1})", "use_qkv_bias"},
-        Refusal{"gemma2", R"({"quantization_config": "w4"})", "quantization_config"}),
+        Refusal{"gemma2", R"({"quantization_config": "w4"})", "quantization_config"},
+        Refusal{"llama4", R"({"attention_chunk_size": 0})", "attention_chunk_size"},
+        Refusal{"llama4", R"({"no_rope_layers": [1, 1, 0]})", "no_rope_layers"},
+        Refusal{"llama4", R"({"no_rope_layers": [1, 1, 0, 2]})", "no_rope_layers"},
+        Refusal{"llama4", R"({"layer_types": ["sliding_attention"]})", "layer_types"},
+        Refusal{"llama4", R"({"floor_scale": 0})", "floor_scale"},
+        Refusal{"llama4", R"({"attn_temperature_tuning": "on"})", "attn_temperature_tuning"},
+        Refusal{"llama4", R"({"moe_layers": [4]})", "moe_layers"},
+        Refusal{"llama4", R"({"interleave_moe_layer_step": 0})", "interleave_moe_layer_step"},
+        Refusal{"smollm3", R"({"use_sliding_window": true})", "use_sliding_window"},
+        Refusal{"smollm3", R"({"no_rope_layer_interval": 0})", "no_rope_layer_interval"},
+        Refusal{"olmo3", R"({"sliding_window": 0})", "sliding_window"},
+        Refusal{"gemma3-images", R"({"text_config": null})", "text_config"},
+        Refusal{"gemma3-images", R"({"text_config": []})", "text_config"}),
     [](const auto& info) {
       return std::string(info.param.says) + "_" + std::to_string(info.index);
     });

@@ -142,9 +142,9 @@ TEST_F(GgufKeysTest, WhatEndsAnAnswerOfGptOss) {
 }
 
 TEST_F(GgufKeysTest, AnArchitectureThatIsNotKnown) {
-  AddSizes("phi3");
+  AddSizes("bloom");
   ExpectError(StatusCode::kUnimplemented,
-              "\"general.architecture\" is \"phi3\", expected one of llama, qwen2, qwen3, gemma2");
+              "\"general.architecture\" is \"bloom\", expected one of llama, qwen2, qwen3, qwen2moe");
 }
 
 TEST_F(GgufKeysTest, NoArchitecture) {
