@@ -131,6 +131,8 @@ class ApiService {
   void HandleOllamaTags(const std::shared_ptr<Exchange>& exchange);
   void HandleOllamaProcesses(const std::shared_ptr<Exchange>& exchange);
   void HandleOllamaShow(const std::shared_ptr<Exchange>& exchange);
+  void HandleLlamaCompletion(const std::shared_ptr<Exchange>& exchange);
+  void HandleLlamaInfill(const std::shared_ptr<Exchange>& exchange);
   void HandleProps(const std::shared_ptr<Exchange>& exchange);
   void HandleSlots(const std::shared_ptr<Exchange>& exchange);
   void HandleOpenApi(const std::shared_ptr<Exchange>& exchange);

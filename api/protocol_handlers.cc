@@ -6,6 +6,7 @@
 #include "api/openapi.h"
 #include "api/pages/pages.h"
 #include "api/protocols/foreign_requests.h"
+#include "api/protocols/llama_request.h"
 #include "api/protocols/messages_request.h"
 #include "api/protocols/ollama_request.h"
 #include "api/protocols/responses_request.h"
@@ -71,6 +72,14 @@ void ApiService::HandleOllamaShow(const std::shared_ptr<Exchange>& exchange) {
     return out;
   };
   Read(exchange, read, chat_readers_);
+}
+
+void ApiService::HandleLlamaCompletion(const std::shared_ptr<Exchange>& exchange) {
+  Generate(exchange, TranslateLlamaCompletion);
+}
+
+void ApiService::HandleLlamaInfill(const std::shared_ptr<Exchange>& exchange) {
+  Generate(exchange, TranslateLlamaInfill);
 }
 
 void ApiService::HandleProps(const std::shared_ptr<Exchange>& exchange) {

@@ -1,5 +1,5 @@
-// Every field that the packages anthropic, openai (its Responses API) and ollama have in requests
-// is one that was decided on: docs/api.md says what becomes of it, and it is known here.
+// Every field that the packages anthropic, openai (its Responses API) and ollama have in requests,
+// and every one of llama.cpp's server, is one that was decided on: docs/api.md says what becomes of it, and it is known here.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +7,7 @@
 #include <regex>
 #include <sstream>
 
+#include "api/protocols/llama_request.h"
 #include "api/protocols/messages_request.h"
 #include "api/protocols/ollama_request.h"
 #include "api/protocols/responses_request.h"
@@ -39,6 +40,7 @@ const Protocol kProtocols[] = {
      ""},
     {"options", "### Ollama's API", TranslateOllamaChat,
      R"({"model": "m", "messages": [{"role": "user", "content": "x"}], "options": {}})", "options"},
+    {"completion", "### llama.cpp's API", TranslateLlamaCompletion, R"({"prompt": "x"})", ""},
 };
 
 std::string Section(const std::string& title) {
