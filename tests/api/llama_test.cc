@@ -1,4 +1,5 @@
 // llama.cpp's completions and infill.
+#include "api/protocols/llama_request.h"
 #include "tests/support/http_fixture.h"
 #include "tests/support/letters_tokenizer.h"
 #include "tests/support/protocol_fixture.h"
@@ -178,6 +179,20 @@ TEST_F(LlamaInfill, WritesBetweenPrefixAndSuffix) {
     body["input_extra"] = extra;
     EXPECT_EQ(Post("/infill", body).status, 400) << extra;
   }
+}
+
+TEST_F(LlamaInfill, OtherFilesStandBeforeThePrefix) {
+  ServedModel model;
+  model.name = "m";
+  model.infill = InfillFormat{};
+  const json body = {{"input_prefix", "ab"},
+                     {"input_suffix", "c"},
+                     {"input_extra", {{{"text", "one"}, {"filename", "a.cc"}}, {{"text", "two"}}}}};
+  nlohmann::ordered_json ordered(body);
+  Translation out;
+  EXPECT_FALSE(TranslateLlamaInfill({body, ordered}, model, out));
+  EXPECT_EQ(out.body["prompt"], "\n\n--- a.cc ---\n\none\n\n--- snippet ---\n\ntwoab");
+  EXPECT_EQ(out.body["suffix"], "c");
 }
 
 TEST_F(LlamaInfill, NeedsTokensForIt) {
