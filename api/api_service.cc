@@ -143,8 +143,6 @@ const std::unordered_map<std::string_view, ApiService::Route>& ApiService::Route
       {"/api/version", {"GET", &Self::HandleVersion, true, "the version, for Ollama"}},
       {"/completion",
        {"POST", &Self::HandleLlamaCompletion, false, "llama.cpp's completions", "prompt"}},
-      {"/completions",
-       {"POST", &Self::HandleLlamaCompletion, false, "llama.cpp's completions", "prompt"}},
       {"/infill",
        {"POST", &Self::HandleLlamaInfill, false, "text between two others, for llama.cpp"}},
       {"/props", {"GET", &Self::HandleProps, false, "the model and its defaults, for llama.cpp"}},

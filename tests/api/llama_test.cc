@@ -17,7 +17,7 @@ class Llama : public ProtocolTest {
   static std::vector<json> Events(const ClientResponse& response) {
     EXPECT_EQ(response.status, 200) << response.body;
     EXPECT_TRUE(response.complete);
-    EXPECT_EQ(response.headers.at("content-type"), "text/event-stream");
+    EXPECT_THAT(response.headers.at("content-type"), HasSubstr("text/event-stream"));
     std::vector<json> events;
     for (size_t at = 0; at < response.body.size();) {
       const size_t end = response.body.find("\n\n", at);
@@ -34,17 +34,15 @@ class Llama : public ProtocolTest {
 
 TEST_F(Llama, TextGoesOnFromAPrompt) {
   Serve("Hello there.");
-  for (const char* path : {"/completion", "/completions"}) {
-    const json whole = Post(path, {{"prompt", "x y"}}).json();
-    EXPECT_EQ(whole["content"], " Hello there.");
-    EXPECT_EQ(whole["stop"], true);
-    EXPECT_EQ(whole["stop_type"], "eos");
-    EXPECT_EQ(whole["model"], "tiny");
-    EXPECT_EQ(whole["tokens_evaluated"], engine_->requests().back().prompt.size());
-    EXPECT_EQ(whole["tokens_predicted"], whole["timings"]["predicted_n"]);
-    EXPECT_THAT(Prompt(), HasSubstr("x y"));
-    EXPECT_GT(engine_->requests().back().max_new_tokens, 900) << "as many as fit";
-  }
+  const json whole = Post("/completion", {{"prompt", "x y"}}).json();
+  EXPECT_EQ(whole["content"], " Hello there.");
+  EXPECT_EQ(whole["stop"], true);
+  EXPECT_EQ(whole["stop_type"], "eos");
+  EXPECT_EQ(whole["model"], "tiny");
+  EXPECT_EQ(whole["tokens_evaluated"], engine_->requests().back().prompt.size());
+  EXPECT_EQ(whole["tokens_predicted"], whole["timings"]["predicted_n"]);
+  EXPECT_THAT(Prompt(), HasSubstr("x y"));
+  EXPECT_GT(engine_->requests().back().max_new_tokens, 900) << "as many as fit";
   const std::vector<json> events = Events(Post("/completion", {{"prompt", "x"}, {"stream", true}}));
   std::string text;
   for (const json& event : events) text += event["content"];

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "api/protocols/llama_request.h"
 #include "api/protocols/messages_request.h"
 #include "api/protocols/ollama_request.h"
 #include "api/protocols/responses_request.h"
@@ -21,6 +22,7 @@ const lamina::ServedModel& Model() {
     made.chat_template = chat_template.value().get();
     made.tool_format = lamina::ToolFormat::kHermes;
     made.reasoning = true;
+    made.infill = lamina::InfillFormat{};
     return made;
   }();
   return model;
@@ -42,7 +44,9 @@ void CheckTranslated(const lamina::Translation& translation) {
   std::vector<std::string> unknown;
   if (translation.kind == lamina::ApiKind::kCompletion) {
     lamina::CompletionRequest completion;
-    CheckError(lamina::ParseCompletion(body, rules, completion, unknown));
+    const auto refused = lamina::ParseCompletion(body, rules, completion, unknown);
+    CheckError(refused);
+    if (!refused && !unknown.empty()) std::abort();
     return;
   }
   lamina::ChatRequest chat;
@@ -65,7 +69,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   CheckError(lamina::CheckOllamaShow(text, Model()));
   for (const lamina::Translate translate :
        {lamina::TranslateMessages, lamina::TranslateCountTokens, lamina::TranslateResponses,
-        lamina::TranslateOllamaChat, lamina::TranslateOllamaGenerate}) {
+        lamina::TranslateOllamaChat, lamina::TranslateOllamaGenerate,
+        lamina::TranslateLlamaCompletion, lamina::TranslateLlamaInfill}) {
     nlohmann::ordered_json taken = *ordered;
     lamina::Translation translation;
     const auto error = translate({fields, taken}, Model(), translation);
