@@ -210,7 +210,8 @@ void SigmoidGate(const float* gate, const float* x, int64_t rows, int64_t dim, f
 void GrowByPosition(const float* x, std::span<const int32_t> positions,
                     const PositionGrowth& growth, int64_t dim, float* y) {
   for (size_t row = 0; row < positions.size(); ++row) {
-    const double steps = std::floor((static_cast<double>(positions[row]) + 1) / double{growth.period});
+    const double steps =
+        std::floor((static_cast<double>(positions[row]) + 1) / double{growth.period});
     const double factor = 1 + double{growth.scale} * std::log(1 + steps);
     for (int64_t d = 0; d < dim; ++d) *y++ = static_cast<float>(*x++ * factor);
   }

@@ -1,5 +1,6 @@
 // Every field that the packages anthropic, openai (its Responses API) and ollama have in requests,
-// and every one of llama.cpp's server, is one that was decided on: docs/api.md says what becomes of it, and it is known here.
+// and every one of llama.cpp's server, is one that was decided on: docs/api.md says what becomes of
+// it, and it is known here.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
