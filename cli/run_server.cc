@@ -114,6 +114,7 @@ std::string HttpHost(const ServeOptions& options, const Manager& manager) {
 // Of each node with KV cache: --memory, or what --memory-utilization makes of this machine.
 // `config` has all but the nodes.
 Result<int64_t> KvMemory(const ServeOptions& options, const ClusterConfig& config,
+                         const ModelConfig& model, const ModelFacts& facts,
                          const LocalClusterOptions& local) {
   const bool has_share = options.memory_utilization > 0;
   if (!options.memory.empty() && has_share)
@@ -124,8 +125,6 @@ Result<int64_t> KvMemory(const ServeOptions& options, const ClusterConfig& confi
     return InvalidArgument(
         "--memory-utilization is of the host's memory; name --memory for a KV cache on a GPU");
   }
-  LAMINA_ASSIGN_OR_RETURN(const ModelConfig model, ModelConfig::Load(config.model_path));
-  LAMINA_ASSIGN_OR_RETURN(const ModelFacts facts, FactsOf(model, config.model_path));
   MachineShare share;
   share.available_bytes = AvailableHostBytes();
   share.utilization = has_share ? options.memory_utilization : 0.9;
@@ -146,7 +145,9 @@ Result<int64_t> KvMemory(const ServeOptions& options, const ClusterConfig& confi
 
 // What the local cluster will be. `config` has all but the nodes.
 Result<std::vector<NodeConfig>> PlanLocalCluster(const ServeOptions& options,
-                                                 const ClusterConfig& config) {
+                                                 const ClusterConfig& config,
+                                                 const ModelConfig& model,
+                                                 const ModelFacts& facts) {
   LocalClusterOptions local;
   const int num_shares = config.pipeline_parallel_size * config.tensor_parallel_size;
   local.num_compute_nodes = options.num_compute_nodes > 0 ? options.num_compute_nodes : num_shares;
@@ -157,7 +158,7 @@ Result<std::vector<NodeConfig>> PlanLocalCluster(const ServeOptions& options,
   local.memory_threads = options.memory_threads;
   local.device = options.device;
   local.memory_device = options.memory_device.empty() ? options.device : options.memory_device;
-  LAMINA_ASSIGN_OR_RETURN(local.memory_bytes, KvMemory(options, config, local));
+  LAMINA_ASSIGN_OR_RETURN(local.memory_bytes, KvMemory(options, config, model, facts, local));
   return LocalNodes(local);
 }
 
@@ -273,15 +274,16 @@ Status StartServing(const ServeOptions& options, Manager& manager) {
       manager.config.pipeline = PipelineMode::kNone;
   }
   LAMINA_RETURN_IF_ERROR(ApplyOptions(options, manager.config));
+  LAMINA_ASSIGN_OR_RETURN(const ModelConfig model, ModelConfig::Load(manager.config.model_path));
+  LAMINA_ASSIGN_OR_RETURN(const ModelFacts facts, FactsOf(model, manager.config.model_path));
   if (!options.cluster_file) {
-    LAMINA_ASSIGN_OR_RETURN(manager.config.nodes, PlanLocalCluster(options, manager.config));
+    LAMINA_ASSIGN_OR_RETURN(manager.config.nodes,
+                            PlanLocalCluster(options, manager.config, model, facts));
   }
   manager.api = options.api;
   manager.api.Complete(manager.config);
   LAMINA_ASSIGN_OR_RETURN(manager.api_key, FindApiKey(options.api_key, options.api_key_file));
   LAMINA_ASSIGN_OR_RETURN(manager.files, ModelFiles::Load(manager.config));
-  LAMINA_ASSIGN_OR_RETURN(const ModelFacts facts,
-                          FactsOf(manager.files.model, manager.config.model_path));
   // Nodes of a cluster may have weights that are not on this host.
   if (!options.cluster_file && manager.config.load_format == LoadFormat::kAuto)
     LAMINA_RETURN_IF_ERROR(facts.weights);

@@ -217,7 +217,7 @@ Result<GgufWeight> GgufCheckpoint::Find(const WeightRef& ref) const {
   }
   std::vector<int64_t> whole(shape.begin(), shape.end());
   if (place->expert) whole.insert(whole.begin(), config_.num_experts);
-  // Converters leave away dimensions of 1.
+  // Converters leave out dimensions of 1.
   const bool is_row = whole.size() == 2 && whole[0] == 1 && tensor->shape.size() == 1;
   if (tensor->shape != whole && !(is_row && tensor->shape[0] == whole[1])) {
     return InvalidArgument(

@@ -1,3 +1,4 @@
+// The ways in which models weight the experts of a row (model/graph.h, OpKind::kExperts).
 #pragma once
 
 namespace lamina {

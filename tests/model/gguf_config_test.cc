@@ -144,7 +144,8 @@ TEST_F(GgufKeysTest, WhatEndsAnAnswerOfGptOss) {
 TEST_F(GgufKeysTest, AnArchitectureThatIsNotKnown) {
   AddSizes("bloom");
   ExpectError(StatusCode::kUnimplemented,
-              "\"general.architecture\" is \"bloom\", expected one of llama, qwen2, qwen3, qwen2moe");
+              "\"general.architecture\" is \"bloom\", expected one of llama, qwen2, qwen3, "
+              "qwen2moe");
 }
 
 TEST_F(GgufKeysTest, NoArchitecture) {
