@@ -137,7 +137,7 @@ TEST_F(PullTest, ATokenCannotAddHeaders) {
 
 TEST_F(PullTest, GoesOnBehindACutConnection) {
   std::atomic<int> cuts = 0;
-  hub_.content_instead = [&](const TlsRequest& request) -> std::optional<TlsAnswer> {
+  hub_.AnswerContentInstead([&](const TlsRequest& request) -> std::optional<TlsAnswer> {
     if (cuts >= 20) return std::nullopt;
     ++cuts;
     // More cuts than tries without progress are allowed: each brings 10,000 bytes.
@@ -150,7 +150,7 @@ TEST_F(PullTest, GoesOnBehindACutConnection) {
                       : "Content-Range: bytes " + std::to_string(first) + "-299999/300000\r\n");
     answer.bytes.resize(answer.bytes.size() - (content.size() - first) + 10'000);
     return answer;
-  };
+  });
   const Result<PulledModel> pulled = Pull(options_);
   ASSERT_TRUE(pulled.ok()) << pulled.status();
   EXPECT_EQ(Content("model.safetensors"), hub_.files["model.safetensors"].content);
@@ -191,11 +191,11 @@ TEST_F(PullTest, AServerWithoutRangesSendsTheWholeFile) {
 
 TEST_F(PullTest, ABusyHubIsAskedAgain) {
   std::atomic<int> refusals = 3;
-  hub_.instead = [&](const TlsRequest&) -> std::optional<TlsAnswer> {
+  hub_.AnswerInstead([&](const TlsRequest&) -> std::optional<TlsAnswer> {
     return refusals-- > 0 ? std::optional(TlsAnswer::Http(503, "")) : std::nullopt;
-  };
+  });
   EXPECT_TRUE(Pull(options_).ok());
-  hub_.instead = [&](const TlsRequest&) { return TlsAnswer::Http(429, ""); };
+  hub_.AnswerInstead([&](const TlsRequest&) { return TlsAnswer::Http(429, ""); });
   const Status status = Pull(options_).status();
   EXPECT_EQ(status.code(), StatusCode::kTryAgain);
   EXPECT_THAT(status.message(), HasSubstr("429"));
@@ -215,13 +215,13 @@ TEST_F(PullTest, SeveralFilesComeAtATime) {
   hub_.files["another.safetensors"] = {"b" + Bytes(1000), /*is_large=*/true};
   std::atomic<int> asked = 0;
   std::atomic<bool> together = false;
-  hub_.content_instead = [&](const TlsRequest&) -> std::optional<TlsAnswer> {
+  hub_.AnswerContentInstead([&](const TlsRequest&) -> std::optional<TlsAnswer> {
     ++asked;
     const Deadline deadline = Deadline::After(std::chrono::milliseconds(400));
     while (asked < 2 && !deadline.Passed()) std::this_thread::yield();
     if (!deadline.Passed()) together = true;
     return std::nullopt;
-  };
+  });
   ASSERT_TRUE(Pull(options_).ok());
   EXPECT_TRUE(together);
 }
@@ -229,10 +229,10 @@ TEST_F(PullTest, SeveralFilesComeAtATime) {
 TEST_F(PullTest, AFileThatFailsStopsTheOthers) {
   options_.hub.max_retries = 1;
   hub_.files["another.safetensors"] = {"b" + Bytes(1000), /*is_large=*/true};
-  hub_.content_instead = [&](const TlsRequest& request) -> std::optional<TlsAnswer> {
+  hub_.AnswerContentInstead([&](const TlsRequest& request) -> std::optional<TlsAnswer> {
     if (request.target == "/another.safetensors") return TlsAnswer::Http(410, "");
     return TlsAnswer{"", /*hang=*/true, ""};
-  };
+  });
   const Status status = Pull(options_).status();
   EXPECT_EQ(status.code(), StatusCode::kCorrupt);
   EXPECT_THAT(status.message(), HasSubstr("410"));
@@ -283,9 +283,8 @@ TEST_F(PullTest, ProgressEndsWithAllBytes) {
 
 TEST_F(PullTest, SaysWhatToDoAboutARefusal) {
   const auto refused = [&](int status, const std::string& headers, const std::string& token) {
-    hub_.instead = [&, status, headers](const TlsRequest&) {
-      return TlsAnswer::Http(status, "{}", headers);
-    };
+    hub_.AnswerInstead(
+        [&, status, headers](const TlsRequest&) { return TlsAnswer::Http(status, "{}", headers); });
     options_.hub.token = token;
     return Pull(options_).status();
   };
@@ -374,11 +373,11 @@ TEST_F(PullTest, PathsThatLeadOutAreRefused) {
 }
 
 TEST_F(PullTest, WrongBytesNeverGetAName) {
-  hub_.content_instead = [&](const TlsRequest&) {
+  hub_.AnswerContentInstead([&](const TlsRequest&) {
     std::string content = hub_.files["model.safetensors"].content;
     content[5] ^= 1;
     return TlsAnswer::Http(200, content);
-  };
+  });
   const Status status = Pull(options_).status();
   EXPECT_EQ(status.code(), StatusCode::kCorrupt);
   EXPECT_THAT(status.message(), HasSubstr("checksum"));
@@ -388,9 +387,9 @@ TEST_F(PullTest, WrongBytesNeverGetAName) {
 }
 
 TEST_F(PullTest, AnEndlessBodyFillsNoDisk) {
-  hub_.content_instead = [](const TlsRequest&) {
+  hub_.AnswerContentInstead([](const TlsRequest&) {
     return TlsAnswer{"HTTP/1.1 200 OK\r\n\r\n", false, std::string(100'000, 'x')};
-  };
+  });
   const Status status = Pull(options_).status();
   EXPECT_EQ(status.code(), StatusCode::kCorrupt);
   EXPECT_THAT(status.message(), HasSubstr("more than the 300000 bytes"));
@@ -399,26 +398,26 @@ TEST_F(PullTest, AnEndlessBodyFillsNoDisk) {
 }
 
 TEST_F(PullTest, AnEndlessListFillsNoMemory) {
-  hub_.instead = [](const TlsRequest&) {
+  hub_.AnswerInstead([](const TlsRequest&) {
     return TlsAnswer{"HTTP/1.1 200 OK\r\n\r\n", false, std::string(100'000, '[')};
-  };
+  });
   EXPECT_EQ(Pull(options_).status().code(), StatusCode::kOutOfSpace);
-  hub_.instead = [](const TlsRequest&) {
+  hub_.AnswerInstead([](const TlsRequest&) {
     return TlsAnswer{"HTTP/1.1 200 OK\r\n", false, "X-Header: " + std::string(1000, 'x') + "\r\n"};
-  };
+  });
   EXPECT_EQ(Pull(options_).status().code(), StatusCode::kCorrupt);
 }
 
 TEST_F(PullTest, PagesThatDoNotEndAreLeft) {
-  hub_.instead = [&](const TlsRequest& request) -> std::optional<TlsAnswer> {
+  hub_.AnswerInstead([&](const TlsRequest& request) -> std::optional<TlsAnswer> {
     if (request.target.find("/tree/") == std::string::npos) return std::nullopt;
     return TlsAnswer::Http(200, "[]", "Link: <" + hub_.url() + "/tree/>; rel=\"next\"\r\n");
-  };
+  });
   EXPECT_EQ(Pull(options_).status().code(), StatusCode::kCorrupt);
-  hub_.instead = [&](const TlsRequest& request) -> std::optional<TlsAnswer> {
+  hub_.AnswerInstead([&](const TlsRequest& request) -> std::optional<TlsAnswer> {
     if (request.target.find("/tree/") == std::string::npos) return std::nullopt;
     return TlsAnswer::Http(200, "[]", "Link: <https://127.0.0.1:1/x>; rel=\"next\"\r\n");
-  };
+  });
   EXPECT_THAT(Pull(options_).status().message(), HasSubstr("another host"));
 }
 
@@ -426,9 +425,9 @@ TEST_F(PullTest, RedirectsEnd) {
   for (const std::string& location :
        {hub_.url() + "/again", std::string("/again"), std::string("http://127.0.0.1:1/plain"),
         std::string("file:///etc/passwd"), std::string()}) {
-    hub_.instead = [&](const TlsRequest&) {
+    hub_.AnswerInstead([&](const TlsRequest&) {
       return TlsAnswer::Http(302, "", location.empty() ? "" : "Location: " + location + "\r\n");
-    };
+    });
     const Status status = Pull(options_).status();
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << location;
     EXPECT_THAT(status.message(), HasSubstr("redirect"));
@@ -441,9 +440,9 @@ TEST_F(PullTest, OtherBytesThanAskedForAreRefused) {
        {"bytes 0-299999/300000", "bytes 1000-299999/400000", "bytes */300000", "", "x"}) {
     WriteFile(Blob("model.safetensors") + ".incomplete",
               hub_.files["model.safetensors"].content.substr(0, 1000));
-    hub_.content_instead = [&](const TlsRequest&) {
+    hub_.AnswerContentInstead([&](const TlsRequest&) {
       return TlsAnswer::Http(206, std::string(299'000, 'x'), "Content-Range: " + range + "\r\n");
-    };
+    });
     EXPECT_EQ(Pull(options_).status().code(), StatusCode::kCorrupt) << range;
     EXPECT_FALSE(fs::exists(Blob("model.safetensors")));
   }
@@ -451,17 +450,17 @@ TEST_F(PullTest, OtherBytesThanAskedForAreRefused) {
 
 TEST_F(PullTest, ASilentServerIsLeft) {
   options_.hub.max_retries = 1;
-  hub_.content_instead = [](const TlsRequest&) { return TlsAnswer{"", /*hang=*/true, ""}; };
+  hub_.AnswerContentInstead([](const TlsRequest&) { return TlsAnswer{"", /*hang=*/true, ""}; });
   EXPECT_EQ(Pull(options_).status().code(), StatusCode::kTimeout);
-  hub_.content_instead = [](const TlsRequest&) {
+  hub_.AnswerContentInstead([](const TlsRequest&) {
     return TlsAnswer{"HTTP/1.1 200 OK\r\nContent-Length: 300000\r\n\r\nabc", true, ""};
-  };
+  });
   EXPECT_EQ(Pull(options_).status().code(), StatusCode::kTimeout);
   EXPECT_FALSE(IsServable());
 }
 
 TEST_F(PullTest, WhatIsNoHttpIsCorrupt) {
-  hub_.instead = [](const TlsRequest&) { return TlsAnswer{"SSH-2.0-OpenSSH_9.2\r\n\r\n"}; };
+  hub_.AnswerInstead([](const TlsRequest&) { return TlsAnswer{"SSH-2.0-OpenSSH_9.2\r\n\r\n"}; });
   EXPECT_EQ(Pull(options_).status().code(), StatusCode::kCorrupt);
 }
 

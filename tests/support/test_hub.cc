@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 namespace lamina::testing {
 namespace {
@@ -52,17 +53,30 @@ TestHub::TestHub(const std::string& repository)
     : repository_(repository),
       content_(certificate_,
                [this](const TlsRequest& request) {
-                 if (content_instead) {
-                   if (std::optional<TlsAnswer> other = content_instead(request)) return *other;
-                 }
+                 if (auto other = Other(content_instead_, request)) return *other;
                  return Content(request, Decoded(request.target.substr(1)));
                }),
       hub_(certificate_, [this](const TlsRequest& request) {
-        if (instead) {
-          if (std::optional<TlsAnswer> other = instead(request)) return *other;
-        }
+        if (auto other = Other(instead_, request)) return *other;
         return Answer(request);
       }) {}
+
+void TestHub::AnswerInstead(Instead instead) {
+  const std::lock_guard lock(mutex_);
+  instead_ = std::move(instead);
+}
+
+void TestHub::AnswerContentInstead(Instead instead) {
+  const std::lock_guard lock(mutex_);
+  content_instead_ = std::move(instead);
+}
+
+std::optional<TlsAnswer> TestHub::Other(const Instead& instead, const TlsRequest& request) {
+  std::unique_lock lock(mutex_);
+  const Instead asked = instead;
+  lock.unlock();
+  return asked ? asked(request) : std::nullopt;
+}
 
 TlsAnswer TestHub::Answer(const TlsRequest& request) {
   const std::string api = "/api/models/" + repository_, revision = api + "/revision/",

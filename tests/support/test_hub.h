@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,10 +29,12 @@ class TestHub {
 
   std::string url() const { return hub_.url(); }
   const std::string& ca() const { return ca_.path(); }
-  // Asked before the hub, or the content server, answers by itself. To be set before any request.
+  // Asked before the hub, or the content server, answers by itself. They may be changed at any
+  // time: a request that came before may still be answered by the former one.
   using Instead = std::function<std::optional<TlsAnswer>(const TlsRequest&)>;
-  Instead instead, content_instead;
-  std::map<std::string, File> files;  // by path; likewise
+  void AnswerInstead(Instead instead);
+  void AnswerContentInstead(Instead instead);
+  std::map<std::string, File> files;  // by path; to be set before any request, as what follows
   size_t files_per_page = 1000;
   bool has_ranges = true;
 
@@ -42,6 +45,8 @@ class TestHub {
   static std::string GitSha1(const std::string& content);
 
  private:
+  // What `instead`, one of the two below, answers.
+  std::optional<TlsAnswer> Other(const Instead& instead, const TlsRequest& request);
   TlsAnswer Answer(const TlsRequest& request);
   TlsAnswer Tree(const std::string& target);
   TlsAnswer Content(const TlsRequest& request, const std::string& path);
@@ -50,6 +55,8 @@ class TestHub {
   const TemporaryFolder folder_;
   const TestCa ca_{folder_.path()};
   const TlsFiles certificate_ = ca_.Issue("hub");
+  std::mutex mutex_;
+  Instead instead_, content_instead_;  // guarded by `mutex_`; the servers' threads call them
   TlsServer content_;
   TlsServer hub_;
 };
