@@ -26,9 +26,26 @@ constexpr Lead kLeads[] = {{0xC2, 0xDF, 0x80, 0xBF, 1}, {0xE0, 0xE0, 0xA0, 0xBF,
                            {0xEE, 0xEF, 0x80, 0xBF, 2}, {0xF0, 0xF0, 0x90, 0xBF, 3},
                            {0xF1, 0xF3, 0x80, 0xBF, 3}, {0xF4, 0xF4, 0x80, 0x8F, 3}};
 
-// Smaller subtrees are walked through: to find out how many plain characters may follow takes
-// longer.
-constexpr int32_t kMinPlainNodes = 64;
+// Bytes that a plain character begins with.
+const ByteSet& PlainBytes() {
+  static const ByteSet bytes = [] {
+    ByteSet set;
+    set.Add(0x20, '"' - 1);
+    set.Add('"' + 1, '\\' - 1);
+    set.Add('\\' + 1, 0x7E);
+    for (const Lead& lead : kLeads) set.Add(lead.first, lead.last);
+    return set;
+  }();
+  return bytes;
+}
+
+// Subtrees of fewer tokens are walked through: to find out how many plain characters may follow
+// takes longer.
+constexpr int32_t kMinPlainTokens = 32;
+
+// Where a state takes so few bytes, they are looked for among the children of a node, and else the
+// children are looked through.
+constexpr int kFewBytes = 4;
 
 // A set that is nearly always small.
 class NumberSet {
@@ -125,44 +142,47 @@ void Automaton::FindTailStates() {
 
 void Automaton::Forget() {
   frames_.assign(1, {});
-  frames_by_parent_.clear();
+  frames_by_content_.Clear();
   states_.clear();
-  states_by_hash_.clear();
+  threads_.clear();
+  states_by_threads_.Clear();
   steps_.clear();
   last_begun_.clear();
   held_bytes_ = 0;
   ++generation_;
   work_ = kMaxWork;
-  start_ = Close({static_cast<Thread>(grammar_.starts[0]) << 32});
+  start_ = Close(std::array{static_cast<Thread>(grammar_.starts[0]) << 32});
 }
 
 int32_t Automaton::Push(int32_t back, int32_t parent) {
   const int32_t depth = frames_[static_cast<size_t>(parent)].depth + 1;
   if (depth > kMaxCalls) return -1;
-  const uint64_t key = Mixed(static_cast<uint64_t>(back), static_cast<uint64_t>(parent));
-  std::vector<int32_t>& same = frames_by_parent_[key];
-  for (const int32_t frame : same) {
-    const Frame& known = frames_[static_cast<size_t>(frame)];
-    if (known.back == back && known.parent == parent) return frame;
-  }
+  const uint64_t hash = Mixed(static_cast<uint64_t>(back), static_cast<uint64_t>(parent));
+  const int32_t known = frames_by_content_.Find(hash, [&](int32_t frame) {
+    const Frame& same = frames_[static_cast<size_t>(frame)];
+    return same.back == back && same.parent == parent;
+  });
+  if (known != NumberIndex::kNone) return known;
+  const auto added = static_cast<int32_t>(frames_.size());
   frames_.push_back({back, parent, depth});
-  same.push_back(static_cast<int32_t>(frames_.size()) - 1);
+  frames_by_content_.Insert(hash, added);
   held_bytes_ += sizeof(Frame) + 64;
-  return same.back();
+  return added;
 }
 
 // Follows edges that need no byte. A thread of the root rule's end stands in no state.
-Automaton::State Automaton::Close(std::vector<Thread> begun) {
+Automaton::State Automaton::Close(std::span<const Thread> begun) {
   NumberSet seen(begun);
-  std::vector<Thread> threads;
+  unvisited_.assign(begun.begin(), begun.end());
+  closed_.clear();
   bool accepting = false;
   const auto reach = [&](int32_t state, int32_t frame) {
     const Thread thread = static_cast<Thread>(state) << 32 | static_cast<uint32_t>(frame);
-    if (seen.Insert(thread)) begun.push_back(thread);
+    if (seen.Insert(thread)) unvisited_.push_back(thread);
   };
-  while (!begun.empty()) {
-    const Thread thread = begun.back();
-    begun.pop_back();
+  while (!unvisited_.empty()) {
+    const Thread thread = unvisited_.back();
+    unvisited_.pop_back();
     const auto frame = static_cast<int32_t>(thread & UINT32_MAX);
     const Grammar::State& state = grammar_.states[static_cast<size_t>(thread >> 32)];
     work_ -= 1 + state.num_edges;
@@ -180,7 +200,7 @@ Automaton::State Automaton::Close(std::vector<Thread> begun) {
         if (called >= 0) reach(grammar_.starts[static_cast<size_t>(edge.rule)], called);
       }
     }
-    if (takes_bytes) threads.push_back(thread);
+    if (takes_bytes) closed_.push_back(thread);
     if (state.accepts && frame == 0) accepting = true;
     if (state.accepts && frame != 0) {
       const Frame& call = frames_[static_cast<size_t>(frame)];
@@ -188,24 +208,35 @@ Automaton::State Automaton::Close(std::vector<Thread> begun) {
     }
     if (seen.size() > 4 * kMaxThreads) return kDead;
   }
-  if (threads.empty() && !accepting) return kDead;
-  if (threads.size() > kMaxThreads) return kDead;
-  std::sort(threads.begin(), threads.end());
-  return Intern(std::move(threads), accepting);
+  if (closed_.empty() && !accepting) return kDead;
+  if (closed_.size() > kMaxThreads) return kDead;
+  std::ranges::sort(closed_);
+  return Intern(closed_, accepting);
 }
 
-Automaton::State Automaton::Intern(std::vector<Thread> threads, bool accepting) {
+Automaton::State Automaton::Intern(std::span<const Thread> threads, bool accepting) {
   uint64_t hash = accepting ? 1 : 0;
   for (const Thread thread : threads) hash = Mixed(hash, thread);
-  std::vector<State>& same = states_by_hash_[hash];
-  for (const State state : same) {
-    const Known& known = states_[static_cast<size_t>(state)];
-    if (known.accepts == accepting && known.threads == threads) return state;
-  }
+  const State known = states_by_threads_.Find(hash, [&](State state) {
+    return states_[static_cast<size_t>(state)].accepts == accepting &&
+           std::ranges::equal(threads_of(state), threads);
+  });
+  if (known != NumberIndex::kNone) return known;
   const auto added = static_cast<State>(states_.size());
-  same.push_back(added);
-  held_bytes_ += threads.size() * sizeof(Thread) + class_bytes_.size() * sizeof(State) + 192;
-  states_.push_back({std::move(threads), accepting, kUnknown, nullptr});
+  states_by_threads_.Insert(hash, added);
+  held_bytes_ += threads.size_bytes() + class_bytes_.size() * sizeof(State) + sizeof(Known) + 64;
+  Known& state = states_.emplace_back();
+  state.first_thread = threads_.size();
+  state.num_threads = threads.size();
+  state.accepts = accepting;
+  for (const Thread thread : threads) {
+    const Grammar::State& at = grammar_.states[static_cast<size_t>(thread >> 32)];
+    for (int32_t i = 0; i < at.num_edges; ++i) {
+      const Grammar::Edge& edge = grammar_.edges[static_cast<size_t>(at.first_edge + i)];
+      if (edge.kind == Grammar::EdgeKind::kBytes) state.takes.Add(edge.low, edge.high);
+    }
+  }
+  threads_.insert(threads_.end(), threads.begin(), threads.end());
   steps_.resize(states_.size() * class_bytes_.size(), kUnknown);
   return added;
 }
@@ -213,7 +244,7 @@ Automaton::State Automaton::Intern(std::vector<Thread> threads, bool accepting) 
 // Steps with all bytes at once, so that a state of many threads, such as a choice of many words, is
 // looked through once. False, and nothing was done, if its edges are for many bytes each.
 bool Automaton::FindAllSteps(State from) {
-  const std::vector<Thread>& threads = states_[static_cast<size_t>(from)].threads;
+  const std::span<const Thread> threads = threads_of(from);
   std::vector<std::pair<uint8_t, Thread>> begun;  // class of bytes, thread behind it
   for (const Thread thread : threads) {
     const Grammar::State& state = grammar_.states[static_cast<size_t>(thread >> 32)];
@@ -244,10 +275,11 @@ Automaton::State Automaton::FindStep(State from, uint8_t byte) {
   constexpr size_t kManyThreads = 16;
   const size_t place = PlaceOf(from, byte);
   if (is_exhausted()) return kDead;
-  if (states_[static_cast<size_t>(from)].threads.size() > kManyThreads && FindAllSteps(from))
+  if (!states_[static_cast<size_t>(from)].takes.Has(byte)) return steps_[place] = kDead;
+  if (states_[static_cast<size_t>(from)].num_threads > kManyThreads && FindAllSteps(from))
     return steps_[place] == kUnknown ? kDead : steps_[place];
   begun_.clear();
-  for (const Thread thread : states_[static_cast<size_t>(from)].threads) {
+  for (const Thread thread : threads_of(from)) {
     const Grammar::State& state = grammar_.states[static_cast<size_t>(thread >> 32)];
     work_ -= state.num_edges;
     for (int32_t i = 0; i < state.num_edges; ++i) {
@@ -300,51 +332,52 @@ Result<Automaton::State> Automaton::AdvanceBytes(State state, std::string_view b
 Automaton::State Automaton::PlainStep(State from) {
   if (states_[static_cast<size_t>(from)].plain != kUnknown)
     return states_[static_cast<size_t>(from)].plain;
-  const State to = Step(from, ' ');
-  const auto all_lead_there = [&](std::span<const State> before, uint8_t low, uint8_t high) {
-    for (const State state : before) {
-      for (int byte = low; byte <= high; ++byte) {
-        if (byte == '"' || byte == '\\') continue;
-        if (Step(state, static_cast<uint8_t>(byte)) != to) return false;
-      }
-    }
-    return true;
-  };
-  // The states that bytes in [low, high] lead to. False if one leads nowhere.
-  const auto step_all = [&](std::vector<State>& states, uint8_t low, uint8_t high) {
-    std::vector<State> next;
-    for (const State state : states) {
-      for (int byte = low; byte <= high; ++byte) {
-        const State reached = Step(state, static_cast<uint8_t>(byte));
-        if (reached == kDead) return false;
-        if (std::ranges::find(next, reached) == next.end()) next.push_back(reached);
-      }
-    }
-    states = std::move(next);
-    return true;
-  };
-  bool same = to != kDead && all_lead_there(std::array{from}, 0x20, 0x7E);
-  for (const Lead& lead : kLeads) {
-    std::vector<State> states = {from};
-    same = same && step_all(states, lead.first, lead.last);
-    for (int i = lead.rest; same && i > 1; --i)
-      same = step_all(states, i == lead.rest ? lead.low : 0x80, i == lead.rest ? lead.high : 0xBF);
-    same = same && all_lead_there(states, lead.rest == 1 ? lead.low : 0x80,
-                                  lead.rest == 1 ? lead.high : 0xBF);
-  }
-  const bool takes_plain = same || TakesPlain(from);
+  const State to = FindPlainStep(from);
   if (is_exhausted()) return kDead;
-  return states_[static_cast<size_t>(from)].plain = same ? to : takes_plain ? kDead : kNothingPlain;
+  return states_[static_cast<size_t>(from)].plain = to;
 }
 
-// Whether a plain character may begin here.
-bool Automaton::TakesPlain(State state) {
-  for (int byte = 0x20; byte <= 0xF4; ++byte) {
-    const bool begins_plain =
-        (byte < 0x7F && byte != '"' && byte != '\\') || byte >= kLeads[0].first;
-    if (begins_plain && Step(state, static_cast<uint8_t>(byte)) != kDead) return true;
+Automaton::State Automaton::FindPlainStep(State from) {
+  if (!states_[static_cast<size_t>(from)].takes.Intersects(PlainBytes())) return kNothingPlain;
+  const State to = Step(from, ' ');
+  if (to == kDead) return kDead;
+  // Calls `visit` with the state behind each class of the bytes in [low, high] that plain
+  // characters have there, until it says false.
+  const auto visit_steps = [&](State state, uint8_t low, uint8_t high, const auto& visit) {
+    for (size_t byte = low; byte <= high;) {
+      if (byte == '"' || byte == '\\') {
+        ++byte;
+        continue;
+      }
+      if (!visit(Step(state, static_cast<uint8_t>(byte)))) return false;
+      const size_t next_class = class_of_[byte] + size_t{1};
+      byte = next_class < class_bytes_.size() ? class_bytes_[next_class] : 256;
+    }
+    return true;
+  };
+  const auto leads_there = [&](State reached) { return reached == to; };
+  if (!visit_steps(from, 0x20, 0x7E, leads_there)) return kDead;
+  for (const Lead& lead : kLeads) {
+    std::vector<State> states = {from}, next;
+    const auto is_alive = [&](State reached) {
+      if (reached == kDead) return false;
+      if (std::ranges::find(next, reached) == next.end()) next.push_back(reached);
+      return true;
+    };
+    for (int left = lead.rest; left >= 0; --left) {
+      const bool is_lead = left == lead.rest, is_second = left + 1 == lead.rest;
+      const uint8_t low = is_lead ? lead.first : is_second ? lead.low : 0x80;
+      const uint8_t high = is_lead ? lead.last : is_second ? lead.high : 0xBF;
+      next.clear();
+      for (const State state : states) {
+        if (left == 0 ? !visit_steps(state, low, high, leads_there)
+                      : !visit_steps(state, low, high, is_alive))
+          return kDead;
+      }
+      std::swap(states, next);
+    }
   }
-  return false;
+  return to;
 }
 
 Automaton::PlainRun Automaton::PlainRunOf(State state) {
@@ -359,9 +392,6 @@ Automaton::PlainRun Automaton::PlainRunOf(State state) {
 
 // Walks the trie with a state for each node on the way.
 std::vector<Automaton::Range> Automaton::AllowedRanges(State from, const TokenTrie& trie) {
-  const std::span<const TokenTrie::Node> nodes = trie.nodes;
-  std::vector<State> path(static_cast<size_t>(trie.max_depth) + 1, kDead);
-  path[0] = from;
   std::vector<Range> allowed;
   const auto allow = [&](int32_t first, int32_t last) {
     if (first == last) return;
@@ -371,30 +401,57 @@ std::vector<Automaton::Range> Automaton::AllowedRanges(State from, const TokenTr
       allowed.push_back({first, last});
     }
   };
+  // Children of a node, from `next` on, which are still to be held against the node's state.
+  struct Visit {
+    int32_t next, end;
+    State state;
+  };
+  std::vector<Visit> visits;
+  const auto visit_children = [&](const TokenTrie::Node& node, State state) {
+    const int32_t end = node.first_child + node.num_children;
+    const ByteSet& takes = states_[static_cast<size_t>(state)].takes;
+    if (node.num_children <= 2 * kFewBytes || takes.size() > kFewBytes) {
+      visits.push_back({node.first_child, end, state});
+      return;
+    }
+    takes.ForEachDescending([&](uint8_t byte) {
+      const auto first = trie.bytes.begin() + node.first_child, last = trie.bytes.begin() + end;
+      const auto found = std::lower_bound(first, last, byte);
+      if (found == last || *found != byte) return;
+      const auto child = static_cast<int32_t>(found - trie.bytes.begin());
+      visits.push_back({child, child + 1, state});
+    });
+  };
+  visit_children(trie.nodes.front(), from);
   // By state, how many plain characters it takes: few states are asked.
   State asked = kDead;
   int plain_steps = 0;
-  for (int32_t i = 0; i < std::ssize(nodes) && !is_exhausted();) {
-    const TokenTrie::Node& node = nodes[static_cast<size_t>(i)];
-    const State reached = Step(path[size_t{node.depth} - 1], node.byte);
-    if (reached == kDead) {
-      i = node.behind;
+  while (!visits.empty() && !is_exhausted()) {
+    Visit& visit = visits.back();
+    const ByteSet& takes = states_[static_cast<size_t>(visit.state)].takes;
+    while (visit.next < visit.end && !takes.Has(trie.bytes[static_cast<size_t>(visit.next)]))
+      ++visit.next;
+    if (visit.next == visit.end) {
+      visits.pop_back();
       continue;
     }
-    if (node.plain != TokenTrie::kNotPlain && node.behind - i >= kMinPlainNodes) {
+    const auto child = static_cast<size_t>(visit.next++);
+    const TokenTrie::Node& node = trie.nodes[child];
+    const State reached = Step(visit.state, trie.bytes[child]);
+    if (reached == kDead) continue;
+    if (node.plain != TokenTrie::kNotPlain &&
+        node.last_token - node.first_token >= kMinPlainTokens) {
       if (reached != asked) {
         asked = reached;
         plain_steps = PlainRunOf(reached).length;
       }
       if (node.plain <= plain_steps) {
-        allow(node.first_token, trie.tokens_end(node));
-        i = node.behind;
+        allow(node.first_token, node.last_token);
         continue;
       }
     }
     allow(node.first_token, node.first_token + node.num_tokens);
-    path[node.depth] = reached;
-    ++i;
+    if (node.num_children > 0) visit_children(node, reached);
   }
   return allowed;
 }

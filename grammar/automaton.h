@@ -7,12 +7,13 @@
 #include <memory>
 #include <span>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "base/status.h"
 #include "base/token_mask.h"
+#include "grammar/byte_set.h"
 #include "grammar/grammar.h"
+#include "grammar/number_index.h"
 #include "grammar/vocabulary.h"
 
 namespace lamina {
@@ -70,10 +71,13 @@ class Automaton {
   // A way through the grammar: its state, and a frame.
   using Thread = uint64_t;
   struct Known {
-    std::vector<Thread> threads;  // sorted; only those that can go on with a byte
+    // Of `threads_`: sorted, and only those that can go on with a byte.
+    size_t first_thread = 0, num_threads = 0;
     bool accepts = false;
     // All plain characters (TokenTrie::Node::plain) lead to this one, see PlainStep; kUnknown.
     State plain = kUnknown;
+    // The bytes that lead on, but where a limit is in the way. All others lead to kDead.
+    ByteSet takes;
     std::unique_ptr<const TokenMask> mask;  // null: not asked for
   };
   struct Range {
@@ -97,33 +101,39 @@ class Automaton {
     const State known = steps_[PlaceOf(state, byte)];
     return known != kUnknown ? known : FindStep(state, byte);
   }
+  std::span<const Thread> threads_of(State state) const {
+    const Known& known = states_[static_cast<size_t>(state)];
+    return std::span(threads_).subspan(known.first_thread, known.num_threads);
+  }
   // kDead, and nothing is remembered of it, if is_exhausted().
   State FindStep(State state, uint8_t byte);
   bool FindAllSteps(State from);
   bool is_exhausted() const { return work_ <= 0 || held_bytes_ > 2 * kMaxHeldBytes; }
-  State Close(std::vector<Thread> begun);
-  State Intern(std::vector<Thread> threads, bool accepts);
+  State Close(std::span<const Thread> begun);
+  State Intern(std::span<const Thread> threads, bool accepts);
   int32_t Push(int32_t back, int32_t parent);
   State PlainStep(State state);
-  bool TakesPlain(State state);
+  State FindPlainStep(State from);
   PlainRun PlainRunOf(State state);
   std::vector<Range> AllowedRanges(State state, const TokenTrie& trie);
 
   const Grammar grammar_;
   const std::shared_ptr<const Vocabulary> vocabulary_;
   std::array<uint8_t, 256> class_of_{};
-  std::vector<uint8_t> class_bytes_;  // one byte of each class
+  std::vector<uint8_t> class_bytes_;  // the first byte of each class, which is a range
   std::vector<bool> tail_;            // by state: nothing but the end of its rule is behind it
 
   std::vector<Frame> frames_;
-  std::unordered_map<uint64_t, std::vector<int32_t>> frames_by_parent_;
+  NumberIndex frames_by_content_;
   std::vector<Known> states_;
-  std::unordered_map<uint64_t, std::vector<State>> states_by_hash_;
+  std::vector<Thread> threads_;  // of all states
+  NumberIndex states_by_threads_;
   std::vector<State> steps_;  // [states, classes]
   State start_ = kDead;
   // What FindStep closed last, and what came of it: most bytes of a string lead to the same.
   std::vector<Thread> last_begun_, begun_;
   State last_closed_ = kDead;
+  std::vector<Thread> unvisited_, closed_;  // of Close
   size_t held_bytes_ = 0;
   int64_t work_ = 0;
   uint64_t generation_ = 0;

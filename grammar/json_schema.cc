@@ -120,9 +120,16 @@ class SchemaCompiler {
     if (terms.limits_strings || terms.limits_numbers || terms.limits_arrays || terms.limits_objects)
       return Unsupported(schemas, "'enum' and 'const' are supported beside 'type' alone");
     std::vector<Fragment> values;
+    std::vector<std::string> texts;
     for (const Json& value : *terms.values) {
-      if (HasType(value, terms.types)) values.push_back(ValueLike(value));
+      if (!HasType(value, terms.types)) continue;
+      if (value.is_structured()) {
+        values.push_back(ValueLike(value));
+      } else {
+        texts.push_back(TextOf(value));
+      }
     }
+    if (!texts.empty()) values.push_back(AddChoices(texts, builder_));
     return values.empty() ? builder_.Nothing() : builder_.AnyOf(values);
   }
 
@@ -138,10 +145,14 @@ class SchemaCompiler {
     }
   }
 
+  // Of a value that is neither an object nor an array.
+  static std::string TextOf(const Json& value) {
+    return value.is_string() ? JsonQuoted(value.get_ref<const std::string&>()) : value.dump();
+  }
+
   // The value as it stands, with spaces where JSON may have them.
   Fragment ValueLike(const Json& value) {
-    if (value.is_string()) return builder_.Literal(JsonQuoted(value.get_ref<const std::string&>()));
-    if (!value.is_structured()) return builder_.Literal(value.dump());
+    if (!value.is_structured()) return builder_.Literal(TextOf(value));
     std::vector<Fragment> all = {builder_.Literal(value.is_object() ? "{" : "["), parts_.Space()};
     bool first = true;
     for (const auto& [key, inner] : value.items()) {

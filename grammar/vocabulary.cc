@@ -66,51 +66,57 @@ Vocabulary::Vocabulary(std::vector<std::string> bytes) : bytes_(std::move(bytes)
 TokenTrie Vocabulary::TrieOf(std::vector<TokenId> sorted) const {
   TokenTrie trie;
   trie.tokens = std::move(sorted);
-  std::vector<TokenTrie::Node>& nodes = trie.nodes;
-  std::vector<int32_t> path;  // nodes that lead to the last token
-  std::string_view last;
-  const auto close = [&](size_t depth) {
-    for (; path.size() > depth; path.pop_back())
-      nodes[static_cast<size_t>(path.back())].behind = static_cast<int32_t>(nodes.size());
-  };
-  for (int32_t i = 0; i < std::ssize(trie.tokens); ++i) {
-    const std::string_view text = bytes(trie.tokens[static_cast<size_t>(i)]);
-    const auto common = static_cast<size_t>(std::ranges::mismatch(last, text).in1 - last.begin());
-    close(common);
-    while (path.size() < text.size()) {
-      path.push_back(static_cast<int32_t>(nodes.size()));
-      nodes.push_back({static_cast<uint8_t>(text[path.size() - 1]),
-                       static_cast<uint16_t>(path.size()), 0, i, 0});
+  trie.nodes.push_back({.last_token = static_cast<int32_t>(trie.tokens.size())});
+  trie.bytes.push_back(0);
+  std::vector<uint16_t> depths = {0};  // by node: bytes that lead to it
+  const auto text = [&](int32_t index) { return bytes(trie.tokens[static_cast<size_t>(index)]); };
+  // Nodes whose children are still to be found.
+  std::vector<size_t> unvisited = {0};
+  while (!unvisited.empty()) {
+    const size_t parent = unvisited.back();
+    unvisited.pop_back();
+    const size_t depth = depths[parent];
+    const int32_t last = trie.nodes[parent].last_token;
+    const auto first_child = static_cast<int32_t>(trie.nodes.size());
+    int32_t t = trie.nodes[parent].first_token;
+    // No two tokens are told apart behind their last byte, so those that end here are first.
+    while (t < last && text(t).size() == depth) ++t;
+    trie.nodes[parent].num_tokens = t - trie.nodes[parent].first_token;
+    while (t < last) {
+      const char byte = text(t)[depth];
+      const int32_t first = t;
+      while (t < last && text(t)[depth] == byte) ++t;
+      trie.nodes.push_back({.first_token = first, .last_token = t});
+      trie.bytes.push_back(static_cast<uint8_t>(byte));
+      depths.push_back(static_cast<uint16_t>(depth + 1));
     }
-    ++nodes[static_cast<size_t>(path.back())].num_tokens;
-    trie.max_depth = std::max(trie.max_depth, static_cast<int>(text.size()));
-    last = text;
+    trie.nodes[parent].first_child = first_child;
+    trie.nodes[parent].num_children = static_cast<int32_t>(trie.nodes.size()) - first_child;
+    for (size_t child = trie.nodes.size(); child-- > static_cast<size_t>(first_child);)
+      unvisited.push_back(child);
   }
-  close(0);
-  FindPlain(trie);
+  FindPlain(trie, depths);
   return trie;
 }
 
-void Vocabulary::FindPlain(TokenTrie& trie) const {
+void Vocabulary::FindPlain(TokenTrie& trie, std::span<const uint16_t> depths) const {
   constexpr uint8_t kNotPlain = TokenTrie::kNotPlain;
   for (size_t i = trie.nodes.size(); i-- > 0;) {
     TokenTrie::Node& node = trie.nodes[i];
     size_t most = 0;
+    bool plain = true;
     // Children come before their parent here, but a character may be a chain of nodes: each token
     // is looked at from the node on.
-    const int32_t last = trie.tokens_end(node);
-    bool plain = true;
-    if (last - node.first_token > kMaxPlainTokens) {
+    if (node.last_token - node.first_token > kMaxPlainTokens) {
       // Too many to look at one by one: the children say it, where they are whole characters.
-      for (int32_t child = static_cast<int32_t>(i) + 1; child < node.behind && plain;
-           child = trie.nodes[static_cast<size_t>(child)].behind) {
-        const TokenTrie::Node& below = trie.nodes[static_cast<size_t>(child)];
-        plain = IsPlainByte(below.byte) && below.plain != kNotPlain;
-        most = std::max<size_t>(most, below.plain + size_t{1});
+      for (int32_t k = 0; k < node.num_children && plain; ++k) {
+        const auto child = static_cast<size_t>(node.first_child + k);
+        plain = IsPlainByte(trie.bytes[child]) && trie.nodes[child].plain != kNotPlain;
+        most = std::max<size_t>(most, trie.nodes[child].plain + size_t{1});
       }
     } else {
-      for (int32_t t = node.first_token; t < last && plain; ++t) {
-        const std::string_view rest = bytes(trie.tokens[static_cast<size_t>(t)]).substr(node.depth);
+      for (int32_t t = node.first_token; t < node.last_token && plain; ++t) {
+        const std::string_view rest = bytes(trie.tokens[static_cast<size_t>(t)]).substr(depths[i]);
         const std::optional<size_t> count = CountPlain(rest);
         plain = count.has_value();
         most = std::max(most, count.value_or(0));

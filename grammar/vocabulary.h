@@ -14,31 +14,24 @@
 
 namespace lamina {
 
-// Tokens sorted by their bytes, and the trie of these.
+// Tokens sorted by their bytes, and the trie of these. The children of a node stand side by side,
+// so that those which a state takes are found in a few bytes of memory.
 struct TokenTrie {
-  // A node: what leads to it from its parent, and how far its descendants go. Nodes stand in the
-  // order in which a walk from the root meets them.
   struct Node {
-    uint8_t byte = 0;
-    uint16_t depth = 0;       // 1: the first byte of a token
-    int32_t behind = 0;       // the next node that is no descendant
-    int32_t first_token = 0;  // of `tokens`: those from here to `behind` follow each other
-    int32_t num_tokens = 0;   // that end here
+    int32_t first_child = 0, num_children = 0;  // of `nodes`, by their bytes
+    // Of `tokens`: those that begin with what leads to this node are [first_token, last_token), and
+    // the first `num_tokens` of them end here.
+    int32_t first_token = 0, last_token = 0;
+    int32_t num_tokens = 0;
     // What the tokens behind this node add is a number of plain characters, at most so many;
     // kNotPlain if it is not. Plain are well-formed characters but controls, '"' and '\\'.
     uint8_t plain = 0;
   };
   static constexpr uint8_t kNotPlain = 255;
 
-  std::vector<Node> nodes;
+  std::vector<Node> nodes;     // the root first
+  std::vector<uint8_t> bytes;  // by node: what leads to it from its parent
   std::vector<TokenId> tokens;
-  int max_depth = 0;
-
-  // Index of the first of `tokens` that does not begin with what leads to the node.
-  int32_t tokens_end(const Node& node) const {
-    return node.behind < std::ssize(nodes) ? nodes[static_cast<size_t>(node.behind)].first_token
-                                           : static_cast<int32_t>(tokens.size());
-  }
 };
 
 // Thread: any; immutable.
@@ -65,7 +58,7 @@ class Vocabulary {
 
  private:
   TokenTrie TrieOf(std::vector<TokenId> sorted) const;
-  void FindPlain(TokenTrie& trie) const;
+  void FindPlain(TokenTrie& trie, std::span<const uint16_t> depths) const;
 
   std::vector<std::string> bytes_;
   TokenTrie all_, rest_;
