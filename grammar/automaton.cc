@@ -39,10 +39,6 @@ const ByteSet& PlainBytes() {
   return bytes;
 }
 
-// Subtrees of fewer tokens are walked through: to find out how many plain characters may follow
-// takes longer.
-constexpr int32_t kMinPlainTokens = 32;
-
 // Where a state takes so few bytes, they are looked for among the children of a node, and else the
 // children are looked through.
 constexpr int kFewBytes = 4;
@@ -380,14 +376,19 @@ Automaton::State Automaton::FindPlainStep(State from) {
   return to;
 }
 
-Automaton::PlainRun Automaton::PlainRunOf(State state) {
-  for (int length = 0; length < Vocabulary::kMaxPlainCharacters; ++length) {
+Automaton::PlainRun Automaton::PlainRunOf(State from) {
+  if (const PlainRun known = states_[static_cast<size_t>(from)].run; known.length != kUnknown)
+    return known;
+  PlainRun run{0, false};
+  for (State state = from; run.length < Vocabulary::kMaxPlainCharacters; ++run.length) {
     const State next = PlainStep(state);
-    if (next < 0) return {length, next == kNothingPlain};
-    if (next == state) return {kEndless, false};
+    run.ends = next == kNothingPlain;
+    if (next == state) run.length = kEndless;
+    if (next < 0 || next == state) break;
     state = next;
   }
-  return {Vocabulary::kMaxPlainCharacters, false};
+  if (!is_exhausted()) states_[static_cast<size_t>(from)].run = run;
+  return run;
 }
 
 // Walks the trie with a state for each node on the way.
@@ -423,9 +424,6 @@ std::vector<Automaton::Range> Automaton::AllowedRanges(State from, const TokenTr
     });
   };
   visit_children(trie.nodes.front(), from);
-  // By state, how many plain characters it takes: few states are asked.
-  State asked = kDead;
-  int plain_steps = 0;
   while (!visits.empty() && !is_exhausted()) {
     Visit& visit = visits.back();
     const ByteSet& takes = states_[static_cast<size_t>(visit.state)].takes;
@@ -439,16 +437,10 @@ std::vector<Automaton::Range> Automaton::AllowedRanges(State from, const TokenTr
     const TokenTrie::Node& node = trie.nodes[child];
     const State reached = Step(visit.state, trie.bytes[child]);
     if (reached == kDead) continue;
-    if (node.plain != TokenTrie::kNotPlain &&
-        node.last_token - node.first_token >= kMinPlainTokens) {
-      if (reached != asked) {
-        asked = reached;
-        plain_steps = PlainRunOf(reached).length;
-      }
-      if (node.plain <= plain_steps) {
-        allow(node.first_token, node.last_token);
-        continue;
-      }
+    if (node.num_children > 0 && node.plain != TokenTrie::kNotPlain &&
+        node.plain <= PlainRunOf(reached).length) {
+      allow(node.first_token, node.last_token);
+      continue;
     }
     allow(node.first_token, node.first_token + node.num_tokens);
     if (node.num_children > 0) visit_children(node, reached);

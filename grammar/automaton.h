@@ -70,12 +70,21 @@ class Automaton {
   };
   // A way through the grammar: its state, and a frame.
   using Thread = uint64_t;
+  static constexpr State kUnknown = -2;
+  static constexpr State kNothingPlain = -3;  // of Known::plain: no plain character may follow
+  static constexpr int kEndless = TokenTrie::kNotPlain - 1;  // PlainRun::length
+  // Plain characters that may follow, whichever they are.
+  struct PlainRun {
+    int length = kUnknown;
+    bool ends = false;  // no plain character may stand behind the run
+  };
   struct Known {
     // Of `threads_`: sorted, and only those that can go on with a byte.
     size_t first_thread = 0, num_threads = 0;
     bool accepts = false;
     // All plain characters (TokenTrie::Node::plain) lead to this one, see PlainStep; kUnknown.
     State plain = kUnknown;
+    PlainRun run;  // once it was asked for: has a length of kUnknown before
     // The bytes that lead on, but where a limit is in the way. All others lead to kDead.
     ByteSet takes;
     std::unique_ptr<const TokenMask> mask;  // null: not asked for
@@ -83,14 +92,6 @@ class Automaton {
   struct Range {
     int32_t first, last;  // of TokenTrie::tokens, without the last
   };
-  // Plain characters that may follow, whichever they are.
-  struct PlainRun {
-    int length = 0;
-    bool ends = false;  // no plain character may stand behind the run
-  };
-  static constexpr State kUnknown = -2;
-  static constexpr State kNothingPlain = -3;  // of Known::plain: no plain character may follow
-  static constexpr int kEndless = TokenTrie::kNotPlain - 1;  // PlainRun::length
 
   void FindByteClasses();
   void FindTailStates();

@@ -28,12 +28,15 @@ bool IsPlainByte(uint8_t byte) {
   return byte >= 0x20 && byte < 0x80 && byte != '"' && byte != '\\' && byte != 0x7F;
 }
 
-// How many characters the text has, if all of them are plain.
+// How many characters the text has, if all of them are plain. The last one may lack bytes that are
+// still to come.
 std::optional<size_t> CountPlain(std::string_view text) {
   size_t count = 0;
   for (; !text.empty(); ++count) {
     size_t length = 0;
-    if (ClassifyUtf8(text, &length) != Utf8Prefix::kComplete) return std::nullopt;
+    const Utf8Prefix prefix = ClassifyUtf8(text, &length);
+    if (prefix == Utf8Prefix::kIncomplete) return count + 1;
+    if (prefix == Utf8Prefix::kInvalid) return std::nullopt;
     if (length == 1 && !IsPlainByte(static_cast<uint8_t>(text.front()))) return std::nullopt;
     text.remove_prefix(length);
   }

@@ -24,7 +24,8 @@ struct TokenTrie {
     int32_t first_token = 0, last_token = 0;
     int32_t num_tokens = 0;
     // What the tokens behind this node add is a number of plain characters, at most so many;
-    // kNotPlain if it is not. Plain are well-formed characters but controls, '"' and '\\'.
+    // kNotPlain if it is not. Plain are well-formed characters but controls, '"' and '\\'. The last
+    // one may be the beginning of a character, which counts as one.
     uint8_t plain = 0;
   };
   static constexpr uint8_t kNotPlain = 255;

@@ -99,7 +99,8 @@ TEST(Automaton, MasksOfRunsOfPlainCharactersAreThoseOfEachToken) {
     std::string run;
     for (int length = 1; length <= Vocabulary::kMaxPlainCharacters + 3; ++length) {
       run += length % 3 == 0 ? "a" : character;
-      tokens.insert(tokens.end(), {run, run + "\"", run + "\xC3", "\"" + run, "\\n" + run});
+      tokens.insert(tokens.end(), {run, run + "\"", run + "\xC3", run + "\xE6\x97", "\"" + run,
+                                   "\\n" + run, run + "\xF0\x9F\x98", run + "\xED\xA0"});
     }
   }
   const auto vocabulary = std::make_shared<const Vocabulary>(std::move(tokens));
@@ -113,7 +114,9 @@ TEST(Automaton, MasksOfRunsOfPlainCharactersAreThoseOfEachToken) {
         string_of(R"({"type": "string", "minLength": 2, "maxLength": 18})"),
         Constraint{.kind = ConstraintKind::kRegex, .text = ".{3}b.{0,20}"},
         Constraint{.kind = ConstraintKind::kRegex, .text = ".{5}[ab]{0,15}|.{16}"},
-        Constraint{.kind = ConstraintKind::kRegex, .text = ".{2}\n.{0,4}"}}) {
+        Constraint{.kind = ConstraintKind::kRegex, .text = ".{2}\n.{0,4}"},
+        Constraint{.kind = ConstraintKind::kRegex, .text = "[^日]{0,20}"},
+        Constraint{.kind = ConstraintKind::kRegex, .text = "(ab?|é)*|[^a]{4}"}}) {
     for (int i = 0; i < 3; ++i) ExpectMasksOfEachToken(constraint, vocabulary, ++seed);
   }
 }
