@@ -34,7 +34,7 @@ bool IsModelled(const ClusterConfig& config) {
 Result<ModelFiles> ModelFiles::Load(ClusterConfig& config) {
   const std::string& dir = config.model_path;
   ModelFiles files;
-  LAMINA_ASSIGN_OR_RETURN(files.model, ModelConfig::Load(dir));
+  LAMINA_ASSIGN_OR_RETURN(files.model, config.LoadModel());
   LAMINA_RETURN_IF_ERROR(ResolveConfig(config, files.model));
   Result<std::unique_ptr<Tokenizer>> tokenizer = LoadTokenizer(dir);
   if (tokenizer.status().code() == StatusCode::kNotFound && IsModelled(config))

@@ -34,6 +34,7 @@ Status ServeFront(const FrontOptions& options) {
   LAMINA_ASSIGN_OR_RETURN(ClusterConfig config, ClusterConfig::Load(options.cluster_file));
   if (!options.model.empty()) {
     LAMINA_ASSIGN_OR_RETURN(config.model_path, FindModel(options.model));
+    config.missing_model.clear();
   }
   if (options.manager.empty() && config.front_port == 0) {
     return InvalidArgument(options.cluster_file +

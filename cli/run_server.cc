@@ -63,6 +63,7 @@ void Override(Setting& value, const std::optional<Setting>& option) {
 Status ApplyOptions(const ServeOptions& options, ClusterConfig& config) {
   if (!options.model.empty()) {
     LAMINA_ASSIGN_OR_RETURN(config.model_path, FindModel(options.model));
+    config.missing_model.clear();
   }
   Override(config.transport, options.transport);
   Override(config.kv_dtype, options.kv_dtype);
@@ -274,7 +275,7 @@ Status StartServing(const ServeOptions& options, Manager& manager) {
       manager.config.pipeline = PipelineMode::kNone;
   }
   LAMINA_RETURN_IF_ERROR(ApplyOptions(options, manager.config));
-  LAMINA_ASSIGN_OR_RETURN(const ModelConfig model, ModelConfig::Load(manager.config.model_path));
+  LAMINA_ASSIGN_OR_RETURN(const ModelConfig model, manager.config.LoadModel());
   LAMINA_ASSIGN_OR_RETURN(const ModelFacts facts, FactsOf(model, manager.config.model_path));
   if (!options.cluster_file) {
     LAMINA_ASSIGN_OR_RETURN(manager.config.nodes,

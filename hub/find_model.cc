@@ -40,4 +40,14 @@ Result<std::string> FindModel(const std::string& model, const HubCache& cache) {
   return ModelInSnapshot(*snapshot, *name);
 }
 
+Result<std::string> FindModelBeside(const std::string& file, const std::string& model,
+                                    const HubCache& cache) {
+  std::error_code ignored;  // only for an unreadable current folder: then the path stays relative
+  const std::string beside =
+      (fs::absolute(file, ignored).parent_path() / model).lexically_normal().string();
+  if (fs::exists(beside, ignored)) return beside;
+  const Result<std::string> found = FindModel(model, cache);
+  return found.ok() && *found == model ? beside : found;
+}
+
 }  // namespace lamina

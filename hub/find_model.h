@@ -17,6 +17,11 @@ namespace lamina {
 Result<std::string> FindModel(const std::string& model,
                               const HubCache& cache = HubCache::Default());
 
+// Likewise for a model that a file names: a relative path starts at the folder of `file`. The path
+// is absolute.
+Result<std::string> FindModelBeside(const std::string& file, const std::string& model,
+                                    const HubCache& cache = HubCache::Default());
+
 // The path in the snapshot that a model is loaded from: the folder if it has a config.json, else a
 // GGUF file. Errors as those of FindModel.
 Result<std::string> ModelInSnapshot(const std::string& snapshot, const HubName& name);

@@ -14,6 +14,7 @@
 #include "base/net_address.h"
 #include "base/yaml.h"
 #include "cost/node_device.h"
+#include "hub/find_model.h"
 #include "manager/read_setting.h"
 #include "model/model_files.h"
 
@@ -303,7 +304,12 @@ void ReadModel(YamlMap map, const std::string& yaml_path, ClusterConfig* config)
   map.Close();
   if (config->model_path.empty()) return;  // a mistake that is in the errors already
 
-  config->model_path = FromFolderOf(yaml_path, config->model_path);
+  const Result<std::string> found = FindModelBeside(yaml_path, config->model_path);
+  if (found.ok()) {
+    config->model_path = *found;
+  } else {
+    config->missing_model = found.status().message();
+  }
   // A '/' at the end would leave served_name empty.
   if (config->model_path.size() > 1 && config->model_path.back() == '/')
     config->model_path.pop_back();
@@ -475,6 +481,11 @@ std::string ClusterConfig::FrontAddress() const {
 NodeId ClusterConfig::IdOf(size_t place) const {
   const NodeId id = nodes[place].id;
   return id == NodeId{} ? NodeId{static_cast<uint32_t>(place + 1)} : id;
+}
+
+Result<ModelConfig> ClusterConfig::LoadModel() const {
+  if (!missing_model.empty()) return NotFound(missing_model);
+  return ModelConfig::Load(model_path);
 }
 
 Result<ClusterConfig> ClusterConfig::Load(const std::string& path) {

@@ -23,6 +23,7 @@
 #include "cost/step_profile.h"
 #include "manager/cluster_settings.h"
 #include "manager/offload_bus.h"
+#include "model/model_config.h"
 #include "splitter/offload_options.h"
 
 namespace lamina {
@@ -111,9 +112,12 @@ struct ClusterConfig {
   std::vector<NodeConfig> standbys;
 
   // model:
-  // The model's folder on the compute node's host. Parse makes it absolute: a relative path starts
-  // at the YAML's folder.
+  // The model's folder or GGUF file on the compute nodes' hosts. Parse makes it absolute: a
+  // relative path starts at the YAML's folder, and where nothing is there it may be the name of a
+  // model in the cache of Hugging Face's tools.
   std::string model_path;
+  // Of a name that is not in the cache: what to type. Then `model_path` is the name as it stands.
+  std::string missing_model;
   // The model's name in the API. Parse replaces an empty one by the last part of the path.
   std::string served_name;
   LoadFormat load_format = LoadFormat::kAuto;
@@ -224,6 +228,10 @@ struct ClusterConfig {
     return modelled_latency > Clock::duration::zero() || modelled_gb_per_s > 0;
   }
 
+  // Reads what is at `model_path`. kNotFound if it is not on this host, and else the errors of
+  // ModelConfig::Load.
+  Result<ModelConfig> LoadModel() const;
+
   // HOST:PORT as commands and messages show it: "127.0.0.1:7101". An IPv6 host gets brackets.
   static std::string Address(const NodeConfig& node);
   // Where the manager takes fronts. REQUIRES: front_port is not 0.
@@ -237,7 +245,8 @@ struct ClusterConfig {
 
   // Parses the text of a file. `path` names it in messages, and relative paths in it start at its
   // folder. ${NAME} in strings is replaced by the environment variable. kInvalidArgument for every
-  // mistake, as "FILE:LINE: what is wrong, what was expected". Reads no other file.
+  // mistake, as "FILE:LINE: what is wrong, what was expected". Reads no other file, and looks
+  // whether the model is there.
   static Result<ClusterConfig> Parse(const std::string& yaml, const std::string& path);
 };
 

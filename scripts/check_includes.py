@@ -29,7 +29,7 @@ ALLOWED = {
     "node": ["tiers", "kernels", "wire", "transport", "cost", "splitter", "model", "base"],
     "memory_node": ["node", "tiers", "kernels", "wire", "transport", "cost", "splitter", "model", "base"],
     "compute_node": ["node", "tiers", "gguf", "grammar", "kernels", "wire", "transport", "cost", "splitter", "model", "base"],
-    "manager": ["scheduler", "wire", "transport", "cost", "splitter", "model", "base"],
+    "manager": ["scheduler", "wire", "transport", "cost", "splitter", "model", "hub", "base"],
     "api": ["manager", "grammar", "text", "wire", "transport", "model", "base"],
     # The simulator runs the manager's engine in virtual time.
     "plan": ["manager", "text", "scheduler", "tiers", "wire", "cost", "splitter", "model", "base"],

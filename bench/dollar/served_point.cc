@@ -83,7 +83,7 @@ class LocalPoint : public ServedPoint {
     config_.max_num_queued_reqs = std::max(config_.max_num_queued_reqs, point_.batch);
     config_.step_timeout =
         std::max<Clock::duration>(config_.step_timeout, std::chrono::minutes(10));
-    LAMINA_ASSIGN_OR_RETURN(model_, ModelConfig::Load(config_.model_path));
+    LAMINA_ASSIGN_OR_RETURN(model_, config_.LoadModel());
     LAMINA_RETURN_IF_ERROR(ResolveConfig(config_, model_));
     const int64_t length = point_.context + load_.output_tokens;
     if (length <= config_.max_model_len) return OkStatus();

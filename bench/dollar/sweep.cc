@@ -10,6 +10,7 @@
 #include "base/yaml.h"
 #include "cost/device_catalog.h"
 #include "cost/node_device.h"
+#include "hub/find_model.h"
 #include "manager/read_setting.h"
 #include "model/model_config.h"
 #include "model/model_files.h"
@@ -91,7 +92,9 @@ class SweepReader {
     ReadSetting(map, "kv_dtype", kKvDTypeChoices, &model_.kv_dtype);
     map.Close();
     if (model_.model_path.empty()) return;
-    model_.model_path = BesideSweep(sweep_.path, model_.model_path);
+    const Result<std::string> found = FindModelBeside(sweep_.path, model_.model_path);
+    if (!found.ok()) return map.Fail("path", "'path': " + found.status().message());
+    model_.model_path = *found;
     while (model_.model_path.size() > 1 && model_.model_path.back() == '/')
       model_.model_path.pop_back();
     model_.served_name = ModelName(model_.model_path);

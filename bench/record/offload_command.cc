@@ -52,7 +52,7 @@ class OffloadComparison {
     OffloadComparison comparison(options);
     ClusterConfig& config = comparison.config_;
     LAMINA_ASSIGN_OR_RETURN(config, ClusterConfig::Load(options.cluster));
-    LAMINA_ASSIGN_OR_RETURN(comparison.model_, ModelConfig::Load(config.model_path));
+    LAMINA_ASSIGN_OR_RETURN(comparison.model_, config.LoadModel());
     config.standbys.clear();
     LAMINA_RETURN_IF_ERROR(ResolveConfig(config, comparison.model_).WithContext(options.cluster));
     const auto node = std::ranges::find_if(

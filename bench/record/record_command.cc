@@ -41,7 +41,7 @@ struct RecordedCluster {
 Result<RecordedCluster> LoadCluster(const std::string& path) {
   RecordedCluster cluster;
   LAMINA_ASSIGN_OR_RETURN(cluster.config, ClusterConfig::Load(path));
-  LAMINA_ASSIGN_OR_RETURN(cluster.model, ModelConfig::Load(cluster.config.model_path));
+  LAMINA_ASSIGN_OR_RETURN(cluster.model, cluster.config.LoadModel());
   // It is what is to be measured.
   for (NodeConfig& node : cluster.config.nodes) {
     if (!node.offload_record.empty()) cluster.record = node.offload_record;

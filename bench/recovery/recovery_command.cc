@@ -81,7 +81,7 @@ Status CheckStreamsFit(const ClusterConfig& config, const StreamLoad& load) {
 Result<ServedCluster> LoadServedCluster(const std::string& path) {
   ServedCluster cluster;
   LAMINA_ASSIGN_OR_RETURN(cluster.config, ClusterConfig::Load(path));
-  LAMINA_ASSIGN_OR_RETURN(cluster.model, ModelConfig::Load(cluster.config.model_path));
+  LAMINA_ASSIGN_OR_RETURN(cluster.model, cluster.config.LoadModel());
   LAMINA_RETURN_IF_ERROR(ResolveConfig(cluster.config, cluster.model).WithContext(path));
   // Its daemons are children of this process, on the loopback, and are given no secret.
   cluster.config.secret_file.clear();

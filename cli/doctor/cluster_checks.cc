@@ -190,7 +190,7 @@ Finding CheckManagerPort(const ClusterConfig& config, int port, const std::strin
 // What nodes and RDMA will take of each host's memory, if the model is here to tell; else as
 // without a cluster.
 void PlanMemory(ClusterConfig config, const std::string& host, HostNeeds& needs) {
-  const Result<ModelConfig> model = ModelConfig::Load(config.model_path);
+  const Result<ModelConfig> model = config.LoadModel();
   if (!model.ok() || !ResolveConfig(config, *model).ok()) return;
   const Result<View> view = ViewOf(config, *model);
   if (!view.ok()) return;

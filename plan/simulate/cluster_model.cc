@@ -213,7 +213,7 @@ Status Fill(const ClusterChanges& changes, ClusterModel& cluster) {
   LAMINA_RETURN_IF_ERROR(Change(changes, cluster.config));
   cluster.kv_baseline = changes.kv_baseline;
   cluster.kv_write_through = changes.kv_write_through;
-  LAMINA_ASSIGN_OR_RETURN(cluster.model, ModelConfig::Load(cluster.config.model_path));
+  LAMINA_ASSIGN_OR_RETURN(cluster.model, cluster.config.LoadModel());
   // With CPU nodes "auto" is fp32 (ResolveConfig); their modelled stand-ins must not change that.
   if (!changes.cpu_device.empty() && !cluster.config.wire_dtype && !cluster.config.has_modelled())
     cluster.config.wire_dtype = DType::kF32;

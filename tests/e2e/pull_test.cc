@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text_file.h"
+#include "tests/support/free_port.h"
 #include "tests/support/gguf_models.h"
 #include "tests/support/paths.h"
 #include "tests/support/server_process.h"
@@ -93,6 +94,30 @@ TEST_F(PullCommand, EveryCommandTakesAName) {
     const CommandOutput output = RunLamina(command);
     EXPECT_EQ(output.exit_status, 0) << command[0] << ": " << output.err;
   }
+}
+
+TEST_F(PullCommand, AClusterFileTakesAName) {
+  setenv("XDG_STATE_HOME", (folder_ / "state").c_str(), 1);
+  const std::string config = folder_ / "cluster.yaml", port = std::to_string(FreePort());
+  WriteFile(config,
+            "version: 1\ncluster: {http_port: " + port +
+                "}\nnodes:\n  - {name: c0, role: compute, port: " + std::to_string(FreePort()) +
+                "}\n  - {name: m0, role: memory, port: " + std::to_string(FreePort()) +
+                ", memory: 16MiB, threads: 1}\nmodel: {path: lamina/tiny-stories}\n");
+  const CommandOutput before = RunLamina({"serve", "--cluster", config});
+  EXPECT_EQ(before.exit_status, 1);
+  EXPECT_THAT(before.err, HasSubstr("lamina pull lamina/tiny-stories"));
+
+  AddTinyStories();
+  ASSERT_EQ(RunLamina({"pull", "lamina/tiny-stories"}).exit_status, 0);
+  const CommandOutput up = RunLamina({"cluster", "up", config});
+  EXPECT_EQ(up.exit_status, 0) << up.out << up.err;
+  const CommandOutput answer =
+      RunLamina({"complete", "Once upon a time", "--max-tokens", "4", "--model",
+                 "lamina/tiny-stories", "--url", "http://127.0.0.1:" + port});
+  EXPECT_EQ(answer.exit_status, 0) << answer.err;
+  EXPECT_EQ(RunLamina({"cluster", "down", config}).exit_status, 0);
+  unsetenv("XDG_STATE_HOME");
 }
 
 TEST_F(PullCommand, ModelsAreListedWithWhatIsRefused) {

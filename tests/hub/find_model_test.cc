@@ -58,6 +58,24 @@ TEST_F(FindModelTest, WhatExistsIsAPath) {
   EXPECT_EQ(*found, "org/name");
 }
 
+TEST_F(FindModelTest, AFileNamesModelsBesideItOrInTheCache) {
+  const std::string file = folder_ / "configs/cluster.yaml";
+  fs::create_directories(folder_ / "configs/org/here");
+  Cache("org--here", kCommit, "main", {"config.json"});
+  Cache("org--cached", kCommit, "main", {"config.json"});
+  const auto find = [&](const std::string& model) {
+    const Result<std::string> found = FindModelBeside(file, model, cache_);
+    return found.ok() ? *found : "error: " + found.status().message();
+  };
+  EXPECT_EQ(find("org/here"), folder_ / "configs/org/here");
+  EXPECT_EQ(find("../configs/org/here"), folder_ / "configs/org/here");
+  EXPECT_EQ(find(folder_ / "configs/org/here"), folder_ / "configs/org/here");
+  EXPECT_EQ(find("org/cached"), Snapshot("org--cached", kCommit));
+  EXPECT_EQ(find("../models/m"), folder_ / "models/m");
+  EXPECT_EQ(find("/no/such"), "/no/such");
+  EXPECT_THAT(find("org/nowhere"), HasSubstr("lamina pull org/nowhere"));
+}
+
 TEST_F(FindModelTest, WhatIsNoNameIsLeftToWhoOpensIt) {
   for (const std::string model :
        {"nothing", "./no/such", "/no/such", "../no", "no/such.gguf", ""}) {

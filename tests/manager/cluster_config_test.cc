@@ -48,6 +48,15 @@ std::string ErrorOf(const std::string& yaml) {
   return config.status().message();
 }
 
+TEST(ClusterConfig, AModelThatIsNotHereIsToldWithWhatToType) {
+  const std::string yaml = Changed("../models/m", "org/no-such-model:Q4_K_M");
+  const Result<ClusterConfig> config = ClusterConfig::Parse(yaml, "/etc/lamina/c.yaml");
+  ASSERT_TRUE(config.ok()) << config.status();  // another host may have it
+  const Status status = config->LoadModel().status();
+  EXPECT_EQ(status.code(), StatusCode::kNotFound);
+  EXPECT_THAT(status.message(), HasSubstr("lamina pull org/no-such-model:Q4_K_M"));
+}
+
 TEST(ClusterConfig, SmallFileGetsDefaults) {
   const Result<ClusterConfig> config = ClusterConfig::Parse(kSmall, "/etc/lamina/c.yaml");
   ASSERT_TRUE(config.ok()) << config.status();
