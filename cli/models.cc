@@ -34,7 +34,7 @@ ListedModel Examine(const CachedModel& cached, const HubName& name) {
     LAMINA_RETURN_IF_ERROR(model.facts.weights);
     if (model.facts.weight_bytes == 0)
       return NotFound("it has no model.safetensors; to complete it: lamina pull " + model.name);
-    return LoadTokenizer(model.path).status();
+    return CheckTokenizer(model.path);
   };
   model.servable = examine();
   return model;

@@ -22,6 +22,9 @@ namespace {
 using nlohmann::json;
 using Kind = GgufVocabulary::Kind;
 
+// tokenizer.ggml.model
+constexpr std::string_view kSentencePieceModel = "llama", kByteLevelModel = "gpt2";
+
 bool IsUtf8(std::string_view text) {
   size_t length = 0;
   for (; !text.empty(); text.remove_prefix(length)) {
@@ -70,8 +73,7 @@ bool IsUnigram(const GgufVocabulary& vocabulary) {
   return false;
 }
 
-Result<std::unique_ptr<Tokenizer>> MakeSentencePiece(const GgufVocabulary& vocabulary,
-                                                     const std::string& path) {
+Status CheckSentencePiece(const GgufVocabulary& vocabulary, const std::string& path) {
   for (const auto& [key, length] :
        {std::pair("scores", vocabulary.scores.size()), {"token_type", vocabulary.kinds.size()}}) {
     if (length == 0)
@@ -79,11 +81,15 @@ Result<std::unique_ptr<Tokenizer>> MakeSentencePiece(const GgufVocabulary& vocab
           fmt::format("{}: a tokenizer of kind \"llama\" needs tokenizer.ggml.{}, which is missing",
                       path, key));
   }
-  if (IsUnigram(vocabulary))
-    return Unimplemented(
-        path +
-        ": tokenizer.ggml.scores are those of a SentencePiece model of kind unigram; only "
-        "BPE is supported");
+  if (!IsUnigram(vocabulary)) return OkStatus();
+  return Unimplemented(path +
+                       ": tokenizer.ggml.scores are those of a SentencePiece model of kind "
+                       "unigram; only BPE is supported");
+}
+
+// REQUIRES: CheckSentencePiece is ok.
+Result<std::unique_ptr<Tokenizer>> MakeSentencePiece(const GgufVocabulary& vocabulary,
+                                                     const std::string& path) {
   SentencePieceModel model;
   json added = json::object();
   for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
@@ -153,9 +159,15 @@ const std::vector<PreTokenizerOf>& PreTokenizers() {
   return all;
 }
 
-const PreTokenizerOf* FindPreTokenizer(std::string_view name) {
+// The name that the file gives its pre-tokenizer.
+std::string_view PreTokenizerName(const GgufVocabulary& vocabulary) {
+  return vocabulary.pre.empty() ? "default" : vocabulary.pre;
+}
+
+// Null if it is not known.
+const PreTokenizerOf* FindPreTokenizer(const GgufVocabulary& vocabulary) {
   const auto& all = PreTokenizers();
-  const auto found = std::ranges::find(all, name, &PreTokenizerOf::name);
+  const auto found = std::ranges::find(all, PreTokenizerName(vocabulary), &PreTokenizerOf::name);
   return found == all.end() ? nullptr : &*found;
 }
 
@@ -164,6 +176,13 @@ std::string PreTokenizerNames() {
   for (const PreTokenizerOf& known : PreTokenizers())
     names += (names.empty() ? "" : ", ") + std::string(known.name);
   return names;
+}
+
+Status CheckByteLevel(const GgufVocabulary& vocabulary, const std::string& path) {
+  if (FindPreTokenizer(vocabulary) != nullptr) return OkStatus();
+  return Unimplemented(fmt::format("{}: tokenizer.ggml.pre is \"{}\", expected one of {}", path,
+                                   Shortened(std::string(PreTokenizerName(vocabulary)), 80),
+                                   PreTokenizerNames()));
 }
 
 json PreTokenizerJson(const PreTokenizerOf& pre) {
@@ -210,14 +229,10 @@ Status AddVocabulary(const GgufVocabulary& vocabulary, const std::string& path, 
   return OkStatus();
 }
 
+// REQUIRES: CheckByteLevel is ok.
 Result<std::unique_ptr<Tokenizer>> MakeByteLevel(const GgufVocabulary& vocabulary,
                                                  const std::string& path) {
-  const std::string_view name = vocabulary.pre.empty() ? "default" : vocabulary.pre;
-  const PreTokenizerOf* const pre = FindPreTokenizer(name);
-  if (pre == nullptr) {
-    return Unimplemented(fmt::format("{}: tokenizer.ggml.pre is \"{}\", expected one of {}", path,
-                                     Shortened(std::string(name), 80), PreTokenizerNames()));
-  }
+  const PreTokenizerOf* const pre = FindPreTokenizer(vocabulary);
   json file = json::object();
   LAMINA_RETURN_IF_ERROR(AddVocabulary(vocabulary, path, file));
   if (pre->ignore_merges) file["model"]["ignore_merges"] = true;
@@ -227,16 +242,28 @@ Result<std::unique_ptr<Tokenizer>> MakeByteLevel(const GgufVocabulary& vocabular
   return ParseJsonTokenizer(file, ConfigOf(vocabulary, pre->add_bos), path);
 }
 
+Status CheckKind(const GgufVocabulary& vocabulary, const std::string& path) {
+  if (vocabulary.model == kSentencePieceModel) return CheckSentencePiece(vocabulary, path);
+  if (vocabulary.model == kByteLevelModel) return CheckByteLevel(vocabulary, path);
+  return Unimplemented(fmt::format(
+      "{}: tokenizer.ggml.model is \"{}\", expected llama (SentencePiece) or gpt2 (BPE on bytes)",
+      path, Shortened(std::string(vocabulary.model), 80)));
+}
+
 }  // namespace
+
+Status CheckGgufTokenizer(const std::string& path) {
+  LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<GgufModel> file, GgufModel::Open(path));
+  LAMINA_ASSIGN_OR_RETURN(const GgufVocabulary vocabulary, GgufVocabulary::Read(*file));
+  return CheckKind(vocabulary, path);
+}
 
 Result<std::unique_ptr<Tokenizer>> LoadGgufTokenizer(const std::string& path) {
   LAMINA_ASSIGN_OR_RETURN(const std::unique_ptr<GgufModel> file, GgufModel::Open(path));
   LAMINA_ASSIGN_OR_RETURN(const GgufVocabulary vocabulary, GgufVocabulary::Read(*file));
-  if (vocabulary.model == "llama") return MakeSentencePiece(vocabulary, path);
-  if (vocabulary.model == "gpt2") return MakeByteLevel(vocabulary, path);
-  return Unimplemented(fmt::format(
-      "{}: tokenizer.ggml.model is \"{}\", expected llama (SentencePiece) or gpt2 (BPE on bytes)",
-      path, Shortened(std::string(vocabulary.model), 80)));
+  LAMINA_RETURN_IF_ERROR(CheckKind(vocabulary, path));
+  return vocabulary.model == kSentencePieceModel ? MakeSentencePiece(vocabulary, path)
+                                                 : MakeByteLevel(vocabulary, path);
 }
 
 Result<std::unique_ptr<ChatTemplate>> LoadGgufChatTemplate(const std::string& path) {

@@ -18,6 +18,10 @@ namespace lamina {
 // Errors of LoadTokenizer. kUnimplemented names the kind or the pre-tokenizer that is not known.
 Result<std::unique_ptr<Tokenizer>> LoadGgufTokenizer(const std::string& path);
 
+// As LoadGgufTokenizer, up to where the tokenizer would be made of the tokens: ok if the file has
+// one of a kind that is known.
+Status CheckGgufTokenizer(const std::string& path);
+
 // kNotFound if the file has no tokenizer.chat_template; otherwise errors of ChatTemplate::Load.
 Result<std::unique_ptr<ChatTemplate>> LoadGgufChatTemplate(const std::string& path);
 

@@ -80,4 +80,10 @@ class Tokenizer {
 // tokenizer needs too much time or memory to be prepared. Messages name the file.
 Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& path);
 
+// Ok if there is a tokenizer that LoadTokenizer would read. A folder's is not opened for that,
+// since reading a large one takes a good part of a second, so that LoadTokenizer may still say that
+// it is broken. Of a GGUF file, where the tokenizer is in the header, the kind is looked at too.
+// Errors are those of LoadTokenizer.
+Status CheckTokenizer(const std::string& path);
+
 }  // namespace lamina

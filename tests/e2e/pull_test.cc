@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/text_file.h"
@@ -147,6 +148,32 @@ TEST_F(PullCommand, ModelsAreListedWithWhatIsRefused) {
 
   const CommandOutput table = RunLamina({"models"});
   EXPECT_THAT(table.out, AllOf(HasSubstr("lamina/tiny-stories"), HasSubstr("cannot be served")));
+}
+
+// What it says of a tokenizer is whether there is one: reading those of many models takes long.
+TEST_F(PullCommand, ModelsAreListedWithoutReadingTheirTokenizers) {
+  for (const char* name : {"broken", "silent"}) {
+    const std::string folder = cache() + "/models--org--" + name;
+    const std::string snapshot = folder + "/snapshots/" + kHubCommit;
+    std::filesystem::create_directories(snapshot);
+    std::filesystem::create_directories(folder + "/refs");
+    WriteFile(folder + "/refs/main", kHubCommit);
+    for (const char* file : {"config.json", "model.safetensors"})
+      std::filesystem::copy_file(SourcePath(std::string("/models/tiny-stories/") + file),
+                                 snapshot + "/" + file);
+    if (std::string(name) == "broken") WriteFile(snapshot + "/tokenizer.json", "{");
+  }
+  const CommandOutput listed = RunLamina({"models", "--json"});
+  ASSERT_EQ(listed.exit_status, 0) << listed.err;
+  const json list = json::parse(listed.out);
+  ASSERT_EQ(list["models"].size(), 2u);
+  EXPECT_EQ(list["models"][0]["servable"], true);
+  EXPECT_EQ(list["models"][1]["servable"], false);
+  EXPECT_THAT(list["models"][1]["reason"].get<std::string>(),
+              HasSubstr("there is no tokenizer.json or tokenizer.model in this folder"));
+  const CommandOutput served = RunLamina({"serve", "org/broken", "--once"});
+  EXPECT_EQ(served.exit_status, 1);
+  EXPECT_THAT(served.err, HasSubstr("tokenizer.json"));
 }
 
 TEST_F(PullCommand, OneGgufFileOfSeveral) {

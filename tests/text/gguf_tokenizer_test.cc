@@ -94,6 +94,12 @@ class GgufTokenizerErrorTest : public ::testing::Test {
     EXPECT_EQ(status.code(), code) << status;
     EXPECT_THAT(status.message(), AllOf(HasSubstr("m.gguf"), HasSubstr(says)));
   }
+  // Of the file of ExpectError: its tokenizer is refused without being made.
+  void ExpectCheckSaysTheSame() {
+    const std::string path = folder_ / "m.gguf";
+    EXPECT_FALSE(CheckTokenizer(path).ok());
+    EXPECT_EQ(CheckTokenizer(path).message(), LoadTokenizer(path).status().message());
+  }
   void AddSentencePiece(const std::vector<std::string>& tokens, const std::vector<float>& scores,
                         const std::vector<int32_t>& types) {
     writer_.AddString("tokenizer.ggml.model", "llama");
@@ -115,18 +121,21 @@ class GgufTokenizerErrorTest : public ::testing::Test {
 
 TEST_F(GgufTokenizerErrorTest, NoTokenizer) {
   ExpectError(StatusCode::kNotFound, "there is no tokenizer");
+  ExpectCheckSaysTheSame();
 }
 
 TEST_F(GgufTokenizerErrorTest, AnotherKind) {
   writer_.AddString("tokenizer.ggml.model", "bert");
   writer_.AddStrings("tokenizer.ggml.tokens", {"a"});
   ExpectError(StatusCode::kUnimplemented, "tokenizer.ggml.model is \"bert\"");
+  ExpectCheckSaysTheSame();
 }
 
 TEST_F(GgufTokenizerErrorTest, AnUnknownPreTokenizer) {
   AddBytePairs("bailingmoe", {"a"}, {});
   ExpectError(StatusCode::kUnimplemented,
               "tokenizer.ggml.pre is \"bailingmoe\", expected one of gpt-2, llama-bpe");
+  ExpectCheckSaysTheSame();
 }
 
 TEST_F(GgufTokenizerErrorTest, AMergeOfWhatIsNoToken) {
@@ -137,6 +146,7 @@ TEST_F(GgufTokenizerErrorTest, AMergeOfWhatIsNoToken) {
 TEST_F(GgufTokenizerErrorTest, TokensThatAreThereTwice) {
   AddBytePairs("gpt-2", {"a", "b", "a"}, {});
   ExpectError(StatusCode::kInvalidArgument, "tokenizer.ggml.tokens[2] is there twice");
+  EXPECT_TRUE(CheckTokenizer(folder_ / "m.gguf").ok()) << "it looks at no token";
 }
 
 TEST_F(GgufTokenizerErrorTest, TokensThatAreNotUtf8) {
@@ -148,11 +158,13 @@ TEST_F(GgufTokenizerErrorTest, PiecesWithoutScores) {
   writer_.AddString("tokenizer.ggml.model", "llama");
   writer_.AddStrings("tokenizer.ggml.tokens", {"<unk>", "a"});
   ExpectError(StatusCode::kInvalidArgument, "tokenizer.ggml.scores, which is missing");
+  ExpectCheckSaysTheSame();
 }
 
 TEST_F(GgufTokenizerErrorTest, AUnigramModel) {
   AddSentencePiece({"<unk>", "a", "b"}, {0, -1.5f, -2.25f}, {2, 1, 1});
   ExpectError(StatusCode::kUnimplemented, "unigram");
+  ExpectCheckSaysTheSame();
 }
 
 TEST_F(GgufTokenizerErrorTest, BytesThatAreNotAllThere) {

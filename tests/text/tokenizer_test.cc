@@ -247,6 +247,26 @@ TEST(Tokenizer, MissingFilesAreNamed) {
   EXPECT_THAT(status.message(), HasSubstr("tokenizer.json: model is missing"));
 }
 
+// A large one takes long to read, so that its place is all that is looked at.
+TEST(CheckTokenizer, SaysWhetherThereIsOneWithoutReadingIt) {
+  for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
+    CheckpointFolder folder;
+    folder.Write(name, "this is no tokenizer");
+    EXPECT_TRUE(CheckTokenizer(folder.dir()).ok()) << name;
+    EXPECT_FALSE(LoadTokenizer(folder.dir()).ok()) << name;
+  }
+  EXPECT_TRUE(CheckTokenizer(testing::TinyStoriesDir()).ok());
+  CheckpointFolder empty, parts, dangling;
+  parts.Write("vocab.json", "{}").Write("merges.txt", "");
+  std::filesystem::create_symlink(dangling.dir() + "/nowhere", dangling.dir() + "/tokenizer.json");
+  for (const CheckpointFolder* folder : {&empty, &parts, &dangling}) {
+    const Status status = CheckTokenizer(folder->dir());
+    EXPECT_EQ(status.message(), LoadTokenizer(folder->dir()).status().message());
+    EXPECT_THAT(status.message(), HasSubstr("tokenizer.json"));
+    EXPECT_EQ(status.code(), folder == &parts ? StatusCode::kUnimplemented : StatusCode::kNotFound);
+  }
+}
+
 TEST(Tokenizer, BrokenFilesAreNamed) {
   CheckpointFolder broken;
   broken.Write("tokenizer.model", "this is no model");
