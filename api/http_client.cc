@@ -1,21 +1,17 @@
 #include "api/http_client.h"
 
+#include <boost/asio/error.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/ssl.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
-#include <exception>
-#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
-#include <type_traits>
 #include <utility>
 
+#include "api/client_stream.h"
 #include "base/net_address.h"
 #include "transport/name_lookup.h"
-#include "transport/server_trust.h"
 
 namespace lamina {
 namespace {
@@ -25,52 +21,14 @@ namespace beast = boost::beast;
 namespace http = boost::beast::http;
 using boost::system::error_code;
 
-// Plain TCP, or TLS over it, as Beast reads and writes it. What is called back is behind a
-// function, so that the templates of TLS are compiled once and not for each of Beast's operations.
-class ClientStream {
- public:
-  using executor_type = beast::tcp_stream::executor_type;
-  using Done = std::function<void(error_code, size_t)>;
-
-  explicit ClientStream(asio::io_context& io) : tcp_(io) {}
-
-  executor_type get_executor() { return tcp_.get_executor(); }
-  beast::tcp_stream& tcp() { return tcp_; }
-  asio::ssl::stream<beast::tcp_stream&>& BeginTls(asio::ssl::context& context) {
-    return tls_.emplace(tcp_, context);
-  }
-
-  template <typename Buffers, typename Token>
-  auto async_read_some(const Buffers& buffers, Token&& token) {
-    return asio::async_initiate<Token, void(error_code, size_t)>(
-        [this](auto&& handler, asio::mutable_buffer into) { Read(into, Erased(handler)); }, token,
-        *asio::buffer_sequence_begin(buffers));
-  }
-  template <typename Buffers, typename Token>
-  auto async_write_some(const Buffers& buffers, Token&& token) {
-    return asio::async_initiate<Token, void(error_code, size_t)>(
-        [this](auto&& handler, asio::const_buffer from) { Write(from, Erased(handler)); }, token,
-        *asio::buffer_sequence_begin(buffers));
-  }
-
- private:
-  template <typename Handler>
-  static Done Erased(Handler& handler) {
-    const auto shared = std::make_shared<std::remove_const_t<Handler>>(std::move(handler));
-    return [shared](error_code error, size_t count) { (*shared)(error, count); };
-  }
-  void Read(asio::mutable_buffer into, Done done) {
-    if (tls_) return tls_->async_read_some(into, std::move(done));
-    tcp_.async_read_some(into, std::move(done));
-  }
-  void Write(asio::const_buffer from, Done done) {
-    if (tls_) return tls_->async_write_some(from, std::move(done));
-    tcp_.async_write_some(from, std::move(done));
-  }
-
-  beast::tcp_stream tcp_;
-  std::optional<asio::ssl::stream<beast::tcp_stream&>> tls_;
-};
+// Whether an answer that is no HTTP begins as a record of TLS does: with its type and version.
+bool BeginsAsTls(const beast::flat_buffer& answer) {
+  const asio::const_buffer bytes = answer.cdata();
+  const auto* const first = static_cast<const unsigned char*>(bytes.data());
+  constexpr unsigned char kFirstType = 0x14, kLastType = 0x17, kMajorVersion = 3;
+  return bytes.size() >= 2 && first[0] >= kFirstType && first[0] <= kLastType &&
+         first[1] == kMajorVersion;
+}
 
 // A connection whose every operation ends by itself after a time: Beast's time-outs need
 // asynchronous operations, so each is started and the loop run until it is over.
@@ -89,19 +47,14 @@ class Connection {
   }
 
   // What follows goes through TLS. REQUIRES: it is connected.
-  Status BeginTls(asio::ssl::context& context, const std::string& host, Clock::duration timeout) {
-    try {
-      auto& tls = stream_.BeginTls(context);
-      LAMINA_RETURN_IF_ERROR(ExpectHost(tls.native_handle(), host));
-      const error_code error = Run(timeout, [&](auto handler) {
-        tls.async_handshake(asio::ssl::stream_base::client, handler);
-      });
-      if (!error) return OkStatus();
-      LAMINA_RETURN_IF_ERROR(RefusalOf(tls.native_handle(), address_));
+  Status BeginTls(const ClientTls& tls, const std::string& host, Clock::duration timeout) {
+    LAMINA_RETURN_IF_ERROR(stream_.BeginTls(tls, host));
+    is_tls_ = true;
+    const error_code error =
+        Run(timeout, [&](auto handler) { stream_.async_handshake(std::move(handler)); });
+    if (!error || error == beast::error::timeout)
       return ToStatus(error, address_ + ": TLS handshake", timeout);
-    } catch (const std::exception& error) {
-      return InternalError(std::string("libssl cannot make a connection: ") + error.what());
-    }
+    return stream_.HandshakeError(error, address_);
   }
 
   Status Write(const http::request<http::string_body>& request, Clock::duration timeout) {
@@ -115,6 +68,7 @@ class Connection {
     const error_code error = Run(timeout, [&](auto handler) {
       http::async_read_header(stream_, buffer_, parser, Ignoring(handler));
     });
+    if (error && !is_tls_ && !parser.got_some()) LAMINA_RETURN_IF_ERROR(MissingTls(error));
     return ToStatus(error, address_ + ": waiting for an answer", timeout);
   }
 
@@ -143,6 +97,19 @@ class Connection {
     return result;
   }
 
+  // What an answer that has not even begun says of a server that was asked without TLS; ok if
+  // nothing.
+  Status MissingTls(const error_code& error) const {
+    constexpr char kAdvice[] = "its URL begins with https://";
+    if (BeginsAsTls(buffer_)) return Corrupt(address_ + " speaks TLS; " + kAdvice);
+    // Some that speak TLS close without a word.
+    if (error != http::error::end_of_stream && error != asio::error::connection_reset)
+      return OkStatus();
+    return PeerLost(address_ +
+                    ": the server closed the connection without an answer; if it speaks HTTPS, " +
+                    kAdvice);
+  }
+
   Status ToStatus(const error_code& error, const std::string& doing,
                   Clock::duration timeout) const {
     if (!error) return OkStatus();
@@ -155,8 +122,7 @@ class Connection {
       return cut ? PeerLost(doing + ": the server closed the connection")
                  : Corrupt(doing + ": " + error.message());
     }
-    if (error == asio::ssl::error::stream_truncated)
-      return PeerLost(doing + ": the server closed the connection");
+    if (IsCutTls(error)) return PeerLost(doing + ": the server closed the connection");
     return PeerLost(doing + ": " + error.message());
   }
 
@@ -165,6 +131,7 @@ class Connection {
   // A header, or the frame of one chunk, must fit: a server could go on with them for ever.
   beast::flat_buffer buffer_{128 << 10};
   const std::string address_;
+  bool is_tls_ = false;
 };
 
 }  // namespace
@@ -217,22 +184,17 @@ Result<HttpUrl> HttpUrl::Parse(const std::string& url) {
 
 std::string HttpUrl::address() const { return BracketedHost(host) + ":" + port; }
 
-struct HttpClient::Tls {
-  asio::ssl::context context{asio::ssl::context::tls_client};
-};
+std::string HttpUrl::text() const {
+  return (is_https ? "https://" : "http://") + address() + prefix;
+}
 
 Result<HttpClient> HttpClient::Create(const std::string& url, const HttpClientOptions& options) {
   HttpClient client;
   LAMINA_ASSIGN_OR_RETURN(client.url_, HttpUrl::Parse(url));
   client.options_ = options;
   if (client.url_.is_https) {
-    try {
-      client.tls_ = std::make_shared<Tls>();
-    } catch (const std::exception& error) {
-      return InternalError(std::string("libssl cannot be used: ") + error.what());
-    }
-    if (options.check_certificate)
-      LAMINA_RETURN_IF_ERROR(TrustCas(client.tls_->context.native_handle(), options.ca_file));
+    LAMINA_ASSIGN_OR_RETURN(client.tls_,
+                            ClientTls::Create(options.ca_file, options.check_certificate));
   }
   return client;
 }
@@ -242,7 +204,7 @@ Result<HttpResponse> HttpClient::Send(const Call& call) const {
   const Deadline connected = Deadline::After(options_.connect_timeout);
   LAMINA_RETURN_IF_ERROR(connection.Connect(url_.host, url_.port, options_.connect_timeout));
   if (tls_ != nullptr)
-    LAMINA_RETURN_IF_ERROR(connection.BeginTls(tls_->context, url_.host, connected.Remaining()));
+    LAMINA_RETURN_IF_ERROR(connection.BeginTls(*tls_, url_.host, connected.Remaining()));
 
   http::request<http::string_body> request(call.verb, url_.prefix + call.path, 11, call.body);
   request.set(http::field::host, address());

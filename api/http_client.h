@@ -12,6 +12,8 @@
 
 namespace lamina {
 
+class ClientTls;
+
 struct HttpResponse {
   int status = 0;  // 200, 404, ...
   std::string body;
@@ -30,6 +32,7 @@ struct HttpUrl {
   static Result<HttpUrl> Parse(const std::string& url);
 
   std::string address() const;  // "host:port"
+  std::string text() const;     // "https://host:port/prefix"
 };
 
 struct HttpClientOptions {
@@ -54,9 +57,9 @@ class HttpClient {
 
   // Any status of the server is a response. kPeerLost if it cannot be reached, or is gone before
   // the answer was complete; kInvalidArgument if its certificate is refused; kTimeout if it says
-  // nothing for too long; kCorrupt if the answer is no HTTP or its header has more than 8 KiB;
-  // kOutOfSpace if its body has more than `max_body_bytes`. Every message names the address, or the
-  // host if that was not found.
+  // nothing for too long; kCorrupt if the answer is no HTTP, or with https no TLS, or its header
+  // has more than 8 KiB; kOutOfSpace if its body has more than `max_body_bytes`. Every message
+  // names the address, or the host if that was not found.
   Result<HttpResponse> Get(const std::string& path) const;
   Result<HttpResponse> PostJson(const std::string& path, const std::string& json) const;
 
@@ -69,15 +72,13 @@ class HttpClient {
   std::string address() const { return url_.address(); }
 
  private:
-  struct Tls;
-
   HttpClient() = default;
   struct Call;
   Result<HttpResponse> Send(const Call& call) const;
 
   HttpUrl url_;
   HttpClientOptions options_;
-  std::shared_ptr<Tls> tls_;  // null: plain HTTP
+  std::shared_ptr<const ClientTls> tls_;  // null: plain HTTP
 };
 
 // True if something accepts connections there.

@@ -46,9 +46,10 @@ Status RefusalOf(SSL* connection, const std::string& authority) {
                           verdict == X509_V_ERR_CERT_SIGNATURE_FAILURE;
   return InvalidArgument(
       "the certificate of " + authority + " is refused, " + X509_verify_cert_error_string(verdict) +
-      (is_foreign ? "; install the package ca-certificates, or name the file of the CA that issued "
-                    "it (--ca; for a cluster's manager, cluster.https.ca in its YAML)"
-                  : "; nothing was sent to it"));
+      (is_foreign
+           ? "; install the package ca-certificates, or name the file of the CA that issued "
+             "it (--ca; in a cluster's YAML cluster.https.ca, in a sweep's ca beside the url)"
+           : "; nothing was sent to it"));
 }
 
 }  // namespace lamina

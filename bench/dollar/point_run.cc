@@ -27,10 +27,11 @@ class PointClient {
         interrupted_(interrupted) {}
 
   Status Connect(const std::string& url) {
-    LAMINA_ASSIGN_OR_RETURN(endpoint_, FindEndpoint(url, shape_.api_key, shape_.served_model));
-    LAMINA_ASSIGN_OR_RETURN(found_, FindTokenizer(shape_.tokenizer, endpoint_));
     HttpClientOptions http;
     http.api_key = shape_.api_key;
+    http.ca_file = shape_.ca_file;
+    LAMINA_ASSIGN_OR_RETURN(endpoint_, FindEndpoint(url, http, shape_.served_model));
+    LAMINA_ASSIGN_OR_RETURN(found_, FindTokenizer(shape_.tokenizer, endpoint_));
     LAMINA_ASSIGN_OR_RETURN(HttpClient client, HttpClient::Create(url, http));
     metrics_.emplace(std::move(client));
     return OkStatus();
@@ -62,6 +63,7 @@ class PointClient {
     }
     LoadOptions load;
     load.api_key = shape_.api_key;
+    load.ca_file = shape_.ca_file;
     load.max_concurrency = point_.batch;
     load.timeout = sweep_.load.timeout;
     load.ends_when = interrupted_;

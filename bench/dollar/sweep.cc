@@ -211,6 +211,8 @@ class SweepReader {
     shape.kind = ShapeKind::kEndpoint;
     map.ReadString("url", &shape.url);
     map.ReadString("api_key", &shape.api_key);
+    map.ReadString("ca", &shape.ca_file);
+    if (!shape.ca_file.empty()) shape.ca_file = BesideSweep(sweep_.path, shape.ca_file);
     map.ReadString("model", &shape.served_model);
     map.ReadString("tokenizer", &shape.tokenizer);
     if (!shape.tokenizer.empty()) shape.tokenizer = BesideSweep(sweep_.path, shape.tokenizer);

@@ -37,8 +37,11 @@ struct SweepShape {
   // gives.
   std::string label;
 
-  // kEndpoint only, as the next two.
+  // kEndpoint only, as the next three.
   std::string url, api_key;
+  // With https: a file of CA certificates that are trusted instead of the system's; "": those of
+  // the system.
+  std::string ca_file;
   std::string served_model;  // "": the server's first
   // A folder; "": the one that the server names, if it is a folder here.
   std::string tokenizer;

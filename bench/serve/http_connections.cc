@@ -1,11 +1,13 @@
 #include "bench/serve/http_connections.h"
 
+#include <boost/asio/error.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <optional>
 
+#include "api/client_stream.h"
 #include "transport/name_lookup.h"
 
 namespace lamina {
@@ -27,7 +29,7 @@ constexpr auto kLookUpTime = std::chrono::seconds(5);
 struct HttpConnections::Connection {
   explicit Connection(asio::io_context& io) : stream(io) {}
 
-  beast::tcp_stream stream;
+  ClientStream stream;
   // A header, or the frame of one chunk, must fit: a server could go on with them for ever.
   beast::flat_buffer buffer{128 << 10};
   bool answered = false;  // a byte of the current answer has come
@@ -41,7 +43,8 @@ StreamEnd ToEnd(const error_code& error, const std::string& doing) {
     return {"timed out", doing + ": the time allowed for the request is over"};
   const bool closed = error == http::error::end_of_stream ||
                       error == http::error::partial_message || error == asio::error::eof ||
-                      error == asio::error::connection_reset || error == asio::error::broken_pipe;
+                      error == asio::error::connection_reset || error == asio::error::broken_pipe ||
+                      IsCutTls(error);
   if (closed) return {"connection lost", doing + ": the server closed the connection"};
   if (error.category() == http::make_error_code(http::error::bad_version).category())
     return {"not HTTP", doing + ": " + error.message()};
@@ -56,11 +59,39 @@ HttpConnections::HttpConnections(asio::io_context& io, HttpUrl url, std::string 
 HttpConnections::~HttpConnections() = default;
 
 Result<std::unique_ptr<HttpConnections>> HttpConnections::Create(asio::io_context& io, HttpUrl url,
-                                                                 const std::string& api_key) {
+                                                                 const std::string& api_key,
+                                                                 const std::string& ca_file) {
   LAMINA_ASSIGN_OR_RETURN(auto endpoints, LookUp(url.host, url.port, kLookUpTime));
   std::unique_ptr<HttpConnections> connections(new HttpConnections(io, std::move(url), api_key));
   connections->endpoints_ = std::move(endpoints);
+  if (connections->url_.is_https) {
+    LAMINA_ASSIGN_OR_RETURN(connections->tls_,
+                            ClientTls::Create(ca_file, /*check_certificate=*/true));
+  }
   return connections;
+}
+
+asio::awaitable<StreamEnd> HttpConnections::Open(Connection& connection) {
+  ++num_opened_;
+  ClientStream& stream = connection.stream;
+  error_code error;
+  co_await stream.tcp().async_connect(endpoints_, asio::redirect_error(asio::use_awaitable, error));
+  if (error == beast::error::timeout)
+    co_return StreamEnd{"timed out", "connecting to " + url_.address()};
+  if (error)
+    co_return StreamEnd{"cannot connect",
+                        "cannot connect to " + url_.address() + ": " + error.message()};
+  stream.tcp().socket().set_option(asio::ip::tcp::no_delay(true), error);
+  if (tls_ == nullptr) co_return StreamEnd{};
+
+  constexpr char kNoTls[] = "TLS handshake failed";
+  const Status begun = stream.BeginTls(*tls_, url_.host);
+  if (!begun.ok()) co_return StreamEnd{kNoTls, begun.message()};
+  co_await stream.async_handshake(asio::redirect_error(asio::use_awaitable, error));
+  if (error == beast::error::timeout)
+    co_return StreamEnd{"timed out", "TLS handshake with " + url_.address()};
+  if (error) co_return StreamEnd{kNoTls, stream.HandshakeError(error, url_.address()).message()};
+  co_return StreamEnd{};
 }
 
 asio::awaitable<StreamEnd> HttpConnections::PostForEvents(const std::string& path,
@@ -75,19 +106,11 @@ asio::awaitable<StreamEnd> HttpConnections::PostForEvents(const std::string& pat
       idle_.pop_back();
     } else {
       connection = std::make_unique<Connection>(io_);
-      ++num_opened_;
     }
-    connection->stream.expires_at(deadline);
+    connection->stream.tcp().expires_at(deadline);
     if (!reused) {
-      error_code error;
-      co_await connection->stream.async_connect(endpoints_,
-                                                asio::redirect_error(asio::use_awaitable, error));
-      if (error == beast::error::timeout)
-        co_return StreamEnd{"timed out", "connecting to " + url_.address()};
-      if (error)
-        co_return StreamEnd{"cannot connect",
-                            "cannot connect to " + url_.address() + ": " + error.message()};
-      connection->stream.socket().set_option(asio::ip::tcp::no_delay(true), error);
+      const StreamEnd failed = co_await Open(*connection);
+      if (!failed.ok()) co_return failed;
     }
     StreamEnd end = co_await Exchange(*connection, path, json, on_event);
     // The server has most likely closed the idle connection before the request reached it, so the

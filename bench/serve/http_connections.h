@@ -17,6 +17,8 @@
 
 namespace lamina {
 
+class ClientTls;
+
 // How a streamed answer ended.
 struct StreamEnd {
   // "" if it ended well; else a few words that are the same for all errors of a kind, such as
@@ -34,10 +36,13 @@ class HttpConnections {
   // during the call only.
   using OnEvent = std::function<void(std::string_view data, TimePoint at)>;
 
-  // Looks up the host. `api_key` is sent as a bearer token unless it is empty. Borrows `io`.
-  // kPeerLost if the host is unknown, kTimeout if that is not known within five seconds.
+  // Looks up the host. `api_key` is sent as a bearer token unless it is empty. With https the
+  // server's certificate must come from a CA in `ca_file`, or if that is "" from one that the
+  // system trusts. Borrows `io`. kPeerLost if the host is unknown, kTimeout if that is not known
+  // within five seconds; kInvalidArgument if `ca_file` cannot be used.
   static Result<std::unique_ptr<HttpConnections>> Create(boost::asio::io_context& io, HttpUrl url,
-                                                         const std::string& api_key);
+                                                         const std::string& api_key,
+                                                         const std::string& ca_file);
   ~HttpConnections();
 
   // Posts `json` and hands over the events of the answer until it ends or `deadline` passes. A
@@ -53,6 +58,8 @@ class HttpConnections {
   struct Connection;
   HttpConnections(boost::asio::io_context& io, HttpUrl url, std::string api_key);
 
+  // Connects, with the TLS handshake if there is one. `connection` has a time limit.
+  boost::asio::awaitable<StreamEnd> Open(Connection& connection);
   // One request and its answer on a connection.
   boost::asio::awaitable<StreamEnd> Exchange(Connection& connection, const std::string& path,
                                              const std::string& json, const OnEvent& on_event);
@@ -60,6 +67,7 @@ class HttpConnections {
   boost::asio::io_context& io_;
   const HttpUrl url_;
   const std::string api_key_;
+  std::shared_ptr<const ClientTls> tls_;  // null: plain HTTP
   boost::asio::ip::tcp::resolver::results_type endpoints_;
   // The one used last is at the end, and is used first.
   std::vector<std::unique_ptr<Connection>> idle_;

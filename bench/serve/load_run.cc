@@ -45,7 +45,8 @@ class LoadRun {
   }
 
   Result<LoadResult> Run(const HttpUrl& url) {
-    LAMINA_ASSIGN_OR_RETURN(connections_, HttpConnections::Create(io_, url, options_.api_key));
+    LAMINA_ASSIGN_OR_RETURN(connections_,
+                            HttpConnections::Create(io_, url, options_.api_key, options_.ca_file));
     if (options_.ends_at_signals) AwaitSignal();
     const double cpu_before = CpuSeconds();
     start_ = Clock::now();

@@ -63,6 +63,8 @@ struct LoadProgress {
 struct LoadOptions {
   std::string path = "/v1/completions";
   std::string api_key;
+  // With https: a file of CA certificates in PEM form that are trusted instead of the system's.
+  std::string ca_file;
   // At most so many requests are in flight; others wait in their order. 0: any number.
   int64_t max_concurrency = 0;
   // How long one request may take, from sending it to the end of its answer.
@@ -97,7 +99,7 @@ void AllowManyOpenFiles();
 
 // Blocks until every request has been answered or has failed, or the run ends early. Everything
 // runs on the calling thread. Whatever happens to a request is in its record. kPeerLost if the host
-// is unknown.
+// is unknown, kInvalidArgument if the file of CA certificates cannot be used.
 Result<LoadResult> RunLoad(const HttpUrl& url, const std::vector<LoadRequest>& requests,
                            const LoadOptions& options);
 

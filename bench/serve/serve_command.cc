@@ -27,6 +27,7 @@ struct ServeBenchOptions {
   std::string backend = "openai";
   std::string endpoint;
   std::string api_key;
+  std::string ca_file;
   std::string model;
   std::string tokenizer;
   std::string prompt_format = "text";
@@ -153,10 +154,14 @@ Result<ServeReport> MeasureServing(const ServeBenchOptions& options) {
               : options.is_chat()       ? "/v1/chat/completions"
                                         : "/v1/completions";
   load.api_key = options.api_key;
+  load.ca_file = options.ca_file;
   load.max_concurrency = options.max_concurrency;
   LAMINA_ASSIGN_OR_RETURN(load.timeout, ParseDuration(options.timeout));
+  HttpClientOptions http;
+  http.api_key = options.api_key;
+  http.ca_file = options.ca_file;
   LAMINA_ASSIGN_OR_RETURN(const ServedEndpoint endpoint,
-                          FindEndpoint(options.base_url, options.api_key, options.model));
+                          FindEndpoint(options.base_url, http, options.model));
   LAMINA_ASSIGN_OR_RETURN(const FoundTokenizer found, FindTokenizer(options.tokenizer, endpoint));
   if (found.tokenizer == nullptr)
     std::cerr << "no tokenizer of the model is here: lengths of prompts are estimates; give "
@@ -214,7 +219,10 @@ Status BenchServe(const ServeBenchOptions& options) {
 
 void AddEndpointOptions(CLI::App& command, ServeBenchOptions& options) {
   AddOption(command, "--base-url", options.base_url,
-            "Server to ask, any that is OpenAI-compatible; http only, with or without /v1");
+            "Server to ask, any that is OpenAI-compatible; http or https, with or without /v1");
+  AddOption(command, "--ca", options.ca_file,
+            "With https: PEM file of the CAs to trust; default: those of the system")
+      ->type_name("FILE");
   AddOption(command, "--backend", options.backend,
             "openai: completions | openai-chat: chat completions")
       ->check(CLI::IsMember({"openai", "openai-chat"}));

@@ -19,17 +19,11 @@ std::string TextAt(const json& object, const char* key) {
 
 }  // namespace
 
-Result<ServedEndpoint> FindEndpoint(const std::string& base_url, const std::string& api_key,
+Result<ServedEndpoint> FindEndpoint(const std::string& base_url, const HttpClientOptions& http,
                                     const std::string& model) {
   ServedEndpoint endpoint;
   LAMINA_ASSIGN_OR_RETURN(endpoint.url, HttpUrl::Parse(base_url));
-  if (endpoint.url.is_https)
-    return Unimplemented("'" + base_url +
-                         "': https is not measured; put a TLS proxy in front, or use http://");
-  const std::string list =
-      fmt::format("http://{}{}/v1/models", endpoint.url.address(), endpoint.url.prefix);
-  HttpClientOptions http;
-  http.api_key = api_key;
+  const std::string list = endpoint.url.text() + "/v1/models";
   LAMINA_ASSIGN_OR_RETURN(const HttpClient client, HttpClient::Create(base_url, http));
   LAMINA_ASSIGN_OR_RETURN(const HttpResponse response, client.Get("/v1/models"));
   if (!response.ok()) {

@@ -22,10 +22,9 @@ struct ServedEndpoint {
 };
 
 // Asks for /v1/models. If `model` is "" it is the first one there. A server that answers with an
-// error is taken at the caller's word if `model` is given. kInvalidArgument for a URL that is none,
-// kUnimplemented for https; kPeerLost or kTimeout if there is no answer, kCorrupt if the answer is
-// no HTTP; kPeerLost if the server names no model and none is given.
-Result<ServedEndpoint> FindEndpoint(const std::string& base_url, const std::string& api_key,
+// error is taken at the caller's word if `model` is given. kPeerLost if the server names no model
+// and none is given; other errors are those of HttpClient.
+Result<ServedEndpoint> FindEndpoint(const std::string& base_url, const HttpClientOptions& http,
                                     const std::string& model);
 
 // The tokenizer of the folder. A model that has none takes each byte for a token, as lamina serves

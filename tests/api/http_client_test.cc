@@ -181,6 +181,19 @@ TEST(HttpClient, WhatIsNotHttpIsAnError) {
   EXPECT_EQ(ClientOf(server).Get("/").status().code(), StatusCode::kCorrupt);
 }
 
+// Some servers answer with an alert, others not at all.
+TEST(HttpClient, AServerThatSpeaksTlsIsAskedForByHttps) {
+  const std::string alert("\x15\x03\x01\x00\x02\x02\x46", 7);
+  for (const std::string& answer : {alert, std::string()}) {
+    ScriptedServer server([&](const std::string&) { return ScriptedAnswer{answer}; });
+    const Status status = ClientOf(server).Get("/").status();
+    EXPECT_EQ(status.code(), answer.empty() ? StatusCode::kPeerLost : StatusCode::kCorrupt);
+    EXPECT_THAT(status.message(),
+                ::testing::AllOf(HasSubstr("127.0.0.1:" + std::to_string(server.port())),
+                                 HasSubstr("https://")));
+  }
+}
+
 TEST(HttpClient, AHugeBodyIsRefused) {
   ScriptedServer server([](const std::string&) {
     return ScriptedAnswer{ScriptedServer::Http(200, std::string(100'000, 'x'))};

@@ -167,6 +167,16 @@ TEST_F(Https, NewConnectionsShowTheRenewedCertificate) {
   EXPECT_FALSE(Ask(Url(), files.first().ca).ok());
 }
 
+TEST_F(Https, AServerWithoutTlsIsAskedForByHttp) {
+  UseCertificate({});
+  StartServer();
+  const Status status = Ask(Url(), ServerCertificate().ca);
+  EXPECT_EQ(status.code(), StatusCode::kCorrupt);
+  EXPECT_THAT(status.message(),
+              ::testing::AllOf(HasSubstr("127.0.0.1:" + std::to_string(port())),
+                               HasSubstr("does not speak TLS"), HasSubstr("http://")));
+}
+
 TEST_F(Https, WhoSpeaksPlainHttpIsTold) {
   StartServer();
   ClientConnection plain(port());

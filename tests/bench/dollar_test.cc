@@ -68,6 +68,20 @@ TEST(Sweep, PricesComeFromTheCatalogWhereTheYamlHasNone) {
   EXPECT_THAT(sweep->shapes[2].no_price, HasSubstr("no price_per_hour"));
 }
 
+TEST(Sweep, FilesBesideAUrlAreRelativeToTheSweep) {
+  const Result<Sweep> sweep = Sweep::Parse(
+      "version: 1\nshapes:\n"
+      "- {name: a, url: 'https://h', ca: tls/ca.pem, tokenizer: /models/m}\n"
+      "- {name: b, url: 'https://h'}\n",
+      "/nowhere/s.yaml");
+  ASSERT_TRUE(sweep.ok()) << sweep.status();
+  EXPECT_EQ(sweep->shapes[0].ca_file, "/nowhere/tls/ca.pem");
+  EXPECT_EQ(sweep->shapes[0].tokenizer, "/models/m");
+  EXPECT_EQ(sweep->shapes[1].ca_file, "");
+  EXPECT_THAT(SweepError("shapes:\n- {name: a, one_process: {}, ca: ca.pem}\n"),
+              HasSubstr("unknown key 'ca'"));
+}
+
 TEST(Sweep, ErrorsNameFileLineAndKey) {
   const std::string shapes = "shapes: [{name: a, one_process: {}}]\n";
   EXPECT_THAT(SweepError(shapes + "lod: {}\n"), HasSubstr("/nowhere/s.yaml:4: unknown key 'lod'"));

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -53,6 +54,7 @@ Result<std::unique_ptr<ServerProcess>> ServerProcess::Start(std::vector<std::str
                                                             int num_descriptors) {
   auto server = std::make_unique<ServerProcess>();
   server->port_ = FreePort();
+  server->is_https_ = std::ranges::find(arguments, "--ssl-certfile") != arguments.end();
   server->log_path_ = (fs::temp_directory_path() / ("lamina-serve-" + std::to_string(getpid()) +
                                                     "-" + std::to_string(server->port_)))
                           .string();

@@ -22,8 +22,14 @@ class ServerProcess {
   ~ServerProcess();
 
   int port() const { return port_; }
-  std::string url() const { return "http://127.0.0.1:" + std::to_string(port_); }
-  HttpClient client() const { return *HttpClient::Create(url()); }
+  // https if the arguments name a certificate.
+  std::string url() const {
+    return (is_https_ ? "https://127.0.0.1:" : "http://127.0.0.1:") + std::to_string(port_);
+  }
+  // Believes whatever certificate is shown.
+  HttpClient client() const {
+    return *HttpClient::Create(url(), {.api_key = "", .ca_file = "", .check_certificate = false});
+  }
   std::string output() const;
 
   int Health() const;             // HTTP status of /health, 0 if it cannot be reached
@@ -44,6 +50,7 @@ class ServerProcess {
   std::optional<ChildProcess> process_;
   std::string log_path_;
   int port_ = 0;
+  bool is_https_ = false;
 };
 
 // The command with a limit on its open files, soft and hard, that it cannot raise.

@@ -57,9 +57,11 @@ void TlsServer::State::Serve(std::shared_ptr<tcp::socket> socket) {
   asio::ssl::stream<tcp::socket&> stream(*socket, context);
   stream.handshake(asio::ssl::stream_base::server, error);
   beast::flat_buffer buffer;
-  http::request<http::string_body> message;
-  if (!error) http::read(stream, buffer, message, error);
-  if (!error) {
+  bool keeps = true;
+  while (keeps && !error) {
+    http::request<http::string_body> message;
+    http::read(stream, buffer, message, error);
+    if (error) break;
     TlsRequest request{std::string(message.target()), {}};
     for (const auto& field : message) {
       std::string name(field.name_string());
@@ -71,6 +73,7 @@ void TlsServer::State::Serve(std::shared_ptr<tcp::socket> socket) {
       requests.push_back(request);
     }
     const TlsAnswer answer = script(request);
+    keeps = answer.keep;
     asio::write(stream, asio::buffer(answer.bytes), error);
     while (!answer.endless.empty() && !error)
       asio::write(stream, asio::buffer(answer.endless), error);

@@ -22,13 +22,13 @@ struct TlsRequest {
   }
 };
 
-// Whole bytes of an answer, and the end of the connection: without it the server is silent until
-// the test ends.
+// Whole bytes of an answer, and then the end of the connection.
 struct TlsAnswer {
   std::string bytes;
-  bool hang = false;
+  bool hang = false;  // no end: the server is silent until the test ends
   // Sent over and over behind the bytes, until the client goes.
   std::string endless = "";
+  bool keep = false;  // no end: another request may come
 
   static TlsAnswer Http(int status, const std::string& body, const std::string& headers = "") {
     return {"HTTP/1.1 " + std::to_string(status) + " X\r\n" + headers +
