@@ -1,9 +1,11 @@
 #include "api/beam_generation.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "api/api_error.h"
+#include "text/answer_parser.h"
 #include "text/detokenizer.h"
 
 namespace lamina {
@@ -118,12 +120,12 @@ void BeamGeneration::Complete() {
 }
 
 void BeamGeneration::TakeApart(ChoiceOutput& output) const {
-  AnswerParser parser(*spec_.format);
+  const std::unique_ptr<AnswerParser> parser = AnswerParser::Create(*spec_.format);
   AnswerPieces pieces;
-  parser.Push(std::exchange(output.text, {}), pieces);
-  parser.Finish(pieces);
+  parser->Push(std::exchange(output.text, {}), pieces);
+  parser->Finish(pieces);
   AddPieces(std::move(pieces), output);
-  output.called = parser.called();
+  output.called = parser->called();
 }
 
 void BeamGeneration::Abort() {

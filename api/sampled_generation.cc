@@ -26,7 +26,7 @@ SampledGeneration::SampledGeneration(GenerationSpec spec, const Server& server,
                           .output = {},
                           .prompt = static_cast<size_t>(&prompt - spec_.prompts.data()),
                           .num_echoed = static_cast<int64_t>(CountCodePoints(prompt.echo))});
-      if (spec_.format) choices_.back().parser.emplace(*spec_.format);
+      if (spec_.format) choices_.back().parser = AnswerParser::Create(*spec_.format);
       choices_.back().output.index = static_cast<int>(choices_.size()) - 1;
       choices_.back().output.text = prompt.echo;
       if (!scores_.empty()) choices_.back().output.prompt = scores_.back();

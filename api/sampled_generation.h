@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "api/generation.h"
+#include "text/answer_parser.h"
 #include "text/detokenizer.h"
 
 namespace lamina {
@@ -23,7 +24,7 @@ class SampledGeneration final : public Generation {
  private:
   struct Choice {
     Detokenizer detokenizer;
-    std::optional<AnswerParser> parser;  // if the answer may be more than text
+    std::unique_ptr<AnswerParser> parser;  // null if the answer is text only
     ChoiceOutput output;     // whole answers: all of it; streams: what has not been sent
     size_t prompt = 0;       // its number
     int64_t num_echoed = 0;  // characters of the prompt, in front of the text

@@ -4,8 +4,6 @@
 #include <array>
 #include <utility>
 
-#include "text/answer_parser.h"
-
 namespace lamina {
 namespace {
 

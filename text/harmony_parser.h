@@ -7,30 +7,27 @@
 //   <|start|>assistant<|channel|>final<|message|>TEXT<|return|>
 #pragma once
 
-#include <set>
+#include <cstddef>
 #include <string>
 #include <string_view>
 
 #include "text/answer_format.h"
+#include "text/answer_parser.h"
 
 namespace lamina {
 
-struct AnswerPieces;
-
-// The part of AnswerParser for ToolFormat::kOpenAi; what that promises holds here too. Messages of
-// the same kind are joined by a line break. A message to something else than one of the request's
-// tools is reasoning. Thread: one.
-class HarmonyParser {
+// Of ToolFormat::kOpenAi. Messages of the same kind are joined by a line break. A message to
+// something else than one of the request's tools is reasoning.
+class HarmonyParser final : public AnswerParser {
  public:
   // Borrows. The prompt ends in front of the header of an answer's first message.
   explicit HarmonyParser(const AnswerFormat& format) : format_(format) {}
 
-  void Push(std::string_view text, AnswerPieces& pieces);
-  void Finish(AnswerPieces& pieces);
-
-  bool called() const { return num_calls_ > 0; }
-  bool over() const { return place_ == Place::kOver; }
-  size_t held_bytes() const { return held_.capacity(); }
+  void Push(std::string_view text, AnswerPieces& pieces) override;
+  void Finish(AnswerPieces& pieces) override;
+  bool called() const override { return num_calls_ > 0; }
+  bool over() const override { return place_ == Place::kOver; }
+  size_t held_bytes() const override { return held_.capacity(); }
 
  private:
   enum class Place { kHeader, kBody, kOver };

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -31,15 +32,15 @@ void Add(const lamina::AnswerPieces& pieces, Answer& answer) {
 }
 
 Answer Parse(const lamina::AnswerFormat& format, std::string_view text, size_t cut_bytes) {
-  lamina::AnswerParser parser(format);
+  const std::unique_ptr<lamina::AnswerParser> parser = lamina::AnswerParser::Create(format);
   Answer answer;
   for (size_t at = 0; at < text.size(); at += cut_bytes) {
     lamina::AnswerPieces pieces;
-    parser.Push(text.substr(at, cut_bytes), pieces);
+    parser->Push(text.substr(at, cut_bytes), pieces);
     Add(pieces, answer);
   }
   lamina::AnswerPieces rest;
-  parser.Finish(rest);
+  parser->Finish(rest);
   Add(rest, answer);
   return answer;
 }

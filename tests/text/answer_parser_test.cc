@@ -5,6 +5,7 @@
 
 #include <fstream>
 #include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -39,7 +40,7 @@ void PrintTo(const ReadAnswer& answer, std::ostream* out) {
 // `cut` says how many bytes come next.
 ReadAnswer ReadInPieces(const AnswerFormat& format, std::string_view text,
                         const std::function<size_t()>& cut) {
-  AnswerParser parser(format);
+  const std::unique_ptr<AnswerParser> parser = AnswerParser::Create(format);
   ReadAnswer answer;
   const auto add = [&](const AnswerPieces& pieces) {
     answer.reasoning += pieces.reasoning;
@@ -55,15 +56,15 @@ ReadAnswer ReadInPieces(const AnswerFormat& format, std::string_view text,
   while (!text.empty()) {
     const size_t size = std::min(text.size(), cut());
     AnswerPieces pieces;
-    parser.Push(text.substr(0, size), pieces);
+    parser->Push(text.substr(0, size), pieces);
     add(pieces);
     text.remove_prefix(size);
   }
-  answer.over = parser.over();
+  answer.over = parser->over();
   AnswerPieces rest;
-  parser.Finish(rest);
+  parser->Finish(rest);
   add(rest);
-  EXPECT_EQ(parser.called(), !answer.calls.empty());
+  EXPECT_EQ(parser->called(), !answer.calls.empty());
   return answer;
 }
 
