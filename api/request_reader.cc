@@ -427,6 +427,8 @@ std::optional<ApiError> RequestReader::ReadVectors(VectorForm::Kind kind, const 
   const bool is_ollama =
       kind == VectorForm::Kind::kOllama || kind == VectorForm::Kind::kOllamaPlain;
   if (auto error = CheckModel(is_ollama ? OllamaModelName(name, model_) : name)) return error;
+  if (!model_.no_vectors_reason.empty())
+    return ApiError::From(InvalidArgument(model_.no_vectors_reason));
   request.form.width = model_.config.state_size();
   request.form.max_at_once = std::max(model_.max_num_seqs, 1);
   if (request.texts.empty()) {  // the model is to be loaded, and is

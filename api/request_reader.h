@@ -33,6 +33,8 @@ struct ServedModel {
   const ChatTemplate* chat_template = nullptr;
   std::string no_chat_reason = "this model has no chat template";
   ModelConfig config;
+  // Why a text's vector would not be the model's own; "": it is. Requests for vectors get 400.
+  std::string no_vectors_reason;
   // How the model writes calls of tools; nullopt: nobody knows, and requests with tools get 400.
   std::optional<ToolFormat> tool_format;
   // How it is asked for the text between two others; nullopt: its tokenizer has no tokens for that.

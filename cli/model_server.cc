@@ -13,6 +13,7 @@
 #include "cost/node_device.h"
 #include "manager/resolve_config.h"
 #include "text/byte_tokenizer.h"
+#include "text/pooling.h"
 
 namespace lamina {
 namespace {
@@ -50,6 +51,7 @@ Result<ModelFiles> ModelFiles::Load(ClusterConfig& config) {
     if (chat.status().code() != StatusCode::kNotFound)
       LAMINA_LOG_WARN("chat is off: {}", chat.status().message());
   }
+  files.no_vectors_reason = CheckPooling(dir).message();
   files.metrics = std::make_unique<Metrics>(config.served_name);
   return files;
 }
@@ -67,6 +69,7 @@ Result<std::unique_ptr<HttpServer>> StartHttp(const ClusterConfig& config, const
   model.tokenizer = files.tokenizer.get();
   model.chat_template = files.chat_template.get();
   if (!files.no_chat_reason.empty()) model.no_chat_reason = files.no_chat_reason;
+  model.no_vectors_reason = files.no_vectors_reason;
   model.infill = files.infill;
   model.config = files.model;
   model.max_num_seqs = config.max_num_seqs;

@@ -25,7 +25,8 @@ struct ModelFiles {
   ModelConfig model;
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<ChatTemplate> chat_template;
-  std::string no_chat_reason;  // why there is none
+  std::string no_chat_reason;     // why there is none
+  std::string no_vectors_reason;  // why texts have no vectors; "": they have
   std::optional<InfillFormat> infill;
   std::unique_ptr<Metrics> metrics;
 

@@ -29,6 +29,11 @@ bool IsBesideWeights(const HubFile& file) {
          std::ranges::find(kNames, file.path) != std::end(kNames);
 }
 
+// How a text's vector is made, in the form of sentence-transformers.
+bool IsPooling(const HubFile& file) {
+  return file.path.ends_with("_Pooling/config.json") && file.path.find('/') == file.path.rfind('/');
+}
+
 std::vector<HubFile> Matching(std::span<const HubFile> files,
                               std::span<const std::string> include) {
   std::vector<HubFile> selected;
@@ -89,6 +94,7 @@ Result<std::vector<HubFile>> SelectFiles(std::span<const HubFile> files, const H
   }
   std::vector<HubFile> selected;
   std::ranges::copy_if(files, std::back_inserter(selected), [&](const HubFile& file) {
+    if (IsPooling(file)) return true;
     if (!IsAtRoot(file)) return false;
     return IsSafetensors(file) ? !has_plain || !IsConsolidated(file) : IsBesideWeights(file);
   });

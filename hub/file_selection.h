@@ -13,7 +13,8 @@ namespace lamina {
 
 // With `include`, the files whose paths fit one of these patterns, in which '*' also stands for
 // '/'. Without, what serving takes: of a repository with safetensors these, all JSON files,
-// templates and vocabularies at its root; of one with GGUF files that which name.file chooses.
+// templates and vocabularies at its root, and what says how vectors of texts are made; of one with
+// GGUF files that which name.file chooses.
 //
 // kInvalidArgument if nothing fits, no GGUF file is chosen though there are several, or the weights
 // are of a kind that lamina does not read. Messages say what to type.

@@ -57,6 +57,26 @@ class HttpVectors : public HttpTest {
   }
 };
 
+class HttpOtherVectors : public HttpTest {
+ protected:
+  void SetUp() override {
+    no_vectors_reason_ = "its vectors are means";
+    StartServer(AlwaysAnswer({}));
+  }
+};
+
+TEST_F(HttpOtherVectors, AreRefusedWithTheReason) {
+  for (const auto& [path, body] :
+       {std::pair("/v1/embeddings", json{{"input", "Once"}}),
+        std::pair("/score", json{{"text_1", "Once"}, {"text_2", "upon"}}),
+        std::pair("/rerank", json{{"query", "Once"}, {"documents", {"upon"}}}),
+        std::pair("/api/embed", json{{"input", "Once"}})}) {
+    const ClientResponse response = Post(path, body);
+    EXPECT_EQ(response.status, 400) << path;
+    EXPECT_THAT(response.body, HasSubstr("its vectors are means")) << path;
+  }
+}
+
 // "Once" is 1, 488 and "upon" 1, 489.
 TEST_F(HttpVectors, TextsAndTokensBecomeVectorsOfLengthOne) {
   const json one =

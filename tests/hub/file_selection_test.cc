@@ -23,6 +23,8 @@ Result<std::vector<std::string>> Selected(const std::vector<std::string>& paths,
 
 TEST(FileSelection, SafetensorsWithoutOtherFormsOfThem) {
   const auto chosen = Selected({".gitattributes",
+                                "1_Pooling/config.json",
+                                "2_Dense/config.json",
                                 "LICENSE",
                                 "README.md",
                                 "config.json",
@@ -46,10 +48,10 @@ TEST(FileSelection, SafetensorsWithoutOtherFormsOfThem) {
                                 "training_args.bin"});
   ASSERT_TRUE(chosen.ok()) << chosen.status();
   EXPECT_THAT(*chosen,
-              ElementsAre("LICENSE", "config.json", "chat_template.jinja", "generation_config.json",
-                          "merges.txt", "model-00001-of-00002.safetensors",
-                          "model-00002-of-00002.safetensors", "model.safetensors.index.json",
-                          "tokenizer.json", "tokenizer.model"));
+              ElementsAre("1_Pooling/config.json", "LICENSE", "config.json", "chat_template.jinja",
+                          "generation_config.json", "merges.txt",
+                          "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
+                          "model.safetensors.index.json", "tokenizer.json", "tokenizer.model"));
 }
 
 TEST(FileSelection, OneQuantizationOfAGgufRepository) {

@@ -199,6 +199,7 @@ void HttpTest::StartServer(FakeEngine::Script script) {
   }
   model.tool_format = tool_format_;
   model.reasoning = reasoning_;
+  model.no_vectors_reason = no_vectors_reason_;
   model.infill = FindInfillFormat(*tokenizer_);
   model.config.vocab_size = 1024;
   model.config.hidden_size = 4;

@@ -103,6 +103,7 @@ class HttpTest : public ::testing::Test {
   int64_t max_model_len_ = 1024;
   std::optional<ToolFormat> tool_format_;
   bool reasoning_ = false;
+  std::string no_vectors_reason_;
   const Tokenizer* tokenizer_ = &tokenizer();
   std::unique_ptr<ChatTemplate> chat_template_;
   std::unique_ptr<Metrics> metrics_;
