@@ -68,7 +68,7 @@ class Connection {
     const error_code error = Run(timeout, [&](auto handler) {
       http::async_read_header(stream_, buffer_, parser, Ignoring(handler));
     });
-    if (error && !is_tls_ && !parser.got_some()) LAMINA_RETURN_IF_ERROR(MissingTls(error));
+    if (error && !is_tls_) LAMINA_RETURN_IF_ERROR(MissingTls(error));
     return ToStatus(error, address_ + ": waiting for an answer", timeout);
   }
 
@@ -97,14 +97,14 @@ class Connection {
     return result;
   }
 
-  // What an answer that has not even begun says of a server that was asked without TLS; ok if
-  // nothing.
+  // Whether a server that was asked without TLS, and gave no answer, seems to speak TLS; ok if not.
   Status MissingTls(const error_code& error) const {
     constexpr char kAdvice[] = "its URL begins with https://";
     if (BeginsAsTls(buffer_)) return Corrupt(address_ + " speaks TLS; " + kAdvice);
     // Some that speak TLS close without a word.
-    if (error != http::error::end_of_stream && error != asio::error::connection_reset)
-      return OkStatus();
+    const bool is_closed =
+        error == http::error::end_of_stream || error == asio::error::connection_reset;
+    if (!is_closed || buffer_.size() > 0) return OkStatus();
     return PeerLost(address_ +
                     ": the server closed the connection without an answer; if it speaks HTTPS, " +
                     kAdvice);
