@@ -325,7 +325,8 @@ Status SchemaReader::AddKeyword(const PlacedSchema& placed, const std::string& k
     terms.limits_objects = true;
     for (const Json& name : value) {
       if (!name.is_string()) return HasToBe(at, keyword, "a list of strings");
-      terms.required.insert(name.get<std::string>());
+      if (terms.required.insert(name.get<std::string>()).second)
+        terms.required_in_order.push_back(name.get<std::string>());
     }
     return OkStatus();
   }
@@ -411,7 +412,7 @@ void SchemaReader::JoinObjects(const Parts& parts, SchemaTerms& terms) {
       if (known.insert(item.key()).second) names.push_back(item.key());
     }
   }
-  for (const std::string& name : terms.required) {
+  for (const std::string& name : terms.required_in_order) {
     if (known.insert(name).second) names.push_back(name);
   }
   bool any_additional = false, none_more = false;

@@ -59,7 +59,8 @@ struct SchemaTerms {
   // Objects. By name, in the order in which they are named first.
   std::vector<std::pair<std::string, Conjunction>> properties;
   std::set<std::string> required;
-  std::optional<Conjunction> additional;  // of other properties; nullopt: there are none
+  std::vector<std::string> required_in_order;  // the same, as they are named
+  std::optional<Conjunction> additional;       // of other properties; nullopt: there are none
 
   // Arrays.
   std::vector<Conjunction> first_items;

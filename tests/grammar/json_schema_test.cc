@@ -100,6 +100,16 @@ TEST(JsonSchema, PropertiesStandInTheSchemasOrder) {
   EXPECT_FALSE(Accepts(automaton, R"( {})"));
 }
 
+TEST(JsonSchema, RequiredPropertiesThatAreNotDescribedStandInTheListsOrder) {
+  const Result<Grammar> grammar = Compile(ordered_json::parse(
+      R"({"type": "object", "properties": {"m": {"type": "null"}}, "required": ["z", "m", "a"],
+          "additionalProperties": {"type": "null"}})"));
+  ASSERT_TRUE(grammar.ok()) << grammar.status();
+  Automaton automaton(*grammar, ByteVocabulary());
+  EXPECT_TRUE(Accepts(automaton, R"({"m": null, "z": null, "a": null})"));
+  EXPECT_FALSE(Accepts(automaton, R"({"m": null, "a": null, "z": null})"));
+}
+
 struct Refused {
   const char* schema;
   const char* says;
