@@ -6,8 +6,8 @@
     --pairs N     runs of each build and case, 5 unless told
     --only TEXT   cases whose name contains this
 
-A ratio above 1 means that NEW is faster; the spread is that of the ratios of single pairs. Both builds run this checkout's model and
-cluster files. Keep the machine idle.
+A ratio above 1 means that NEW is faster; the spread is that of the ratios of single pairs. Each build runs the model and cluster files
+of the checkout that it lies in, or this one's if it lies in none. Keep the machine idle.
 Example:
   scripts/compare_builds.py ../before/build/release/bin build/release/bin --only throughput
 """
@@ -58,9 +58,15 @@ CASES = [
 ]
 
 
+def checkout_of(programs):
+    """The folder above build/PRESET/bin, if it has the files that the cases name."""
+    folder = os.path.abspath(os.path.join(programs, *[os.pardir] * 3))
+    return folder if os.path.exists(os.path.join(folder, "configs/modelled-13b.yaml")) else ROOT
+
+
 def run(programs, arguments, read):
     environment = dict(os.environ, PATH=programs + os.pathsep + os.environ["PATH"])
-    done = subprocess.run([os.path.join(programs, "lamina"), *arguments], cwd=ROOT, env=environment, capture_output=True, text=True)
+    done = subprocess.run([os.path.join(programs, "lamina"), *arguments], cwd=checkout_of(programs), env=environment, capture_output=True, text=True)
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode != 0 or not lines:
         sys.exit(f"{programs}/lamina {' '.join(arguments)} exited with {done.returncode}:\n{done.stderr}{done.stdout}")
