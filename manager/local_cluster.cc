@@ -148,12 +148,7 @@ Status LocalCluster::Start() {
   if (options_.bin_dir.empty()) options_.bin_dir = ProgramFolder();
   if (options_.log_dir.empty()) {
     RemoveOrphanedLogs();
-    options_.log_dir = (fs::temp_directory_path() / kLogFolderPattern).string();
-    if (mkdtemp(options_.log_dir.data()) == nullptr)
-      return InternalError(options_.log_dir + ": " + std::strerror(errno));
-    log_owner_fd_ = OwnLogs(options_.log_dir, O_CREAT);
-    if (log_owner_fd_ < 0)
-      return InternalError(options_.log_dir + "/" + kOwnerFile + ": cannot be locked");
+    LAMINA_RETURN_IF_ERROR(MakeLogFolder());
   }
   std::error_code error;
   fs::create_directories(options_.log_dir, error);
@@ -178,6 +173,20 @@ Status LocalCluster::Start() {
   for (const NodeConfig& node : config_.daemons())
     LAMINA_RETURN_IF_ERROR(WaitUntilListening(node, deadline));
   return OkStatus();
+}
+
+Status LocalCluster::MakeLogFolder() {
+  // Another process that looks for orphans takes a new folder for one while its file is there and
+  // not yet locked, and removes it.
+  constexpr int kTries = 10;
+  for (int i = 0; i < kTries && log_owner_fd_ < 0; ++i) {
+    options_.log_dir = (fs::temp_directory_path() / kLogFolderPattern).string();
+    if (mkdtemp(options_.log_dir.data()) == nullptr)
+      return InternalError(options_.log_dir + ": " + std::strerror(errno));
+    log_owner_fd_ = OwnLogs(options_.log_dir, O_CREAT);
+  }
+  if (log_owner_fd_ >= 0) return OkStatus();
+  return InternalError(options_.log_dir + "/" + kOwnerFile + ": cannot be locked");
 }
 
 Status LocalCluster::Spawn(const NodeConfig& node) {

@@ -108,6 +108,7 @@ class LocalCluster {
  private:
   explicit LocalCluster(LocalClusterOptions options) : options_(std::move(options)) {}
   Status Start();
+  Status MakeLogFolder();
   Status Spawn(const NodeConfig& node);
   Status WaitUntilListening(const NodeConfig& node, Deadline deadline);
   std::string DescribeEnd(const std::string& node);

@@ -70,7 +70,7 @@ TEST_F(HttpOtherVectors, AreRefusedWithTheReason) {
        {std::pair("/v1/embeddings", json{{"input", "Once"}}),
         std::pair("/score", json{{"text_1", "Once"}, {"text_2", "upon"}}),
         std::pair("/rerank", json{{"query", "Once"}, {"documents", {"upon"}}}),
-        std::pair("/api/embed", json{{"input", "Once"}})}) {
+        std::pair("/api/embed", json{{"model", "tiny"}, {"input", "Once"}})}) {
     const ClientResponse response = Post(path, body);
     EXPECT_EQ(response.status, 400) << path;
     EXPECT_THAT(response.body, HasSubstr("its vectors are means")) << path;

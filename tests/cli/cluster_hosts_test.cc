@@ -101,7 +101,10 @@ TEST_F(ClusterOpsTest, DownKnowsADaemonWhoseStartNobodySawTheEndOf) {
   EXPECT_TRUE(testing::AwaitTrue(runs, Deadline::After(std::chrono::seconds(20))));
   kill(up, SIGKILL);
   waitpid(up, nullptr, 0);
-  EXPECT_TRUE(CanConnect("127.0.0.1", config_.nodes[1].port, std::chrono::seconds(1)));
+  const auto listens = [&] {
+    return CanConnect("127.0.0.1", config_.nodes[1].port, std::chrono::seconds(1));
+  };
+  EXPECT_TRUE(testing::AwaitTrue(listens, Deadline::After(std::chrono::seconds(20))));
   WriteProgram(ssh, "#!/bin/sh\nshift\nexec sh -c \"$*\"\n");
   ASSERT_EQ(Records().size(), 1u);
   EXPECT_TRUE(Records()[0].may_be_starting());
