@@ -117,11 +117,12 @@ void Scheduler::State::LevelBatch(int batch) {
 std::vector<Sequence*> Scheduler::State::ToDecode(int batch) {
   std::vector<Sequence*> order;
   order.reserve(running.size());
+  const bool some_sit_out = any_suspended();
   for (const auto& [arrival, sequence] : running) {
     if (sequence->batch != batch || sequence->prefilling) continue;
     // A row that came back without a sample still counts here.
     sequence->num_in_flight = 0;
-    if (!SitsOut(*sequence)) order.push_back(sequence);
+    if (!some_sit_out || !SitsOut(*sequence)) order.push_back(sequence);
   }
   if (queue->ranks()) {
     std::ranges::stable_sort(order, {},

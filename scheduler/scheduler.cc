@@ -364,12 +364,16 @@ SchedulerStats Scheduler::stats() const {
   stats.num_running = static_cast<int>(state_->running.size());
   stats.num_waiting = static_cast<int>(state_->queue->size());
   stats.num_parked = static_cast<int>(state_->parked.size());
-  for (const auto& [arrival, sequence] : state_->running)
-    stats.num_suspended += State::SitsOut(*sequence) ? 1 : 0;
+  // Asked for at every step, and nodes are rarely suspended.
+  if (state_->any_suspended()) {
+    for (const auto& [arrival, sequence] : state_->running)
+      stats.num_suspended += State::SitsOut(*sequence) ? 1 : 0;
+  }
   stats.num_preemptions = state_->num_preemptions;
   stats.num_started_tokens = state_->num_started_tokens;
   stats.num_shared_tokens = state_->num_shared_tokens;
   stats.num_left_tokens = state_->num_left_tokens;
+  stats.nodes.reserve(state_->pools.size());
   for (const auto& [id, pool] : state_->pools) {
     stats.nodes.push_back({id, pool.capacity(), pool.capacity() - pool.num_free(), pool.num_idle(),
                            static_cast<int>(pool.running.size())});
