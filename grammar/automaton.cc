@@ -437,6 +437,7 @@ std::vector<Automaton::Range> Automaton::AllowedRanges(State from, const TokenTr
     const TokenTrie::Node& node = trie.nodes[child];
     const State reached = Step(visit.state, trie.bytes[child]);
     if (reached == kDead) continue;
+    // All that the tokens below add may follow, whatever it is, so none of them is looked at.
     if (node.num_children > 0 && node.plain != TokenTrie::kNotPlain &&
         node.plain <= PlainRunOf(reached).length) {
       allow(node.first_token, node.last_token);

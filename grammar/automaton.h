@@ -84,7 +84,7 @@ class Automaton {
     bool accepts = false;
     // All plain characters (TokenTrie::Node::plain) lead to this one, see PlainStep; kUnknown.
     State plain = kUnknown;
-    PlainRun run;  // once it was asked for: has a length of kUnknown before
+    PlainRun run;  // its length is kUnknown until it is asked for
     // The bytes that lead on, but where a limit is in the way. All others lead to kDead.
     ByteSet takes;
     std::unique_ptr<const TokenMask> mask;  // null: not asked for

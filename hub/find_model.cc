@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "base/path_beside.h"
 #include "gguf/gguf_model.h"
 #include "hub/gguf_choice.h"
 
@@ -42,11 +43,11 @@ Result<std::string> FindModel(const std::string& model, const HubCache& cache) {
 
 Result<std::string> FindModelBeside(const std::string& file, const std::string& model,
                                     const HubCache& cache) {
-  std::error_code ignored;  // only for an unreadable current folder: then the path stays relative
-  const std::string beside =
-      (fs::absolute(file, ignored).parent_path() / model).lexically_normal().string();
+  const std::string beside = PathBeside(file, model);
+  std::error_code ignored;
   if (fs::exists(beside, ignored)) return beside;
   const Result<std::string> found = FindModel(model, cache);
+  // What FindModel gives back as it is was no name, so it is a path where nothing is.
   return found.ok() && *found == model ? beside : found;
 }
 

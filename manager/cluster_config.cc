@@ -12,6 +12,7 @@
 
 #include "base/cpu_list.h"
 #include "base/net_address.h"
+#include "base/path_beside.h"
 #include "base/yaml.h"
 #include "cost/node_device.h"
 #include "hub/find_model.h"
@@ -62,12 +63,6 @@ void ReadHost(YamlMap& map, const std::string& key, std::string* host) {
     map.Fail(key, "'" + key + "' is '" + *host + "': expected a host name or an address");
 }
 
-// `path` as an absolute one: relative paths in the YAML start at its folder.
-std::string FromFolderOf(const std::string& yaml_path, const std::string& path) {
-  std::error_code ignored;  // only for an unreadable current folder: then the path stays relative
-  return (fs::absolute(yaml_path, ignored).parent_path() / path).lexically_normal().string();
-}
-
 // If there is any of the files, `required` must be; `why` says so.
 void ReadTlsFiles(YamlMap map, const std::string& yaml_path,
                   std::initializer_list<const char*> required, const std::string& why,
@@ -76,7 +71,7 @@ void ReadTlsFiles(YamlMap map, const std::string& yaml_path,
       {"certificate", &files->certificate}, {"key", &files->key}, {"ca", &files->ca}};
   for (const auto& [key, path] : paths) {
     map.ReadString(key, path);
-    if (!path->empty()) *path = FromFolderOf(yaml_path, *path);
+    if (!path->empty()) *path = PathBeside(yaml_path, *path);
   }
   for (const char* key : required) {
     if (!files->empty()) map.Require(key, why);
@@ -91,7 +86,7 @@ void ReadCluster(YamlMap map, const std::string& yaml_path, ClusterConfig* confi
   map.ReadInt("front_port", &config->front_port, 0, kMaxPort);
   map.ReadString("secret_file", &config->secret_file);
   if (!config->secret_file.empty())
-    config->secret_file = FromFolderOf(yaml_path, config->secret_file);
+    config->secret_file = PathBeside(yaml_path, config->secret_file);
   map.ReadString("device_catalog", &config->device_catalog);
   ReadTlsFiles(map.Child("tls"), yaml_path, {"certificate", "key", "ca"},
                "TLS takes certificate, key and ca together", &config->tls);
@@ -137,7 +132,7 @@ void ReadOffloadInterval(YamlMap& map, const std::string& yaml_path, NodeConfig*
   map.Require("record", "the file of step times that `lamina bench record` has measured");
   map.ReadString("record", &node->offload_record);
   if (!node->offload_record.empty())
-    node->offload_record = FromFolderOf(yaml_path, node->offload_record);
+    node->offload_record = PathBeside(yaml_path, node->offload_record);
   map.ReadSize("memory", &offload.memory_bytes, 0);
 }
 
@@ -526,7 +521,7 @@ Result<ClusterConfig> ClusterConfig::Parse(const std::string& yaml, const std::s
   if (config.has_modelled() && config.device_catalog.empty())
     config.device_catalog = "devices.yaml";
   if (!config.device_catalog.empty())
-    config.device_catalog = FromFolderOf(path, config.device_catalog);
+    config.device_catalog = PathBeside(path, config.device_catalog);
 
   // The sections below are checked against config.nodes, which therefore is read first.
   map.Require("model");

@@ -117,6 +117,7 @@ void Scheduler::State::LevelBatch(int batch) {
 std::vector<Sequence*> Scheduler::State::ToDecode(int batch) {
   std::vector<Sequence*> order;
   order.reserve(running.size());
+  // Whether a sequence sits out is in all its extents, which are looked at only if one may.
   const bool some_sit_out = any_suspended();
   for (const auto& [arrival, sequence] : running) {
     if (sequence->batch != batch || sequence->prefilling) continue;

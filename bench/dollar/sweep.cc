@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "api/http_client.h"
+#include "base/path_beside.h"
 #include "base/yaml.h"
 #include "cost/device_catalog.h"
 #include "cost/node_device.h"
@@ -26,12 +27,6 @@ struct PriceWords {
   std::string priced_as;  // a device of the price table
 };
 
-// A path relative to the sweep's folder, as an absolute one.
-std::string BesideSweep(const std::string& sweep_path, const std::string& path) {
-  std::error_code ignored;  // an unreadable current folder: the path stays relative
-  return (fs::absolute(sweep_path, ignored).parent_path() / path).lexically_normal().string();
-}
-
 // Reads the parts of the file, and keeps what they share. The price table is read when the first
 // price is looked up.
 class SweepReader {
@@ -44,7 +39,7 @@ class SweepReader {
     map.ReadInt("version", &version, 1, 1);
     map.ReadString("title", &sweep_.title);
     map.ReadString("price_table", &sweep_.price_table);
-    sweep_.price_table = BesideSweep(sweep_.path, sweep_.price_table);
+    sweep_.price_table = PathBeside(sweep_.path, sweep_.price_table);
     map.ReadInt("repeats", &sweep_.repeats, 1, 100);
     ReadLoad(map.Child("load"));
     ReadSweptModel(map.Child("model"));
@@ -200,7 +195,7 @@ class SweepReader {
   void ReadClusterFile(YamlMap& map, SweepShape& shape) {
     std::string path;
     map.ReadString("cluster", &path);
-    Result<ClusterConfig> config = ClusterConfig::Load(BesideSweep(sweep_.path, path));
+    Result<ClusterConfig> config = ClusterConfig::Load(PathBeside(sweep_.path, path));
     if (!config.ok()) return map.Fail("cluster", "'cluster': " + config.status().message());
     shape.config = *std::move(config);
     for (const NodeConfig& node : shape.config.nodes)
@@ -212,10 +207,10 @@ class SweepReader {
     map.ReadString("url", &shape.url);
     map.ReadString("api_key", &shape.api_key);
     map.ReadString("ca", &shape.ca_file);
-    if (!shape.ca_file.empty()) shape.ca_file = BesideSweep(sweep_.path, shape.ca_file);
+    if (!shape.ca_file.empty()) shape.ca_file = PathBeside(sweep_.path, shape.ca_file);
     map.ReadString("model", &shape.served_model);
     map.ReadString("tokenizer", &shape.tokenizer);
-    if (!shape.tokenizer.empty()) shape.tokenizer = BesideSweep(sweep_.path, shape.tokenizer);
+    if (!shape.tokenizer.empty()) shape.tokenizer = PathBeside(sweep_.path, shape.tokenizer);
     const PriceWords price = ReadPrice(map);
     NodeConfig server;
     server.name = "server";
