@@ -114,7 +114,9 @@ Procedure<Status> ConnectingNodes::Open(Turns& turns, Clock::duration reach_pati
   LAMINA_CO_ASSIGN_OR_RETURN(const ControlOptions control, control_options());
   for (const std::unique_ptr<Node>& node : nodes_->nodes()) {
     if (node->left_out()) continue;
-    const Status connected = co_await ConnectNode(turns, *node, control, reached);
+    // Time that others took is no fault of this one, which may have been there all the while.
+    const TimePoint latest_for_node = std::max(reached, Within(turns.now(), kQuietWait));
+    const Status connected = co_await ConnectNode(turns, *node, control, latest_for_node);
     if (connected.ok()) continue;
     nodes_->NotReached(*node, connected);
     co_return connected;

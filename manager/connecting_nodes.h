@@ -55,8 +55,9 @@ class ConnectingNodes {
   ConnectingNodes(const ClusterConfig& config, const ModelConfig& model, View view,
                   const KnownNodes& known, TimePoint until, ConnectMeans means);
 
-  // Reaches all nodes that are not left out within `reach_patience`, configures memory nodes within
-  // `patience`, then compute nodes, and joins those. Errors name the node.
+  // Reaches all nodes that are not left out within `reach_patience`, and none that was waited for
+  // less than kQuietWait is given up; configures memory nodes within `patience`, then compute
+  // nodes, and joins those. Errors name the node.
   Procedure<Status> Open(Turns& turns, Clock::duration reach_patience, Clock::duration patience);
   // Ok if the node answers and could serve; a compute node has loaded its weights then. REQUIRES:
   // Open is not called.

@@ -193,7 +193,8 @@ void EngineCore::TakeReconnected(Result<std::unique_ptr<StepExecutor>> outcome, 
   const std::vector<NodeStatus> nodes = executor_->nodes();
   for (const NodeStatus& node : nodes) {
     if (node.state == NodeState::kLost) {
-      outages_.Lose(node.id, node.detail, now, executor_->KvNodeOf(node.id));
+      if (outages_.Lose(node.id, node.detail, now, executor_->KvNodeOf(node.id)))
+        LAMINA_LOG_ERROR("{}", node.detail);
     } else {
       outages_.TakeBack(node.id, now);
     }

@@ -45,7 +45,7 @@ static_assert(std::endian::native == std::endian::little,
               "wire structs are copied as they lie in memory");
 
 inline constexpr std::array<char, 4> kRendezvousMagic = {'L', 'M', 'N', 'R'};
-inline constexpr uint16_t kRendezvousVersion = 4;
+inline constexpr uint16_t kRendezvousVersion = 5;
 inline constexpr size_t kMaxOfferBytes = size_t{16} << 10;
 
 struct RendezvousGreeting {

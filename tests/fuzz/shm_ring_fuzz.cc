@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "transport/mapping.h"
+#include "transport/sealed_memory.h"
 #include "transport/shm/shm_endpoint.h"
 #include "transport/shm/shm_segment.h"
 
@@ -33,8 +34,8 @@ class Peer {
     Require(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) ==
             0);
     socket_ = lamina::UniqueFd(ends[1]);
-    auto ours = lamina::CreateShmSegment(kWindowBytes);
-    auto theirs = lamina::CreateShmSegment(kWindowBytes);
+    auto ours = lamina::CreateSealedMemory(lamina::kShmControlBytes + kWindowBytes);
+    auto theirs = lamina::CreateSealedMemory(lamina::kShmControlBytes + kWindowBytes);
     Require(ours.ok() && theirs.ok());
     auto mapped = lamina::Mapping::Shared(ours->get(), lamina::kShmControlBytes + kWindowBytes);
     auto own = lamina::Mapping::Shared(ours->get(), lamina::kShmControlBytes + kWindowBytes);

@@ -25,6 +25,7 @@ constexpr nanoseconds kMoment{1};
 // A node's end of its connection.
 struct PlayedNode {
   bool reachable = true;
+  Clock::duration greeting_takes{};
   int num_connections = 0;  // that are there now
   std::vector<MessageType> told;
   ControlConnection::Callbacks manager;  // what the manager does with what comes
@@ -63,7 +64,7 @@ class PlayedConnecting : public ControlConnecting {
   PlayedConnecting(PlayedNode& node, const TimePoint& now, TimePoint latest)
       : node_(node), now_(now), latest_(latest) {}
   std::optional<Result<std::unique_ptr<ControlConnection>>> Poll() override {
-    if (node_.reachable)
+    if (node_.reachable && now_ >= began_ + node_.greeting_takes)
       return std::unique_ptr<ControlConnection>(std::make_unique<PlayedConnection>(node_));
     if (now_ >= latest_) return TimedOut("connection refused: test");
     return std::nullopt;
@@ -72,6 +73,7 @@ class PlayedConnecting : public ControlConnecting {
  private:
   PlayedNode& node_;
   const TimePoint& now_;
+  const TimePoint began_ = now_;
   const TimePoint latest_;
 };
 
@@ -259,6 +261,30 @@ TEST_F(ClusterConnect, WithoutANodeThatIsLostMeanwhileTheOthersAreConnectedAnew)
   const ClusterExecutor::Connected connected = procedure_->TakeResult();
   ASSERT_TRUE(connected.ok()) << connected.status();
   EXPECT_EQ((*connected)->nodes()[1].state, NodeState::kLost);
+}
+
+TEST_F(ClusterConnect, TimeThatAnotherNodeTookCountsAgainstNobodyElse) {
+  c0().reachable = false;
+  m0().greeting_takes = milliseconds(100);
+  BeginWithout({}, TimePoint::max());
+  Advance(seconds(5) - milliseconds(50));
+  c0().reachable = true;
+  Advance(milliseconds(100));
+  EXPECT_EQ(m0().num_connections, 0) << "it is still being greeted";
+  Advance(milliseconds(100));
+  changed_ = true;  // as its thread would tell
+  Settle();
+  EXPECT_EQ(m0().num_connections, 1);
+  m0().SayConfigured();
+  for (int answers = 0; answers < 2; ++answers) {  // configured, then joined
+    Settle();
+    for (PlayedNode* compute : {&c0(), &c1()}) compute->SayConfigured();
+  }
+  Settle();
+  ASSERT_TRUE(done());
+  const ClusterExecutor::Connected connected = procedure_->TakeResult();
+  ASSERT_TRUE(connected.ok()) << connected.status();
+  for (const NodeStatus& one : (*connected)->nodes()) EXPECT_EQ(one.state, NodeState::kReady);
 }
 
 TEST_F(ClusterConnect, CountersAreAskedForOnceASecondAndMoreOftenWhileStepsAreSubmitted) {

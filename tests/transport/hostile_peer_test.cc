@@ -14,6 +14,7 @@
 #include "tests/transport/fabric_pair.h"
 #include "transport/mapping.h"
 #include "transport/posix.h"
+#include "transport/sealed_memory.h"
 #include "transport/shm/shm_socket.h"
 #include "transport/tcp/tcp_wire.h"
 #include "transport/tcp_socket.h"
@@ -241,7 +242,7 @@ class HostileShmPeer : public HostilePeer {
 
   // A proper handshake, after which this test holds both segments.
   void Greet() {
-    own_fd_ = std::move(CreateShmSegment(100)).value();
+    own_fd_ = std::move(CreateSealedMemory(kShmControlBytes + 100)).value();
     own_ = std::move(Mapping::Shared(own_fd_.get(), kShmControlBytes + 100)).value();
     ASSERT_TRUE(SendShmGreeting(socket_.get(), {100, "evil"}, own_fd_.get(), wake_.fd()).ok());
     endpoint_ = AcceptOne(*fabric_, *listener_, {1000, ""});
@@ -313,14 +314,14 @@ TEST_F(HostileShmPeer, SegmentThatCouldShrinkIsRefused) {
 }
 
 TEST_F(HostileShmPeer, SegmentSmallerThanItsWindowIsRefused) {
-  const UniqueFd small = std::move(CreateShmSegment(100)).value();
+  const UniqueFd small = std::move(CreateSealedMemory(kShmControlBytes + 100)).value();
   ASSERT_TRUE(SendShmGreeting(socket_.get(), {100'000, ""}, small.get(), wake_.fd()).ok());
   ExpectStillServing("shm");
   EXPECT_FALSE(ReceiveShmGreeting(socket_.get()).ok());
 }
 
 TEST_F(HostileShmPeer, WrongDescriptorsAreRefused) {
-  const UniqueFd segment = std::move(CreateShmSegment(100)).value();
+  const UniqueFd segment = std::move(CreateSealedMemory(kShmControlBytes + 100)).value();
   ASSERT_TRUE(SendShmGreeting(socket_.get(), {100, ""}, segment.get(), segment.get()).ok());
   ExpectStillServing("shm");
 }
@@ -336,7 +337,7 @@ TEST_F(HostileShmPeer, AnEventFdThatIsFullBlocksNobody) {
 }
 
 TEST_F(HostileShmPeer, ADeviceWindowThatIsNotHandedOverIsRefused) {
-  const UniqueFd segment = std::move(CreateShmSegment(100)).value();
+  const UniqueFd segment = std::move(CreateSealedMemory(kShmControlBytes + 100)).value();
   ShmGreeting greeting;
   greeting.window_bytes = 100;
   greeting.device_window_bytes = 1 << 20;

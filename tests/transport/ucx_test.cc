@@ -131,8 +131,9 @@ bool StepUntilAPlaceIsTaken(pid_t pid) {
 
 TEST_F(Ucx, APeerKilledInTheMiddleOfAMessageHoldsUpNobodyElse) {
   constexpr int kCannotBeTraced = 77;
+  const bool was_set = getenv("LAMINA_UCX_PATH") != nullptr;
+  setenv("LAMINA_UCX_PATH", "puts", 1);  // notifications go in messages
   Child victim([](const std::string& address) {
-    setenv("LAMINA_UCX_PATH", "puts", 1);  // notifications go in messages
     const auto fabric = OpenTestFabric("ucx");
     const auto made = fabric->Connect(address, {64, "victim"}, Deadline::After(kPatience));
     if (!made.ok()) return false;
@@ -169,6 +170,7 @@ TEST_F(Ucx, APeerKilledInTheMiddleOfAMessageHoldsUpNobodyElse) {
                     }));
   EXPECT_THAT(from_victim.notifications, ::testing::IsEmpty());
   EXPECT_THAT(from_other.notifications, ::testing::ElementsAre(2));
+  if (!was_set) unsetenv("LAMINA_UCX_PATH");
 }
 #endif
 

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "transport/checks.h"
 #include "transport/rare_warning.h"
+#include "transport/sealed_memory.h"
 #include "transport/shm/shm_endpoint.h"
 #include "transport/strangers.h"
 
@@ -26,9 +27,9 @@ RareLines shm_dropped_lines;
 
 // Makes this end's segment, hands it to the peer with the greeting, and returns its mapping.
 Result<Mapping> OfferSegment(int socket, const EndpointOptions& options, int wake) {
-  LAMINA_ASSIGN_OR_RETURN(const UniqueFd segment, CreateShmSegment(options.window_bytes));
-  LAMINA_ASSIGN_OR_RETURN(Mapping mapping,
-                          Mapping::Shared(segment.get(), kShmControlBytes + options.window_bytes));
+  const size_t bytes = kShmControlBytes + options.window_bytes;
+  LAMINA_ASSIGN_OR_RETURN(const UniqueFd segment, CreateSealedMemory(bytes));
+  LAMINA_ASSIGN_OR_RETURN(Mapping mapping, Mapping::Shared(segment.get(), bytes));
   LAMINA_RETURN_IF_ERROR(SendShmGreeting(socket, options, segment.get(), wake));
   return mapping;
 }

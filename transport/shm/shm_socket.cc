@@ -1,9 +1,7 @@
 #include "transport/shm/shm_socket.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -11,13 +9,13 @@
 #include <cerrno>
 #include <cstring>
 
+#include "transport/sealed_memory.h"
+
 namespace lamina {
 namespace {
 
 // Before every name, so that it meets no abstract name of another program.
 constexpr std::string_view kPrefix = "lamina-shm/";
-// Neither the size nor the seals of a segment can change any more.
-constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 // Descriptors in a greeting: segment, eventfd and, if there is one, the device window.
 constexpr size_t kNumFds = 2, kNumFdsWithDevice = 3;
 
@@ -70,18 +68,8 @@ bool IsEventFd(int fd) {
   return size > 0 && std::string_view(target, static_cast<size_t>(size)) == "anon_inode:[eventfd]";
 }
 
-// Mapping a segment that could shrink would hand the peer a way to kill this process (SIGBUS).
 Status CheckDescriptors(int segment, int wake, uint64_t window_bytes) {
-  struct stat info {};
-  if (fstat(segment, &info) != 0) return PeerLost(ErrnoText("fstat of the peer's segment"));
-  const int seals = fcntl(segment, F_GET_SEALS);
-  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)
-    return PeerLost("the peer's segment is not sealed shared memory");
-  const auto size = static_cast<uint64_t>(info.st_size);
-  if (size < kShmControlBytes || window_bytes > size - kShmControlBytes) {
-    return PeerLost("the peer's segment has " + std::to_string(size) +
-                    " bytes, too few for its window of " + std::to_string(window_bytes));
-  }
+  LAMINA_RETURN_IF_ERROR(CheckSealedMemory(segment, kShmControlBytes, window_bytes));
   if (!IsEventFd(wake)) return PeerLost("the peer's wake-up descriptor is no eventfd");
   // Writing to one that is full must not block. The flag is the peer's too, which could take it
   // away again; but it is a process of this user, which can stop this one by a signal as well.
@@ -124,17 +112,6 @@ Result<UniqueFd> TryConnectShm(const std::string& name) {
   if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.address), address.size) == 0)
     return fd;
   return TryAgain("shm " + name + ": " + ErrnoText("connect"));
-}
-
-Result<UniqueFd> CreateShmSegment(uint64_t window_bytes) {
-  UniqueFd fd(memfd_create("lamina-window", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd.valid()) return OutOfSpace(ErrnoText("memfd_create"));
-  if (ftruncate(fd.get(), static_cast<off_t>(kShmControlBytes + window_bytes)) != 0) {
-    return OutOfSpace(
-        ErrnoText("a window of " + std::to_string(window_bytes) + " bytes: ftruncate"));
-  }
-  if (fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) return InternalError(ErrnoText("sealing a memfd"));
-  return fd;
 }
 
 Status SendShmGreeting(int socket, const EndpointOptions& options, int segment, int wake) {

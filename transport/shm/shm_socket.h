@@ -21,10 +21,6 @@ Result<UniqueFd> ListenShm(const std::string& name);
 // name; kOutOfSpace if no descriptor is left.
 Result<UniqueFd> TryConnectShm(const std::string& name);
 
-// A memfd for one end's segment with a window of `window_bytes`, zeroed. It is sealed, so that it
-// cannot shrink while the peer has it mapped. kOutOfSpace if there is no descriptor or no memory.
-Result<UniqueFd> CreateShmSegment(uint64_t window_bytes);
-
 // What a peer has said and handed over. It is checked that the segment is as large as the greeting
 // says and cannot shrink, and that `wake` is an eventfd. Owns the descriptors.
 struct ShmPeer {

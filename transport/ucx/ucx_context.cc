@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "transport/rdma_host.h"
+#include "transport/sealed_memory.h"
 #include "transport/ucx/ucx_endpoint.h"
 #include "transport/ucx/ucx_log.h"
 
@@ -130,15 +131,48 @@ void UcxContext::LogOnce(std::string_view how, const std::string& lanes) {
                   lanes.empty() ? "no transports are known yet" : lanes);
 }
 
+bool WantsUcxPuts() {
+  const char* const wish = std::getenv("LAMINA_UCX_PATH");
+  return wish != nullptr && std::string_view(wish) == "puts";
+}
+
 Result<std::unique_ptr<UcxMemory>> UcxMemory::Create(UcxContext& context, size_t bytes) {
   std::unique_ptr<UcxMemory> memory(new UcxMemory(context));
   if (bytes == 0) return memory;
+  if (WantsUcxPuts()) {
+    LAMINA_RETURN_IF_ERROR(memory->Allocate(bytes));
+    return memory;
+  }
+  LAMINA_RETURN_IF_ERROR(memory->Map(bytes));
+  if (!UcxTrustedDevices().empty()) LAMINA_RETURN_IF_ERROR(memory->Register());
+  return memory;
+}
+
+Status UcxMemory::Map(size_t bytes) {
+  LAMINA_ASSIGN_OR_RETURN(file_, CreateSealedMemory(RoundUpToPages(bytes)));
+  LAMINA_ASSIGN_OR_RETURN(mapping_, Mapping::Shared(file_.get(), RoundUpToPages(bytes)));
+  bytes_ = mapping_.bytes().first(bytes);
+  return OkStatus();
+}
+
+Status UcxMemory::Register() {
+  ucp_mem_map_params_t params{};
+  params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
+  params.address = mapping_.bytes().data();
+  params.length = mapping_.bytes().size();
+  const ucs_status_t status = ucp_mem_map(context_.context(), &params, &handle_);
+  if (status == UCS_OK) return OkStatus();
+  return OutOfSpace(
+      UcxText("ucx: ucp_mem_map of " + std::to_string(params.length) + " bytes", status));
+}
+
+Status UcxMemory::Allocate(size_t bytes) {
   ucp_mem_map_params_t params{};
   params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH |
                       UCP_MEM_MAP_PARAM_FIELD_FLAGS;
   params.length = RoundUpToPages(bytes);
   params.flags = UCP_MEM_MAP_ALLOCATE;
-  ucs_status_t status = ucp_mem_map(context.context(), &params, &memory->handle_);
+  ucs_status_t status = ucp_mem_map(context_.context(), &params, &handle_);
   if (status != UCS_OK) {
     return OutOfSpace(
         UcxText("ucx: ucp_mem_map of " + std::to_string(bytes) + " bytes", status) +
@@ -146,9 +180,9 @@ Result<std::unique_ptr<UcxMemory>> UcxMemory::Create(UcxContext& context, size_t
   }
   ucp_mem_attr_t attributes{};
   attributes.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS;
-  status = ucp_mem_query(memory->handle_, &attributes);
+  status = ucp_mem_query(handle_, &attributes);
   if (status != UCS_OK) return InternalError(UcxText("ucx: ucp_mem_query", status));
-  memory->bytes_ = {static_cast<std::byte*>(attributes.address), bytes};
+  bytes_ = {static_cast<std::byte*>(attributes.address), bytes};
   if (reinterpret_cast<uintptr_t>(attributes.address) %
           static_cast<uintptr_t>(sysconf(_SC_PAGESIZE)) !=
       0) {
@@ -156,7 +190,7 @@ Result<std::unique_ptr<UcxMemory>> UcxMemory::Create(UcxContext& context, size_t
         "ucx: ucp_mem_map gave memory that does not begin at a page; look at UCX_ALLOC_PRIO");
   }
   std::memset(attributes.address, 0, bytes);  // UCX may have taken it from a heap
-  return memory;
+  return OkStatus();
 }
 
 UcxMemory::~UcxMemory() {

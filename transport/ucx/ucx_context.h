@@ -12,7 +12,9 @@
 #include <unordered_set>
 
 #include "base/status.h"
+#include "transport/mapping.h"
 #include "transport/poll_set.h"
+#include "transport/posix.h"
 #include "transport/ucx/ucx_wire.h"
 
 namespace lamina {
@@ -60,25 +62,38 @@ class UcxContext {
   bool logged_ = false;  // LogOnce was called
 };
 
-// Memory for a region or a buffer: page-aligned, zeroed and registered. UCX allocates it, so that
-// other processes of the machine can map it. Owns the memory. Thread: owner of the context.
+// Whether UCX is to write between processes of one machine as it does between machines, and not
+// this process: the environment variable LAMINA_UCX_PATH is "puts".
+bool WantsUcxPuts();
+
+// Memory for a region or a buffer: page-aligned and zeroed. Other processes of the machine can map
+// it; UCX knows it only where it is to write there, over trusted devices or because of
+// WantsUcxPuts. Owns the memory. Thread: owner of the context.
 class UcxMemory {
  public:
-  // kOutOfSpace if UCX cannot allocate it, kInternal if what UCX allocates cannot be used.
+  // kOutOfSpace if there is no memory, kInternal if what UCX allocates cannot be used.
   static Result<std::unique_ptr<UcxMemory>> Create(UcxContext& context, size_t bytes);
   ~UcxMemory();
 
   std::span<std::byte> bytes() const { return bytes_; }
 
-  // The packed key with which a peer can write here; "" if there are no bytes. kInternal with UCX's
-  // reason.
+  // By which other processes of the machine reach it (OpenSealedMemory); -1 if UCX allocated it.
+  int descriptor() const { return file_.get(); }
+
+  // The packed key with which UCX can write here; "" if UCX does not know the memory. kInternal
+  // with UCX's reason.
   Result<std::string> PackKey() const;
 
  private:
   explicit UcxMemory(UcxContext& context) : context_(context) {}
+  Status Map(size_t bytes);       // as sealed memory
+  Status Register();              // what Map has made
+  Status Allocate(size_t bytes);  // has UCX do it
 
   UcxContext& context_;
   ucp_mem_h handle_ = nullptr;
+  UniqueFd file_;
+  Mapping mapping_;
   std::span<std::byte> bytes_;
 };
 

@@ -1,13 +1,14 @@
 #include "transport/ucx/ucx_endpoint.h"
 
 #include <sys/epoll.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 
 #include "base/log.h"
 #include "transport/rdma_host.h"
+#include "transport/sealed_memory.h"
 
 namespace lamina {
 namespace {
@@ -68,6 +69,8 @@ Result<std::string> UcxEndpoint::Offer() const {
                        .region_address = reinterpret_cast<uintptr_t>(region_->bytes().data()),
                        .address_bytes = static_cast<uint32_t>(address.size()),
                        .key_bytes = static_cast<uint32_t>(key.size()),
+                       .process = getpid(),
+                       .descriptor = region_->descriptor(),
                        .host = context_.host()};
   std::string text =
       std::string(reinterpret_cast<const char*>(&offer), sizeof(offer)) + address + key;
@@ -84,45 +87,46 @@ Status UcxEndpoint::Join(const RendezvousPeer& peer) {
   if (peer.offer.size() < sizeof(peer_)) return PeerLost("the peer's offer is malformed");
   std::memcpy(&peer_, peer.offer.data(), sizeof(peer_));
   if (peer.offer.size() != sizeof(peer_) + uint64_t{peer_.address_bytes} + peer_.key_bytes ||
-      peer_.address_bytes == 0 || peer_.key_bytes == 0) {
+      peer_.address_bytes == 0) {
     return PeerLost("the peer's offer is malformed");
   }
   peer_address_ = peer.offer.substr(sizeof(peer_), peer_.address_bytes);
   peer_key_ = peer.offer.substr(sizeof(peer_) + peer_.address_bytes);
   is_local_ = peer_.host[0] != 0 && peer_.host == context_.host();
   if (!is_local_ && UcxTrustedDevices().empty()) return PeerLost(UcxLocalOnly());
-  LAMINA_RETURN_IF_ERROR(Reach());
-  LAMINA_RETURN_IF_ERROR(ChoosePath());
+  LAMINA_RETURN_IF_ERROR(worker_->Connect(peer_address_, is_local_));
+  const bool maps = is_local_ && peer_.descriptor >= 0 && !WantsUcxPuts();
+  LAMINA_RETURN_IF_ERROR(maps ? MapRegion(peer.window_bytes) : UnpackKey());
+  const std::string lanes = worker_->Lanes();
+  for (const std::string& name : TransportsOf(lanes))
+    through_ += (through_.empty() ? "" : ", ") + name;
+  context_.LogOnce(path_ == UcxPath::kMapped ? "mapped" : "puts", lanes);
   Wake();  // the first message makes UCX connect, and tells the peer that it did
   return OkStatus();
 }
 
-Status UcxEndpoint::Reach() {
-  LAMINA_RETURN_IF_ERROR(worker_->Connect(peer_address_, is_local_));
-  const ucs_status_t status = ucp_ep_rkey_unpack(worker_->endpoint(), peer_key_.data(), &key_);
-  if (status != UCS_OK) return PeerLost(UcxText("ucp_ep_rkey_unpack", status));
+Status UcxEndpoint::MapRegion(uint64_t window_bytes) {
+  LAMINA_ASSIGN_OR_RETURN(const UniqueFd file, OpenSealedMemory(peer_.process, peer_.descriptor,
+                                                                kUcxControlBytes, window_bytes));
+  LAMINA_ASSIGN_OR_RETURN(mapped_, Mapping::Shared(file.get(), kUcxControlBytes + window_bytes));
+  path_ = UcxPath::kMapped;
   return OkStatus();
 }
 
-Status UcxEndpoint::ChoosePath() {
-  const std::string lanes = worker_->Lanes();
-  for (const std::string& name : TransportsOf(lanes))
-    through_ += (through_.empty() ? "" : ", ") + name;
-  if (is_local_) {
-    void* mapped = nullptr;
-    const ucs_status_t status = ucp_rkey_ptr(key_, peer_.region_address, &mapped);
-    // If UCX cannot map the region it could only emulate writes by messages that name an address.
-    if (status != UCS_OK)
-      return PeerLost(UcxText("ucp_rkey_ptr", status) +
-                      "; the peer's window must lie in shared memory");
-    const char* const wish = std::getenv("LAMINA_UCX_PATH");
-    if (wish == nullptr || std::string_view(wish) != "puts") {
-      path_ = UcxPath::kMapped;
-      mapped_ = static_cast<std::byte*>(mapped);
-    }
+Status UcxEndpoint::UnpackKey() {
+  if (peer_key_.empty()) {
+    return PeerLost("the peer has no key for its window: LAMINA_UCX_PATH and " +
+                    std::string(kUcxTrustedDevices) + " must be the same for both");
   }
-  context_.LogOnce(path_ == UcxPath::kMapped ? "mapped" : "puts", lanes);
-  return OkStatus();
+  const ucs_status_t status = ucp_ep_rkey_unpack(worker_->endpoint(), peer_key_.data(), &key_);
+  if (status != UCS_OK) return PeerLost(UcxText("ucp_ep_rkey_unpack", status));
+  if (!is_local_) return OkStatus();
+  void* mapped = nullptr;
+  const ucs_status_t can_map = ucp_rkey_ptr(key_, peer_.region_address, &mapped);
+  // If UCX cannot map the region it could only emulate writes by messages that name an address.
+  if (can_map == UCS_OK) return OkStatus();
+  return PeerLost(UcxText("ucp_rkey_ptr", can_map) +
+                  "; the peer's window must lie in shared memory");
 }
 
 Status UcxEndpoint::Settle() {

@@ -95,8 +95,8 @@ class UcxEndpoint final : public Endpoint, private UcxReceiver {
   UcxEndpoint(UcxContext& context, uint64_t id, std::unique_ptr<UcxMemory> region);
   void OnNotice(const UcxNotice& notice) override;
   void OnError(ucs_status_t status) override;
-  Status Reach();  // makes the worker's endpoint and key_
-  Status ChoosePath();
+  Status MapRegion(uint64_t window_bytes);  // the peer's, as mapped_
+  Status UnpackKey();                       // of the peer's region, as key_
 
   // The sending half, in ucx_send.cc.
   static void OnDone(void* request, ucs_status_t status, void* message);
@@ -139,7 +139,7 @@ class UcxEndpoint final : public Endpoint, private UcxReceiver {
   std::optional<RendezvousLink> link_;  // empty until Start
 
   std::unique_ptr<UcxWorker> worker_;  // null once lost
-  ucp_rkey_h key_ = nullptr;
+  ucp_rkey_h key_ = nullptr;           // if path_ is kPuts
   UcxOffer peer_;
   // From the peer's offer, used by Join only.
   std::string peer_address_;  // of its worker
@@ -148,7 +148,7 @@ class UcxEndpoint final : public Endpoint, private UcxReceiver {
   bool was_heard_ = false;     // a notice of the peer has come
   bool said_settled_ = false;  // HasWork has reported is_settled()
   UcxPath path_ = UcxPath::kPuts;
-  std::byte* mapped_ = nullptr;  // the peer's region, if path_ is kMapped
+  Mapping mapped_;  // the peer's region, if path_ is kMapped
 
   BoundedQueue<Posted> posts_{kUcxLimits.max_outstanding};
   Message credits_;

@@ -74,13 +74,13 @@ Status UcxEndpoint::Post(std::span<const WriteOp> ops, std::optional<uint32_t> n
 }
 
 void UcxEndpoint::PostMapped(std::span<const WriteOp> ops, std::optional<uint32_t> notify) {
-  std::byte* const window = mapped_ + kUcxControlBytes;
+  std::byte* const window = mapped_.bytes().data() + kUcxControlBytes;
   for (const WriteOp& op : ops) {
     if (!op.source.empty())
       std::memcpy(window + op.peer_offset, op.source.data(), op.source.size());
   }
   if (!notify.has_value()) return;
-  auto& theirs = *reinterpret_cast<UcxControl*>(mapped_);
+  auto& theirs = *reinterpret_cast<UcxControl*>(mapped_.bytes().data());
   std::atomic<uint64_t>& slot = theirs.ring[num_notified_ % kUcxNotices];
   ++num_notified_;
   // Publishes the bytes in the window too: the peer's load of the slot acquires them.

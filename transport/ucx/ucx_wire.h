@@ -1,9 +1,10 @@
 // What two ends of the ucx fabric tell each other. Little-endian.
 //
-//   offer   := UcxOffer worker_address key    sent through the rendezvous. worker_address and key
+//   offer   := UcxOffer worker_address key?   sent through the rendezvous. worker_address and key
 //                                             are opaque, UCX's own: of the worker that the sender
 //                                             has for this connection alone (ucx_worker.h), and of
-//                                             its region
+//                                             its region. No key: UCX does not know the region, and
+//                                             only processes of the same machine reach it
 //   region  := UcxControl window              window: from offset kUcxControlBytes on, as large as
 //                                             the greeting of its owner says
 //   message := UcxNotice                      an active message with id kUcxMessageId, whose header
@@ -12,10 +13,11 @@
 // A sender reaches the peer's window in one of two ways (UcxPath), and the receiver need not know
 // which. Either way a notification arrives after all bytes written before it are in the window.
 //
-//   kMapped    The CPU writes into the peer's region, which this process has mapped
-//              (ucp_rkey_ptr), and then puts the notification into the ring. An owner that sleeps
-//              would not see it there and says so in owner_sleeps; then the sender wakes it with a
-//              notice.
+//   kMapped    The CPU writes into the peer's region, which this process has mapped, and then puts
+//              the notification into the ring. An owner that sleeps would not see it there and says
+//              so in owner_sleeps; then the sender wakes it with a notice. This process opens the
+//              region itself: UCX 1.13 crashes (ucp_ep_rkey_unpack) if the peer's process ended
+//              before.
 //   kPuts      The NIC writes (ucp_put_nbx), and the writes are flushed. Then the notification goes
 //              in a notice, as UCX promises no order between writes and messages, which may take
 //              different transports. Used only where keys protect the memory, never where UCX would
@@ -49,10 +51,12 @@ struct UcxOffer {
   uint64_t region_address = 0;  // 8   in the sender's address space
   uint32_t address_bytes = 0;   // 16
   uint32_t key_bytes = 0;       // 20
-  UcxHost host{};               // 24
+  int32_t process = 0;          // 24  that has the region, and by which descriptor; -1: by none, as
+  int32_t descriptor = -1;      // 28  UCX has allocated it
+  UcxHost host{};               // 32
 };
-static_assert(sizeof(UcxOffer) == 120 && offsetof(UcxOffer, address_bytes) == 16 &&
-              offsetof(UcxOffer, host) == 24);
+static_assert(sizeof(UcxOffer) == 128 && offsetof(UcxOffer, address_bytes) == 16 &&
+              offsetof(UcxOffer, host) == 32);
 
 struct UcxNotice {
   static constexpr uint32_t kNotification = 1;
