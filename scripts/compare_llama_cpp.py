@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Decoding of a local lamina cluster, of the same engine in one process, and of llama.cpp's batched decoding on the same cores.
 
-  scripts/compare_llama_cpp.py --model configs/models/llama-1.1b --gguf tinyllama-f16.gguf --llama-batched-bench ~/llama.cpp/build/bin/llama-batched-bench
+  scripts/compare_llama_cpp.py --gguf tinyllama-f16.gguf --llama-cpp ~/llama.cpp/build/bin
+  scripts/compare_llama_cpp.py --gguf tinyllama-f16.gguf --llama-cpp ~/llama.cpp/build/bin --quant f16,q8_0,q4_0,q4_k
 
 For each batch and context the programs run in turn, --rounds times over, and medians are compared: a machine whose speed drifts does not
-decide. lamina's weights and prompts are made up (--load-format dummy, --decode-only); llama.cpp computes one prompt and copies its KV to
-every sequence. Without --gguf only lamina is measured. The models should have the same shape.
+decide. Without --quant lamina computes with made-up weights in bf16 of --model, which should have the shape of the GGUF file. With it both
+read the same file: llama-quantize makes one of each format, beside the given one. lamina's prompts are made up (--decode-only); llama.cpp
+computes one prompt and copies its KV to every sequence. Without --gguf only lamina is measured.
 """
 
 import argparse
@@ -24,27 +26,42 @@ def run_json(command):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode != 0 or not lines:
-        sys.exit(f"{' '.join(command)}: exit status {done.returncode}\n{done.stderr[-2000:]}")
+        sys.exit(f"{' '.join(map(str, command))}: exit status {done.returncode}\n{done.stderr[-2000:]}")
     return json.loads(lines[-1])
 
 
-def lamina(args, batch, context):
-    return run_json([args.lamina, "bench", "throughput", args.model, "--load-format", "dummy", "--decode-only", "--num-prompts", str(batch),
+def lamina(args, model, batch, context):
+    return run_json([args.lamina, "bench", "throughput", *model, "--decode-only", "--num-prompts", str(batch),
                      "--max-num-seqs", str(batch), "--input-len", str(context), "--output-len", str(args.tokens),
                      "--memory-nodes", str(args.memory_nodes), "--compute-threads", str(args.threads), "--repeats", str(args.repeats), "--json"])
 
 
-def llama_cpp(args, batch, context):
-    return run_json([args.llama_batched_bench, "-m", args.gguf, "-c", str(batch * (context + args.tokens + 256)), "-npp", str(context), "-ntg",
+def llama_cpp(args, gguf, batch, context):
+    return run_json([args.llama_cpp / "llama-batched-bench", "-m", gguf, "-c", str(batch * (context + args.tokens + 256)), "-npp", str(context), "-ntg",
                      str(args.tokens), "-npl", str(batch), "-pps", "-fa", args.flash_attention, "-t", str(args.threads), "--output-format",
                      "jsonl"])["speed_tg"]
+
+
+def quantized(args, name):
+    """The GGUF file whose matrices are all in this format."""
+    if name == "f16":
+        return args.gguf
+    path = pathlib.Path(args.gguf).with_suffix(f".{name}.gguf")
+    if not path.exists():
+        made = path.with_suffix(".part")
+        done = subprocess.run([args.llama_cpp / "llama-quantize", "--pure", args.gguf, made, name.upper()], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            sys.exit(f"llama-quantize to {name}: exit status {done.returncode}\n{done.stderr[-2000:]}")
+        made.rename(path)
+    return str(path)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default=str(ROOT / "configs/models/llama-1.1b"), help="directory with a config.json")
-    parser.add_argument("--gguf", help="a model of the same shape for llama.cpp")
-    parser.add_argument("--llama-batched-bench", help="the program, from a build of llama.cpp")
+    parser.add_argument("--gguf", help="a model for llama.cpp")
+    parser.add_argument("--llama-cpp", type=pathlib.Path, help="folder with llama-batched-bench and, for --quant, llama-quantize")
+    parser.add_argument("--quant", type=lambda text: text.split(","), help="formats of GGUF, with commas between them: f16,q8_0,q4_0,q4_k")
     parser.add_argument("--lamina", default=str(ROOT / "build/release/bin/lamina"))
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--context", type=int, nargs="+", default=[512, 2048])
@@ -56,25 +73,34 @@ def main():
                         help="of llama.cpp, and of lamina's compute node and its engine in one process; default: the cores that this process may use")
     parser.add_argument("--flash-attention", choices=["on", "off"], default="off", help="of llama.cpp; off is its faster setting on CPUs")
     args = parser.parse_args()
-    if (args.gguf is None) != (args.llama_batched_bench is None):
-        parser.error("--gguf and --llama-batched-bench go together")
+    if (args.gguf is None) != (args.llama_cpp is None):
+        parser.error("--gguf and --llama-cpp go together")
+    if args.quant and not args.gguf:
+        parser.error("--quant needs --gguf")
 
-    print("| batch | context | cluster, tokens/s | in one process | cluster / one process | cluster / limit | llama.cpp | cluster / llama.cpp |")
-    print("|---|---|---|---|---|---|---|---|")
-    for context in args.context:
-        for batch in args.batch:
-            ours, theirs = [], []
-            for number in range(args.rounds):
-                print(f"batch {batch}, context {context}: round {number + 1} of {args.rounds}", file=sys.stderr)
-                ours.append(lamina(args, batch, context))
-                if args.gguf:
-                    theirs.append(llama_cpp(args, batch, context))
-            median = lambda get: statistics.median(get(one) for one in ours)
-            cluster = median(lambda one: one["value"])
-            peer = statistics.median(theirs) if theirs else None
-            print(f"| {batch} | {context} | {cluster:.1f} | {median(lambda one: one['reference_value']):.1f} | {median(lambda one: one['ratio']):.2f} "
-                  f"| {median(lambda one: one['details']['share_of_limit']):.2f} | {f'{peer:.1f}' if peer else '-'} "
-                  f"| {f'{cluster / peer:.2f}' if peer else '-'} |", flush=True)
+    print("| weights | batch | context | cluster, tokens/s | in one process | cluster / one process | cluster / limit | llama.cpp | cluster / llama.cpp |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for weights in args.quant or ["bf16"]:
+        gguf = quantized(args, weights) if args.quant else args.gguf
+        model = [gguf] if args.quant else [args.model, "--load-format", "dummy"]
+        for context in args.context:
+            for batch in args.batch:
+                compare(args, weights, model, gguf, batch, context)
+
+
+def compare(args, weights, model, gguf, batch, context):
+    ours, theirs = [], []
+    for number in range(args.rounds):
+        print(f"{weights}, batch {batch}, context {context}: round {number + 1} of {args.rounds}", file=sys.stderr)
+        ours.append(lamina(args, model, batch, context))
+        if gguf:
+            theirs.append(llama_cpp(args, gguf, batch, context))
+    median = lambda get: statistics.median(get(one) for one in ours)
+    cluster = median(lambda one: one["value"])
+    peer = statistics.median(theirs) if theirs else None
+    print(f"| {weights} | {batch} | {context} | {cluster:.1f} | {median(lambda one: one['reference_value']):.1f} | {median(lambda one: one['ratio']):.2f} "
+          f"| {median(lambda one: one['details']['share_of_limit']):.2f} | {f'{peer:.1f}' if peer else '-'} "
+          f"| {f'{cluster / peer:.2f}' if peer else '-'} |", flush=True)
 
 
 if __name__ == "__main__":

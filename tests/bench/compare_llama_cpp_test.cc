@@ -16,6 +16,7 @@ namespace lamina::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class CompareLlamaCpp : public ::testing::Test {
  protected:
@@ -23,13 +24,16 @@ class CompareLlamaCpp : public ::testing::Test {
     WriteProgram(
         "lamina",
         R"({"value": 2, "reference_value": 2, "ratio": 1, "details": {"share_of_limit": 0.5}})");
-    WriteProgram("llama", R"({"speed_tg": 4})");
+    WriteProgram("llama-batched-bench", R"({"speed_tg": 4})");
+    WriteProgram("llama-quantize", "", "touch \"$3\"");
   }
 
-  void WriteProgram(const std::string& name, const std::string& prints) const {
+  void WriteProgram(const std::string& name, const std::string& prints,
+                    const std::string& also = "") const {
     const std::string path = folder_ / name;
-    std::ofstream(path) << "#!/bin/sh\necho \"$@\" > " << path << ".called\necho '" << prints
-                        << "'\n";
+    std::ofstream(path) << "#!/bin/sh\necho \"$@\" >> " << path << ".called\necho '" << prints
+                        << "'\n"
+                        << also << "\n";
     ASSERT_EQ(chmod(path.c_str(), 0755), 0);
   }
 
@@ -37,8 +41,8 @@ class CompareLlamaCpp : public ::testing::Test {
     std::vector<std::string> command = std::move(before);
     command.insert(command.end(),
                    {"/usr/bin/python3", SourcePath("/scripts/compare_llama_cpp.py"), "--lamina",
-                    folder_ / "lamina", "--gguf", "any.gguf", "--llama-batched-bench",
-                    folder_ / "llama", "--batch", "8", "--context", "512", "--rounds", "1"});
+                    folder_ / "lamina", "--gguf", folder_ / "any.gguf", "--llama-cpp", folder_ / "",
+                    "--batch", "8", "--context", "512", "--rounds", "1"});
     command.insert(command.end(), more.begin(), more.end());
     const Result<CommandOutput> output =
         RunCommand(command, Deadline::After(std::chrono::minutes(1)));
@@ -58,9 +62,9 @@ class CompareLlamaCpp : public ::testing::Test {
 TEST_F(CompareLlamaCpp, BothGetTheSameThreads) {
   const CommandOutput output = Run({}, {"--threads", "3"});
   ASSERT_EQ(output.exit_status, 0) << output.err;
-  EXPECT_THAT(output.out, HasSubstr("| 8 | 512 | 2.0 | 2.0 | 1.00 | 0.50 | 4.0 | 0.50 |"));
+  EXPECT_THAT(output.out, HasSubstr("| bf16 | 8 | 512 | 2.0 | 2.0 | 1.00 | 0.50 | 4.0 | 0.50 |"));
   EXPECT_THAT(Called("lamina"), HasSubstr("--compute-threads 3 "));
-  EXPECT_THAT(Called("llama"), HasSubstr("-t 3 "));
+  EXPECT_THAT(Called("llama-batched-bench"), HasSubstr("-t 3 "));
 }
 
 TEST_F(CompareLlamaCpp, TheyAreThoseThatTheProcessMayUse) {
@@ -71,7 +75,20 @@ TEST_F(CompareLlamaCpp, TheyAreThoseThatTheProcessMayUse) {
   const CommandOutput output = Run({"/usr/bin/taskset", "-c", std::to_string(core)}, {});
   ASSERT_EQ(output.exit_status, 0) << output.err;
   EXPECT_THAT(Called("lamina"), HasSubstr("--compute-threads 1 "));
-  EXPECT_THAT(Called("llama"), HasSubstr("-t 1 "));
+  EXPECT_THAT(Called("llama-batched-bench"), HasSubstr("-t 1 "));
+}
+
+TEST_F(CompareLlamaCpp, OfQuantizedWeightsBothReadTheSameFile) {
+  const CommandOutput output = Run({}, {"--quant", "f16,q4_k"});
+  ASSERT_EQ(output.exit_status, 0) << output.err;
+  EXPECT_THAT(output.out, HasSubstr("| f16 | 8 | 512 | 2.0"));
+  EXPECT_THAT(output.out, HasSubstr("| q4_k | 8 | 512 | 2.0"));
+  EXPECT_THAT(Called("llama-quantize"), HasSubstr("--pure " + (folder_ / "any.gguf") + " "));
+  for (const char* file : {"any.gguf", "any.q4_k.gguf"}) {
+    EXPECT_THAT(Called("lamina"), HasSubstr("bench throughput " + (folder_ / file) + " --"));
+    EXPECT_THAT(Called("llama-batched-bench"), HasSubstr("-m " + (folder_ / file) + " "));
+  }
+  EXPECT_THAT(Called("lamina"), Not(HasSubstr("dummy")));
 }
 
 }  // namespace
