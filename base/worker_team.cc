@@ -4,14 +4,22 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <chrono>
+#include <utility>
 
 namespace lamina {
 namespace {
 
-// Number of polls before a thread sleeps, about 10 us: enough to bridge the gaps between the
-// operators of a slice without a wake-up, which costs 50 us, and so few that a team which waits for
-// the network or for requests leaves its cores to others.
+// Number of polls before a thread offers its core to others, about 10 us: enough to bridge the gaps
+// between the operators of a slice.
 constexpr int kSpins = 2000;
+
+// After that it keeps polling for so long, and yields the core each time: a wake-up takes 50 us,
+// and the next slice, or the next step of a small model, mostly begins sooner than this ends.
+constexpr auto kYieldsFor = std::chrono::microseconds(300);
+
+// A yield that takes longer went to a thread that computes, for which this one makes room.
+constexpr auto kTaken = std::chrono::microseconds(50);
 
 std::vector<int> AllowedCores() {
   cpu_set_t set;
@@ -38,6 +46,15 @@ void WaitWhileEqual(std::atomic<T>& value, T old) {
   for (int i = 0; i < kSpins; ++i) {
     if (value.load(std::memory_order_acquire) != old) return;
     __builtin_ia32_pause();
+  }
+  // Not Clock: a thread that waits does so in real time, also where a test has replaced that.
+  using RealClock = std::chrono::steady_clock;
+  RealClock::time_point now = RealClock::now();
+  for (const auto end = now + kYieldsFor; now < end;) {
+    if (value.load(std::memory_order_acquire) != old) return;
+    sched_yield();
+    const auto then = std::exchange(now, RealClock::now());
+    if (now - then > kTaken) break;
   }
   while (value.load(std::memory_order_acquire) == old) value.wait(old, std::memory_order_acquire);
 }
