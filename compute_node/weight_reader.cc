@@ -149,15 +149,25 @@ Result<WeightReader> WeightReader::Open(const Graph& graph, const ModelConfig& c
   WeightReader reader(config, options);
   reader.keeps_codes_ = quantized == QuantizedGguf::kKeep;
   reader.named_ = NamedWeights(graph);
-  for (const auto& [key, weight] : reader.named_) reader.num_elements_ += NumElements(weight.shape);
-  if (options.load_format == LoadFormat::kDummy) return reader;
-  if (!IsGgufPath(options.model_dir)) {
-    LAMINA_ASSIGN_OR_RETURN(reader.checkpoint_, Checkpoint::Open(options.model_dir));
-    return reader;
-  }
-  LAMINA_ASSIGN_OR_RETURN(reader.gguf_, GgufCheckpoint::Open(options.model_dir, config));
-  for (auto& [key, weight] : reader.named_) weight = AsInGguf(std::move(weight));
+  if (options.load_format != LoadFormat::kDummy) LAMINA_RETURN_IF_ERROR(reader.OpenFiles());
+  LAMINA_ASSIGN_OR_RETURN(const std::vector<Named> all, reader.List());
+  for (const Named& one : all) reader.total_bytes_ += one.size_bytes();
   return reader;
+}
+
+Status WeightReader::OpenFiles() {
+  if (!IsGgufPath(options_.model_dir)) {
+    LAMINA_ASSIGN_OR_RETURN(checkpoint_, Checkpoint::Open(options_.model_dir));
+    return OkStatus();
+  }
+  LAMINA_ASSIGN_OR_RETURN(gguf_, GgufCheckpoint::Open(options_.model_dir, config_));
+  for (auto& [key, weight] : named_) weight = AsInGguf(std::move(weight));
+  return OkStatus();
+}
+
+int64_t WeightReader::Named::size_bytes() const {
+  return format.is_quantized() ? PackedWeights::SizeBytes(format, shape[0], shape[1])
+                               : num_elements * static_cast<int64_t>(ElementSize(dtype));
 }
 
 Result<GgufWeight> WeightReader::FindGguf(const WeightRef& weight) const {
@@ -302,14 +312,8 @@ Result<bool> WeightReader::ReadNext(const std::function<Status(FoundWeight)>& ta
                                                             weight.shape[0], weight.shape[1])
                                  : static_cast<int64_t>(found.tensor.data.size());
   LAMINA_RETURN_IF_ERROR(take(std::move(found)));
-  num_given_ += NumElements(weight.shape);
   last_ = key;
   return std::next(next) != named_.end();
-}
-
-WeightsProgress WeightReader::progress() const {
-  const auto element = static_cast<int64_t>(ElementSize(config_.dtype));
-  return {num_given_ * element, num_elements_ * element};
 }
 
 }  // namespace lamina

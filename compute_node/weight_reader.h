@@ -53,7 +53,8 @@ enum class QuantizedGguf { kKeep, kDequantize };
 class WeightReader {
  public:
   // Opens the checkpoint, unless weights are made up. Borrows the config. kNotFound if
-  // there is none, kUnimplemented if it has only pytorch_model.bin, kCorrupt if a file is broken.
+  // there is none, kUnimplemented if it has only pytorch_model.bin, kCorrupt if a file is broken;
+  // errors of List.
   static Result<WeightReader> Open(const Graph& graph, const ModelConfig& config,
                                    const WeightOptions& options,
                                    QuantizedGguf quantized = QuantizedGguf::kKeep);
@@ -66,6 +67,7 @@ class WeightReader {
     WeightFormat format = DType::kBF16;  // of matrices; others are plain
     std::vector<int64_t> shape;
     int64_t num_elements = 0;
+    int64_t size_bytes() const;  // as ReadNext gives it
   };
   Result<std::vector<Named>> List() const;
 
@@ -77,8 +79,7 @@ class WeightReader {
 
   // Bytes of all that was given, as it was given.
   int64_t size_bytes() const { return size_bytes_; }
-  // How far it is, as if all weights were plain numbers of the model's dtype.
-  WeightsProgress progress() const;
+  WeightsProgress progress() const { return {size_bytes_, total_bytes_}; }
 
   // Gives away the checkpoint, which the tensors that are not `made` point into. Null if all are
   // made.
@@ -87,6 +88,7 @@ class WeightReader {
  private:
   WeightReader(const ModelConfig& config, const WeightOptions& options)
       : config_(config), options_(options) {}
+  Status OpenFiles();
   Result<GgufWeight> FindGguf(const WeightRef& weight) const;
   Result<TensorView> FindWhole(const WeightRef& weight) const;
   // The whole of a weight that lies in pieces, joined in `joined`.
@@ -107,7 +109,7 @@ class WeightReader {
   using Key = std::pair<std::string, WeightRole>;
   std::map<Key, WeightRef> named_;
   std::optional<Key> last_;  // that was given
-  int64_t num_elements_ = 0, num_given_ = 0, size_bytes_ = 0;
+  int64_t size_bytes_ = 0, total_bytes_ = 0;
 };
 
 }  // namespace lamina

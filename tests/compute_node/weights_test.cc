@@ -3,12 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <span>
 
 #include "compute_node/safetensors.h"
+#include "compute_node/weight_reader.h"
 #include "kernels/elementwise.h"
 #include "splitter/slices.h"
 #include "splitter/tensor_parallel.h"
@@ -114,6 +117,28 @@ TEST(WeightsTest, AMissingPieceIsNamed) {
   const Status status = Weights::Load(graph, config, options, team).status();
   EXPECT_EQ(status.code(), StatusCode::kNotFound);
   EXPECT_THAT(status.message(), HasSubstr("norms.9.weight"));
+}
+
+// What a person who waits reads: bytes as they are loaded, of a number that is known before.
+TEST(WeightsTest, ProgressCountsBytesAsTheyAreStored) {
+  std::vector<testing::Family> families = testing::QuantizedFamilies();
+  std::ranges::copy(testing::Families(), std::back_inserter(families));
+  for (const testing::Family& family : families) {
+    if (family.exported) continue;
+    SCOPED_TRACE(family.name);
+    const ModelConfig config = *ModelConfig::Load(family.dir);
+    WeightOptions options;
+    options.model_dir = family.dir;
+    Result<WeightReader> reader = WeightReader::Open(*TraceModel(config), config, options);
+    ASSERT_TRUE(reader.ok()) << reader.status();
+    const WeightsProgress before = reader->progress();
+    EXPECT_EQ(before.loaded_bytes, 0);
+    while (*reader->ReadNext([](const FoundWeight&) { return OkStatus(); })) {
+      EXPECT_LT(reader->progress().loaded_bytes, before.total_bytes);
+    }
+    EXPECT_EQ(reader->progress().loaded_bytes, before.total_bytes);
+    EXPECT_EQ(reader->size_bytes(), before.total_bytes);
+  }
 }
 
 // Nodes that share a model may be built by different compilers.
