@@ -114,4 +114,5 @@ if [ -n "$all" ]; then
   quietly tests/softroce/run.sh build/release
 fi
 stage "all tests of the release build"
-ctest --preset release --parallel "$jobs"
+# One more than there are cores: half of the time they wait, for processes that end or are given up.
+ctest --preset release --parallel "$((jobs + 1))"
