@@ -94,9 +94,11 @@ Status UcxEndpoint::Join(const RendezvousPeer& peer) {
   peer_key_ = peer.offer.substr(sizeof(peer_) + peer_.address_bytes);
   is_local_ = peer_.host[0] != 0 && peer_.host == context_.host();
   if (!is_local_ && UcxTrustedDevices().empty()) return PeerLost(UcxLocalOnly());
-  LAMINA_RETURN_IF_ERROR(worker_->Connect(peer_address_, is_local_));
   const bool maps = is_local_ && peer_.descriptor >= 0 && !WantsUcxPuts();
-  LAMINA_RETURN_IF_ERROR(maps ? MapRegion(peer.window_bytes) : UnpackKey());
+  // First, as it finds out whether the peer's process is there: UCX would leak some memory.
+  if (maps) LAMINA_RETURN_IF_ERROR(MapRegion(peer.window_bytes));
+  LAMINA_RETURN_IF_ERROR(worker_->Connect(peer_address_, is_local_));
+  if (!maps) LAMINA_RETURN_IF_ERROR(UnpackKey());
   const std::string lanes = worker_->Lanes();
   for (const std::string& name : TransportsOf(lanes))
     through_ += (through_.empty() ? "" : ", ") + name;
