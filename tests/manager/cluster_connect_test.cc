@@ -138,6 +138,18 @@ class ClusterConnect : public ::testing::Test {
     Settle();
   }
   bool done() const { return procedure_->done(); }
+  // Each node says that it is configured, and compute nodes that they have joined: all are
+  // connected.
+  ClusterExecutor::Connected AnswerAll() {
+    m0().SayConfigured();
+    for (int answers = 0; answers < 2; ++answers) {  // configured, then joined
+      Settle();
+      for (PlayedNode* compute : {&c0(), &c1()}) compute->SayConfigured();
+    }
+    Settle();
+    if (!done()) return InternalError("it waits for something else");
+    return procedure_->TakeResult();
+  }
 
   ClusterConfig config_;
   ModelConfig model_;
@@ -275,28 +287,14 @@ TEST_F(ClusterConnect, TimeThatAnotherNodeTookCountsAgainstNobodyElse) {
   changed_ = true;  // as its thread would tell
   Settle();
   EXPECT_EQ(m0().num_connections, 1);
-  m0().SayConfigured();
-  for (int answers = 0; answers < 2; ++answers) {  // configured, then joined
-    Settle();
-    for (PlayedNode* compute : {&c0(), &c1()}) compute->SayConfigured();
-  }
-  Settle();
-  ASSERT_TRUE(done());
-  const ClusterExecutor::Connected connected = procedure_->TakeResult();
+  const ClusterExecutor::Connected connected = AnswerAll();
   ASSERT_TRUE(connected.ok()) << connected.status();
   for (const NodeStatus& one : (*connected)->nodes()) EXPECT_EQ(one.state, NodeState::kReady);
 }
 
 TEST_F(ClusterConnect, CountersAreAskedForOnceASecondAndMoreOftenWhileStepsAreSubmitted) {
   Begin();
-  m0().SayConfigured();
-  for (int answers = 0; answers < 2; ++answers) {  // configured, then joined
-    Settle();
-    for (PlayedNode* compute : {&c0(), &c1()}) compute->SayConfigured();
-  }
-  Settle();
-  ASSERT_TRUE(done());
-  const ClusterExecutor::Connected connected = procedure_->TakeResult();
+  const ClusterExecutor::Connected connected = AnswerAll();
   ASSERT_TRUE(connected.ok()) << connected.status();
   ClusterExecutor& executor = **connected;
   executor.Start([](const ExecutorEvent&) {});
