@@ -92,13 +92,14 @@ class ShmEndpoint final : public Endpoint {
   ShmControl& theirs_;  // in peer_segment_: this end writes its ring
 
   BoundedQueue<uint64_t> sent_;  // tags whose kSent Poll has not returned
-  // These four counters wrap, as the numbers in the ring do.
-  uint32_t num_notified_ = 0;  // notifications written to theirs_
-  uint32_t known_tail_ = 0;    // theirs_.tail, as last read
-  uint32_t num_taken_ = 0;     // notifications read from own_
-  uint32_t told_tail_ = 0;     // own_.tail, as last written
-  bool announced_ = false;     // own_.owner_sleeps was set
-  bool wants_room_ = false;    // a post got kTryAgain because the ring was full
+  // These five counters wrap, as the numbers in the ring do.
+  uint32_t num_notified_ = 0;   // notifications written to theirs_
+  uint32_t known_tail_ = 0;     // theirs_.tail, as last read
+  uint32_t num_taken_ = 0;      // notifications read from own_
+  uint32_t taken_at_post_ = 0;  // num_taken_ at the last post
+  uint32_t told_tail_ = 0;      // own_.tail, as last written
+  bool announced_ = false;      // own_.owner_sleeps was set
+  bool wants_room_ = false;     // a post got kTryAgain because the ring was full
   uint32_t polls_since_check_ = 0;
   uint32_t empty_polls_ = 0;  // in a row
 
