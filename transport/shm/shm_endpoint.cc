@@ -157,10 +157,11 @@ size_t ShmEndpoint::Poll(std::span<Event> out) {
     said_lost_ = true;
     out[count++] = {.kind = Event::Kind::kPeerLost, .status = StatusCode::kPeerLost};
   }
-  empty_polls_ = count == 0 ? empty_polls_ + 1 : 0;
-  if (empty_polls_ > kPollsBeforePause) {
+  if (count > 0) {
+    empty_polls_ = 0;
+  } else if (++empty_polls_ > kPollsBeforePause) {
     PauseCore();
-  } else if (empty_polls_ > 0 && num_taken_ - taken_at_post_ >= kNotificationsOfStream) {
+  } else if (num_taken_ - taken_at_post_ >= kNotificationsOfStream) {
     for (int i = 0; i < kPausesInStream; ++i) PauseCore();
   }
   return count;
