@@ -2,6 +2,7 @@
 // so that its consumer can sleep in one poll(2) on the queue, sockets and fabrics.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -51,18 +52,23 @@ class Inbox {
 
   void Push(T item) {
     MutexLock lock(mutex_);
+    empty_.store(false, std::memory_order_release);  // before the signal, so that who wakes sees it
     // Under the lock, because a signal after the consumer's Clear would leave an empty queue
     // readable, and the consumer would spin.
     if (items_.empty()) wake_.Signal();
     items_.push_back(std::move(item));
   }
 
+  // Whether there is nothing to take; takes no lock, for loops that poll. Thread: consumer.
+  bool empty() const { return empty_.load(std::memory_order_acquire); }
+
   std::optional<T> TryPop() {
+    if (empty()) return std::nullopt;
     MutexLock lock(mutex_);
     if (items_.empty()) return std::nullopt;
     T item = std::move(items_.front());
     items_.pop_front();
-    if (items_.empty()) wake_.Clear();
+    ClearIfEmpty();
     return item;
   }
 
@@ -71,14 +77,21 @@ class Inbox {
   void EraseIf(const Predicate& goes) {
     MutexLock lock(mutex_);
     std::erase_if(items_, goes);
-    if (items_.empty()) wake_.Clear();
+    ClearIfEmpty();
   }
 
   int fd() const { return wake_.fd(); }
 
  private:
+  void ClearIfEmpty() REQUIRES(mutex_) {
+    if (!items_.empty()) return;
+    empty_.store(true, std::memory_order_relaxed);
+    wake_.Clear();
+  }
+
   Mutex mutex_;
   std::deque<T> items_ GUARDED_BY(mutex_);
+  std::atomic<bool> empty_{true};  // written under the lock
   WakeFd wake_;
 };
 

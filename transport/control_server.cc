@@ -72,6 +72,7 @@ void ControlServer::Adopt(std::unique_ptr<ControlConnection> connection) {
 }
 
 std::optional<ControlEvent> ControlServer::TryPop() {
+  if (events_.empty()) return std::nullopt;  // nodes ask in every turn
   MutexLock lock(mutex_);
   std::optional<ControlEvent> event = events_.TryPop();
   if (event && event->kind == ControlEvent::Kind::kFrame) {
