@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -240,6 +241,14 @@ Result<GgufWeight> GgufCheckpoint::Find(const WeightRef& ref) const {
   return weight;
 }
 
+std::span<const std::byte> StoredElements(const GgufWeight& weight, int64_t first, int64_t count) {
+  if (weight.interleaved != 0 || PlainType(weight.type()) != weight.dtype) return {};
+  const size_t element = ElementSize(weight.dtype);
+  return weight.tensor->data.subspan(
+      static_cast<size_t>(weight.first_row * weight.width + first) * element,
+      static_cast<size_t>(count) * element);
+}
+
 void ReadElements(const GgufWeight& weight, int64_t first, int64_t count, std::byte* out) {
   if (weight.interleaved == 0) {
     ReadTensorElements(*weight.tensor, weight.dtype, weight.first_row * weight.width + first, count,
@@ -274,48 +283,63 @@ std::optional<WeightFormat> CodeFormat(const GgufWeight& weight, const WeightRef
   return format;
 }
 
-Result<QuantizedMatrix> ReadCodes(const GgufWeight& weight, const WeightRef& part) {
+Status ReadCodes(const GgufWeight& weight, const WeightRef& part, WorkerTeam* team,
+                 QuantizedMatrix& to) {
   const GgmlCodes& codes = *CodesOf(weight.type());
-  QuantizedMatrix m{.format = *CodeFormat(weight, part),
-                    .out_features = part.shape[0],
-                    .in_features = part.shape[1]};
+  to.format = *CodeFormat(weight, part);
+  to.out_features = part.shape[0];
+  to.in_features = part.shape[1];
   const int64_t first = FirstOf(part, 1);
-  const int64_t num_groups = m.num_groups();
-  for (int64_t i = 0; m.format.indexed && i < m.in_features; ++i)
-    m.group_of.push_back(static_cast<int32_t>((first + i) / codes.group));
-  // Of a whole row.
-  std::vector<int8_t> integers(static_cast<size_t>(weight.width));
-  std::vector<float> scales(static_cast<size_t>(weight.width / codes.group)), minima(scales.size());
-  // Codes of 4 bits begin at 0.
-  const int shift = codes.bits == 4 ? -codes.lowest : 0;
-  const auto code_of = [&](int8_t integer) {
-    return codes.e2m1 ? F4Code(integer) : static_cast<uint8_t>(integer + shift);
-  };
-  m.codes.resize(static_cast<size_t>(m.out_features * m.in_features));
-  m.scales.reserve(static_cast<size_t>(m.out_features * num_groups));
-  for (int64_t row = 0; row < m.out_features; ++row) {
-    const int64_t whole_row = RowOf(part, row);
-    Unpack(weight.type(), weight.RowBlocks(whole_row).data(),
-           weight.width / weight.tensor->info().block_elements, integers.data(), scales.data(),
-           minima.data());
-    std::transform(integers.begin() + first, integers.begin() + first + m.in_features,
-                   m.codes.begin() + row * m.in_features, code_of);
-    for (int64_t group = 0; group < num_groups; ++group) {
-      const auto whole_group = static_cast<size_t>(
-          m.format.indexed ? group : (first + group * m.format.group) / codes.group);
-      const float scale = scales[whole_group], minimum = minima[whole_group];
-      // Twice the scale is kept of E2M1, and no other type has one near the largest number.
-      if (!std::isfinite(2 * scale) || !std::isfinite(minimum)) {
-        return InvalidArgument(
-            fmt::format("tensor {} has a scale in row {} that is not a finite number; the file is "
-                        "damaged",
-                        weight.tensor->name, weight.TensorRow(whole_row)));
+  to.zeros.clear();
+  to.group_of.clear();
+  for (int64_t i = 0; to.format.indexed && i < to.in_features; ++i)
+    to.group_of.push_back(static_cast<int32_t>((first + i) / codes.group));
+  const int64_t num_groups = to.num_groups();
+  const auto numbers = static_cast<size_t>(to.out_features * num_groups);
+  to.codes.resize(static_cast<size_t>(to.out_features * to.in_features));
+  to.scales.resize(numbers);
+  to.minima.resize(codes.has_minima ? numbers : 0);
+  std::atomic<int64_t> damaged_row{to.out_features};  // the first that has a number not finite
+  const auto unpack = [&](int64_t begin, int64_t end) {
+    const auto groups_of_row = static_cast<size_t>(weight.width / codes.group);
+    std::vector<int8_t> integers(static_cast<size_t>(weight.width));
+    std::vector<float> scales(groups_of_row), minima(groups_of_row);
+    // Codes of 4 bits begin at 0.
+    const int shift = codes.bits == 4 ? -codes.lowest : 0;
+    const auto code_of = [&](int8_t integer) {
+      return codes.e2m1 ? F4Code(integer) : static_cast<uint8_t>(integer + shift);
+    };
+    for (int64_t row = begin; row < end; ++row) {
+      Unpack(weight.type(), weight.RowBlocks(RowOf(part, row)).data(),
+             weight.width / weight.tensor->info().block_elements, integers.data(), scales.data(),
+             minima.data());
+      std::transform(integers.begin() + first, integers.begin() + first + to.in_features,
+                     to.codes.begin() + row * to.in_features, code_of);
+      for (int64_t group = 0; group < num_groups; ++group) {
+        const auto whole_group = static_cast<size_t>(
+            to.format.indexed ? group : (first + group * to.format.group) / codes.group);
+        const float scale = scales[whole_group], minimum = minima[whole_group];
+        // Twice the scale is kept of E2M1, and no other type has one near the largest number.
+        if (!std::isfinite(2 * scale) || !std::isfinite(minimum)) {
+          for (int64_t known = damaged_row; row < known;) {
+            if (damaged_row.compare_exchange_weak(known, row)) break;
+          }
+          return;
+        }
+        const auto at = static_cast<size_t>(row * num_groups + group);
+        to.scales[at] = codes.e2m1 ? 2 * scale : scale;
+        if (codes.has_minima) to.minima[at] = minimum;
       }
-      m.scales.push_back(codes.e2m1 ? 2 * scale : scale);
-      if (codes.has_minima) m.minima.push_back(minimum);
     }
-  }
-  return m;
+  };
+  if (team != nullptr)
+    team->ParallelFor(to.out_features, 1, unpack);
+  else
+    unpack(0, to.out_features);
+  if (damaged_row == to.out_features) return OkStatus();
+  return InvalidArgument(fmt::format(
+      "tensor {} has a scale in row {} that is not a finite number; the file is damaged",
+      weight.tensor->name, weight.TensorRow(RowOf(part, damaged_row))));
 }
 
 }  // namespace lamina

@@ -11,6 +11,7 @@
 
 #include "base/dtype.h"
 #include "base/status.h"
+#include "base/worker_team.h"
 #include "gguf/gguf_model.h"
 #include "kernels/weight_format.h"
 #include "model/graph.h"
@@ -63,6 +64,10 @@ class GgufCheckpoint {
   const ModelConfig& config_;
 };
 
+// Elements [first, first + count) of the weight, counted over all its rows, where the file has them
+// one behind the other as weight.dtype; else nothing. Valid as long as the checkpoint.
+std::span<const std::byte> StoredElements(const GgufWeight& weight, int64_t first, int64_t count);
+
 // Writes elements [first, first + count) of the weight, counted over all its rows, to `out` as
 // weight.dtype. Reads, and dequantizes, only the blocks that they are in.
 void ReadElements(const GgufWeight& weight, int64_t first, int64_t count, std::byte* out);
@@ -71,8 +76,10 @@ void ReadElements(const GgufWeight& weight, int64_t first, int64_t count, std::b
 // the tensor is not quantized, or no matrix.
 std::optional<WeightFormat> CodeFormat(const GgufWeight& weight, const WeightRef& part);
 
-// Reads that part; its weights are those that ReadElements gives in fp32. kInvalidArgument, with
-// the tensor and its row, if a scale or a minimum is not finite. REQUIRES: CodeFormat gives one.
-Result<QuantizedMatrix> ReadCodes(const GgufWeight& weight, const WeightRef& part);
+// Reads that part into `to`, whose memory is used again; its weights are those that ReadElements
+// gives in fp32. `team`: who unpacks; null: the calling thread. kInvalidArgument, with the tensor
+// and its row, if a scale or a minimum is not finite. REQUIRES: CodeFormat gives one.
+Status ReadCodes(const GgufWeight& weight, const WeightRef& part, WorkerTeam* team,
+                 QuantizedMatrix& to);
 
 }  // namespace lamina

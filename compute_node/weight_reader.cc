@@ -252,14 +252,24 @@ Result<std::vector<WeightReader::Named>> WeightReader::List() const {
   return all;
 }
 
-Status WeightReader::ReadGguf(FoundWeight& found) const {
+Status WeightReader::ReadGguf(FoundWeight& found) {
   const WeightRef& weight = found.weight;
   LAMINA_ASSIGN_OR_RETURN(const GgufWeight whole, FindGguf(weight));
   if (GgufCodes(found.role, weight, whole)) {
-    Result<QuantizedMatrix> codes = ReadCodes(whole, weight);
-    if (!codes.ok())
-      return {codes.status().code(), options_.model_dir + ": " + codes.status().message()};
-    found.quantized = std::move(*codes);
+    const Status read = ReadCodes(whole, weight, team_, codes_);
+    if (!read.ok()) return {read.code(), options_.model_dir + ": " + read.message()};
+    found.quantized = &codes_;
+    return OkStatus();
+  }
+  // Tables are kept, and the file is not.
+  std::span<const std::byte> stored;
+  if (found.role != WeightRole::kTable) {
+    ForEachRun(weight, [&](int64_t first, int64_t n) {
+      if (n == NumElements(weight.shape)) stored = StoredElements(whole, first, n);
+    });
+  }
+  if (!stored.empty()) {
+    found.tensor = {whole.dtype, weight.shape, stored};
     return OkStatus();
   }
   found.made.resize(static_cast<size_t>(NumElements(weight.shape)) * ElementSize(whole.dtype));
@@ -272,12 +282,13 @@ Status WeightReader::ReadGguf(FoundWeight& found) const {
   return OkStatus();
 }
 
-Status WeightReader::Read(FoundWeight& found) const {
+Status WeightReader::Read(FoundWeight& found) {
   if (gguf_ != nullptr) return ReadGguf(found);
   LAMINA_ASSIGN_OR_RETURN(const std::optional<QuantizedSource> codes,
                           FindCodes(found.role, found.weight));
   if (codes) {
-    LAMINA_ASSIGN_OR_RETURN(found.quantized, ReadQuantized(*codes));
+    LAMINA_ASSIGN_OR_RETURN(codes_, ReadQuantized(*codes));
+    found.quantized = &codes_;
     return OkStatus();
   }
   LAMINA_ASSIGN_OR_RETURN(found.tensor, Find(found.weight, found.made));

@@ -38,10 +38,9 @@ struct FoundWeight {
   WeightRole role = WeightRole::kMatrix;
   const std::string& id;  // WeightRef::id
   const WeightRef& weight;
-  TensorView tensor;            // points into the checkpoint, or into `made`
+  TensorView tensor;            // points into the checkpoint's files, or into `made`
   std::vector<std::byte> made;  // empty if the tensor is in the checkpoint; may be moved away
-  // A quantized matrix, which then has no `tensor`.
-  std::optional<QuantizedMatrix> quantized = std::nullopt;
+  const QuantizedMatrix* quantized = nullptr;  // of a quantized matrix, which has no `tensor`
 };
 
 // What becomes of quantized matrices of GGUF files: kept as codes, or dequantized to the model's
@@ -58,6 +57,9 @@ class WeightReader {
   static Result<WeightReader> Open(const Graph& graph, const ModelConfig& config,
                                    const WeightOptions& options,
                                    QuantizedGguf quantized = QuantizedGguf::kKeep);
+
+  // Lets `team` unpack codes of GGUF files, instead of the thread that reads. Borrows it.
+  void UnpackOn(WorkerTeam& team) { team_ = &team; }
 
   // What ReadNext will give, in the same order, so that memory can be allocated before.
   struct Named {
@@ -97,8 +99,8 @@ class WeightReader {
   std::optional<WeightFormat> GgufCodes(WeightRole role, const WeightRef& weight,
                                         const GgufWeight& found) const;
   Result<TensorView> Find(const WeightRef& weight, std::vector<std::byte>& made) const;
-  Status ReadGguf(FoundWeight& found) const;
-  Status Read(FoundWeight& found) const;
+  Status ReadGguf(FoundWeight& found);
+  Status Read(FoundWeight& found);
 
   const ModelConfig& config_;
   WeightOptions options_;
@@ -106,6 +108,8 @@ class WeightReader {
   std::unique_ptr<Checkpoint> checkpoint_;
   std::unique_ptr<GgufCheckpoint> gguf_;
   bool keeps_codes_ = true;
+  WorkerTeam* team_ = nullptr;
+  QuantizedMatrix codes_;  // of the weight that was read last; its memory serves the next one
   using Key = std::pair<std::string, WeightRole>;
   std::map<Key, WeightRef> named_;
   std::optional<Key> last_;  // that was given

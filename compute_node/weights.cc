@@ -20,7 +20,9 @@ Result<std::unique_ptr<Weights>> Weights::Load(const Graph& graph, const ModelCo
 }
 
 Weights::Loading::Loading(WeightReader reader, WorkerTeam& team)
-    : reader_(std::move(reader)), team_(&team), weights_(new Weights()) {}
+    : reader_(std::move(reader)), team_(&team), weights_(new Weights()) {
+  reader_.UnpackOn(team);
+}
 
 Result<Weights::Loading> Weights::Loading::Start(const Graph& graph, const ModelConfig& config,
                                                  const WeightOptions& options, WorkerTeam& team) {

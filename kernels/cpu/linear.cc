@@ -36,6 +36,30 @@ void PackPanel(const T* weights, DType dtype, int64_t num_outputs, int64_t in_fe
   }
 }
 
+// Eight codes of 4 bits, a byte each, as a word whose lowest bits are the first one.
+uint32_t JoinCodes(const uint8_t* codes) {
+  uint64_t word;
+  std::memcpy(&word, codes, sizeof(word));
+  word = (word | word >> 4) & 0x00ff00ff00ff00ffu;
+  word = (word | word >> 8) & 0x0000ffff0000ffffu;
+  return static_cast<uint32_t>(word | word >> 16);
+}
+
+// Packs the codes of one output, whose places in the panel begin at `to`. codes: [in_features].
+void PackCodes(const uint8_t* codes, bool four_bits, int64_t in_features, std::byte* to) {
+  if (!four_bits) {
+    for (int64_t k = 0; k < in_features; ++k) to[k * kPanelWidth] = std::byte{codes[k]};
+    return;
+  }
+  std::array<uint8_t, 8> rest{};
+  for (int64_t k = 0; k < in_features; k += 8) {
+    const bool all = k + 8 <= in_features;
+    if (!all) std::copy(codes + k, codes + in_features, rest.begin());
+    const uint32_t word = JoinCodes(all ? codes + k : rest.data());
+    std::memcpy(to + k / 8 * kPanelWidth * 4, &word, sizeof(word));
+  }
+}
+
 // Packs the codes, scales and offsets of one panel's outputs, from output `first` on. `to` is zero
 // before.
 void PackCodePanel(const QuantizedMatrix& m, const CodePanel& parts, int64_t first, std::byte* to) {
@@ -47,16 +71,9 @@ void PackCodePanel(const QuantizedMatrix& m, const CodePanel& parts, int64_t fir
   };
   const int64_t number_bytes = m.format.dtype == DType::kF32 ? 4 : 2;
   for (int64_t o = 0; o < std::min<int64_t>(kPanelWidth, m.out_features - first); ++o) {
-    const uint8_t* const codes = m.codes.data() + (first + o) * m.in_features;
-    for (int64_t k = 0; k < m.in_features; ++k) {
-      if (!HasFourBits(m.format.code)) {
-        to[k * kPanelWidth + o] = std::byte{codes[k]};
-        continue;
-      }
-      // Little-endian: codes 2 i and 2 i + 1 of an output's word lie in its byte i.
-      to[(k / 8 * kPanelWidth + o) * 4 + k % 8 / 2] |=
-          static_cast<std::byte>(codes[k] << k % 2 * 4);
-    }
+    const bool four_bits = HasFourBits(m.format.code);
+    PackCodes(m.codes.data() + (first + o) * m.in_features, four_bits, m.in_features,
+              to + (four_bits ? 4 * o : o));
     for (int64_t g = 0; g < groups; ++g) {
       const auto from = static_cast<size_t>((first + o) * groups + g);
       const int64_t at = g * kPanelWidth + o;

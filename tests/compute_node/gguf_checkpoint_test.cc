@@ -144,7 +144,8 @@ TEST_F(GgufCheckpointTest, CodesAreTheDequantizedElements) {
                             .shape = {part.rows, part.inputs},
                             .whole = shape,
                             .first = {part.first_row, part.first_input}};
-        const QuantizedMatrix matrix = *ReadCodes(weight, ref);
+        QuantizedMatrix matrix;
+        ASSERT_TRUE(ReadCodes(weight, ref, /*team=*/nullptr, matrix).ok());
         EXPECT_EQ(matrix.format, *CodeFormat(weight, ref));
         EXPECT_EQ(matrix.format.indexed, part.indexed);
         const std::vector<float> weights = reference::Dequantize(matrix);
