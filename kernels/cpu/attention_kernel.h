@@ -67,8 +67,8 @@ LAMINA_SIMD void WeightsOfScores(int tokens, float max, float correction, float*
 
 // One task with a cache of elements T. C is the type that the tiles read: T, or a wider type that a
 // stretch is converted to once for all heads of the task. kScaled: elements are codes, which the
-// tiles take for numbers; scores are multiplied by the scale of K, and weights, once they are summed
-// up, by that of V.
+// tiles take for numbers; scores are multiplied by the scale of K, and weights, once they are
+// summed up, by that of V.
 //
 // The rows of K or V that are used and those that are prefetched take turns in two arrays: a
 // Find...Ahead looks up the next stretch, and NextStretch makes it the one in use.
@@ -78,10 +78,10 @@ struct AttentionRun {
 
   const AttentionTask& task;
   AttentionScratch& s;
-  int64_t stride;     // from one head's q or output to the next in the scratch, in elements
-  const T** rows;     // [kTokenStretch], K or V of the stretch in use
-  const T** ahead;    // [kTokenStretch], K or V of the next stretch
-  const C** used;     // [kTokenStretch], `rows` or where they are widened
+  int64_t stride;   // from one head's q or output to the next in the scratch, in elements
+  const T** rows;   // [kTokenStretch], K or V of the stretch in use
+  const T** ahead;  // [kTokenStretch], K or V of the next stretch
+  const C** used;   // [kTokenStretch], `rows` or where they are widened
   // [kTokenStretch], the scales that belong to `rows` and to `ahead`.
   float* scales;
   float* scales_ahead;
@@ -157,8 +157,24 @@ struct AttentionRun {
     }
   }
 
+  // Prefetches the scale of a token, and so those of the 15 behind it if their slots follow.
+  LAMINA_SIMD void PrefetchScale(const float* scales_of, int64_t token) const {
+    if (token >= NumTokens()) return;
+    __builtin_prefetch(scales_of + task.kv_head * task.kv->scale_head_stride +
+                       task.rows[task.num_rows - 1].slots[token] * task.kv->scale_slot_stride);
+  }
+
   // Looks up the keys from `begin` on, after the last token those of the next task if it is known.
+  // Scales are read when they are looked up, so those that come next are prefetched: of keys the
+  // next stretch's, and of values those of the same tokens, which are used when the block's keys
+  // are done.
   LAMINA_SIMD void FindKeysAhead(int64_t begin) {
+    if constexpr (kScaled) {
+      for (int t = 0; t < kTokenStretch; t += 16) {
+        PrefetchScale(task.kv->k_scales, begin + kTokenStretch + t);
+        PrefetchScale(task.kv->v_scales, begin + t);
+      }
+    }
     if (begin < NumTokens())
       return FindAhead(task.kv->k, task.kv->k_scales, task.kv_head, task.rows[task.num_rows - 1],
                        begin);

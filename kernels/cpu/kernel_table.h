@@ -126,7 +126,7 @@ struct AttentionScratch {
   float ones[kMaxTaskHeads];                    // the correction where there is none
   const void* kv_rows[2][kTokenStretch];        // rows of K or V of this stretch and of the next
   // This stretch, if its elements are widened: [kTokenStretch, head_dim] of F16 or float.
-  alignas(64) float widened[kTokenStretch * kMaxHeadDim];
+  alignas(64) std::byte widened[kTokenStretch * kMaxHeadDim * sizeof(float)];
   const void* widened_rows[kTokenStretch];  // where the rows of `widened` begin
   // Scales of K or V of this stretch and of the next. Initialised because whole vectors are read.
   alignas(64) float scales[2][kTokenStretch] = {};
