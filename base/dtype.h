@@ -11,11 +11,39 @@
 
 namespace lamina {
 
-// The type of a tensor's elements. kF8 is for the KV cache only.
-enum class DType : uint8_t { kF32 = 0, kBF16 = 1, kF16 = 2, kF8 = 3 };
+// The type of a tensor's elements. Those from kF8 on are for the KV cache only.
+//
+// The last two have codes and scales: the head_dim elements of K, or of V, of one token and one
+// kv_head are codes of 8 bits that share one fp32 scale, and stand for code * scale. RoundWithScale
+// in kernels/kv_rows.h is the rule by which they are made. Their names are those of vLLM.
+enum class DType : uint8_t {
+  kF32 = 0,
+  kBF16 = 1,
+  kF16 = 2,
+  kF8 = 3,        // E4M3 without scales
+  kI8Scaled = 4,  // codes are integers in [-127, 127]
+  kF8Scaled = 5,  // codes are E4M3
+};
 
+// Of an element, with scales of its code.
 constexpr size_t ElementSize(DType dtype) {  // bytes
-  return dtype == DType::kF32 ? 4 : dtype == DType::kF8 ? 1 : 2;
+  return dtype == DType::kF32 ? 4 : dtype == DType::kBF16 || dtype == DType::kF16 ? 2 : 1;
+}
+
+// Whether a scale belongs to the elements of each kv_head.
+constexpr bool HasScales(DType dtype) {
+  return dtype == DType::kI8Scaled || dtype == DType::kF8Scaled;
+}
+
+// Whether only K and V can have the type.
+constexpr bool IsForKvOnly(DType dtype) { return ElementSize(dtype) == 1; }
+
+// What K, or V, of one token takes for so many kv_heads, in memory as in messages. In a message it
+// is [num_kv_heads, head_dim] elements, and behind them, if the type has scales, [num_kv_heads]
+// fp32. Everything that counts bytes of K and V asks here.
+constexpr int64_t KvRowBytes(DType dtype, int64_t num_kv_heads, int64_t head_dim) {
+  const int64_t scale_bytes = HasScales(dtype) ? 4 : 0;
+  return num_kv_heads * (head_dim * static_cast<int64_t>(ElementSize(dtype)) + scale_bytes);
 }
 
 // Names in configuration files and on command lines.
@@ -25,11 +53,14 @@ constexpr std::string_view DTypeName(DType dtype) {
     case DType::kBF16: return "bfloat16";
     case DType::kF16: return "float16";
     case DType::kF8: return "fp8";
+    case DType::kI8Scaled: return "int8_per_token_head";
+    case DType::kF8Scaled: return "fp8_per_token_head";
   }
   return "";
 }
 constexpr std::optional<DType> DTypeNamed(std::string_view name) {
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kF8}) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kF8, DType::kI8Scaled,
+                            DType::kF8Scaled}) {
     if (name == DTypeName(dtype)) return dtype;
   }
   return std::nullopt;

@@ -65,7 +65,8 @@ void RegisterServe(CLI::App& app) {
   AddOption(*command, "--transport", kTransportKinds, options->transport,
             "Data path: " + kTransportKinds.listed() + "; default: auto, or the YAML's");
   AddOption(*command, "--kv-dtype", kKvDTypeChoices, options->kv_dtype,
-            "KV cache: " + kKvDTypeChoices.listed() + " (E4M3 without scales)");
+            "KV cache: " + kKvDTypeChoices.listed() +
+                " (fp8: E4M3 without scales; per_token_head: with one for each token and head)");
   AddOption(*command, "--wire-dtype", kWireDTypeChoices, options->wire_dtype,
             "q and attention output between the nodes: " + kWireDTypeChoices.listed() +
                 "; auto: float32, or the model's with modelled devices");

@@ -9,6 +9,7 @@
 #include "compute_node/slice_executor.h"
 #include "compute_node/weight_ring.h"
 #include "kernels/elementwise.h"
+#include "kernels/kv_rows.h"
 #include "node/kv_ring.h"
 #include "splitter/tensor_parallel.h"
 
@@ -122,10 +123,11 @@ Result<std::unique_ptr<LocalKv>> CpuDevice::MakeKv(const AttentionShape& shape, 
 }
 
 std::byte* CpuDevice::Pack(std::span<const PackedParts> packed, std::byte* message) {
-  for (const auto& [value, parts, dtype] : packed) {
+  for (const auto& [value, parts, dtype, head_dim] : packed) {
+    const int64_t width = head_dim > 0 ? head_dim : parts.width;
+    const int64_t num_heads = head_dim > 0 ? parts.width / head_dim : 1;
     for (const int row : parts.rows) {
-      ConvertFromFloat(value + row * parts.pitch + parts.first, parts.width, dtype, message);
-      message += static_cast<size_t>(parts.width) * ElementSize(dtype);
+      message = PackKvRow(value + row * parts.pitch + parts.first, num_heads, width, dtype, message);
     }
   }
   return message;

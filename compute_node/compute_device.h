@@ -167,11 +167,21 @@ struct RowParts {
   int64_t num_elements() const { return std::ssize(rows) * width; }
 };
 
-// A piece of a message that ComputeDevice::Pack writes.
+// A piece of a message that ComputeDevice::Pack writes. REQUIRES: head_dim is set if the dtype has
+// scales.
 struct PackedParts {
   const float* value = nullptr;  // from SliceRunner::value
   RowParts parts;
   DType dtype = DType::kF32;  // in the message
+  // Of K and V: a part's width is so many elements times the number of kv_heads, and a row of the
+  // message is that of KvRowBytes. 0: the dtype has no scales.
+  int head_dim = 0;
+
+  // In the message.
+  int64_t num_bytes() const {
+    const int64_t width = head_dim > 0 ? head_dim : parts.width;
+    return width > 0 ? KvRowBytes(dtype, parts.num_elements() / width, width) : 0;
+  }
 };
 
 // One device. Owns its memory, and must outlive everything that it makes. Thread: one owner.
@@ -198,7 +208,7 @@ class ComputeDevice {
                                                   int64_t capacity_tokens) = 0;
 
   // Copies values from the device's memory into a message, one part after the other, rounded to the
-  // nearest value of the part's dtype (ties to even). Returns the end of what was written. A call
+  // nearest value of the part's dtype (ties to even), with scales as by PackKvRow. Returns the end of what was written. A call
   // may be costly for a device that is far from the message, so callers pack as much as they can at
   // once.
   virtual std::byte* Pack(std::span<const PackedParts> packed, std::byte* message) = 0;

@@ -10,13 +10,11 @@ void DecodeByDevices::Send() {
   const RowParts stored = rows_.KvHeads(rows_.stored());
   const std::array<PackedParts, 3> qkv = {
       PackedParts{step_.layer.q, rows_.Heads(rows_.decode()), wire.wire_dtype},
-      PackedParts{step_.layer.k, stored, wire.kv_dtype},
-      PackedParts{step_.layer.v, stored, wire.kv_dtype}};
+      PackedParts{step_.layer.k, stored, wire.kv_dtype, wire.head_dim},
+      PackedParts{step_.layer.v, stored, wire.kv_dtype, wire.head_dim}};
   lane_.Post(AboutMessage(step_.id.value, rows_.decode().size(), rows_.stored().size()), qkv);
   state_ = State::kPosted;
-  for (const PackedParts& part : qkv)
-    step_.traffic.sent_bytes +=
-        part.parts.num_elements() * static_cast<int64_t>(ElementSize(part.dtype));
+  for (const PackedParts& part : qkv) step_.traffic.sent_bytes += part.num_bytes();
 }
 
 bool DecodeByDevices::missing() const { return !peer_.lost() && lane_.carries(); }

@@ -34,8 +34,8 @@ void DecodeByMessages::Send() {
   const RowParts stored = rows_.KvHeads(rows_.stored());
   const std::array<PackedParts, 3> qkv = {
       PackedParts{step_.layer.q, rows_.Heads(rows_.decode()), wire.wire_dtype},
-      PackedParts{step_.layer.k, stored, wire.kv_dtype},
-      PackedParts{step_.layer.v, stored, wire.kv_dtype}};
+      PackedParts{step_.layer.k, stored, wire.kv_dtype, wire.head_dim},
+      PackedParts{step_.layer.v, stored, wire.kv_dtype, wire.head_dim}};
   // With overlap q was sent before, by SendQueries.
   const std::span<const PackedParts> packed = std::span(qkv).subspan(wire.overlap ? 1 : 0);
   const auto bytes = static_cast<size_t>(session_.device.Pack(packed, begin) - begin);

@@ -329,7 +329,7 @@ class ModelledLoading final : public LoadingModel {
 
 std::byte* ModelledDevice::Pack(std::span<const PackedParts> packed, std::byte* message) {
   for (const PackedParts& each : packed)
-    message += static_cast<size_t>(each.parts.num_elements()) * ElementSize(each.dtype);
+    message += each.num_bytes();
   return message;
 }
 

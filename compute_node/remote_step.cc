@@ -272,10 +272,11 @@ bool RemoteStep::PushPrefill(Share& share) {
 
 void RemoteStep::PushRows(Share& share, uint32_t slot, size_t count) {
   const size_t first = share.rows->prefill().size() - share.num_unpushed;
-  const DType dtype = share.peer.wire().kv_dtype;
+  const WireShape& wire = share.peer.wire();
   const RowParts rows = share.rows->KvHeads(std::span(share.rows->prefill()).subspan(first, count));
-  const std::array<PackedParts, 2> kv = {PackedParts{state_.layer.k, rows, dtype},
-                                         PackedParts{state_.layer.v, rows, dtype}};
+  const std::array<PackedParts, 2> kv = {
+      PackedParts{state_.layer.k, rows, wire.kv_dtype, wire.head_dim},
+      PackedParts{state_.layer.v, rows, wire.kv_dtype, wire.head_dim}};
   Lanes& lanes = share.peer.lanes();
   std::byte* const payload = lanes.payload(MessageKind::kPush, slot).data();
   const auto bytes = static_cast<size_t>(session_.device.Pack(kv, payload) - payload);

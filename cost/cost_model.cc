@@ -144,13 +144,14 @@ double AttentionSeconds(const DeviceSpec& device, const AttentionHeads& heads,
                         const AttentionLoad& load) {
   if (load.kv_tokens == 0) return 0;
   const double q_width = static_cast<double>(heads.num_heads) * heads.head_dim;
-  const double kv_width = static_cast<double>(heads.num_kv_heads) * heads.head_dim;
+  const auto kv_bytes =
+      2 * static_cast<double>(KvRowBytes(heads.dtype, heads.num_kv_heads, heads.head_dim));
   const auto queries = static_cast<double>(load.queries),
              tokens = static_cast<double>(load.kv_tokens);
-  const DType computed = heads.dtype == DType::kF8 ? DType::kBF16 : heads.dtype;
+  const DType computed = IsForKvOnly(heads.dtype) ? DType::kBF16 : heads.dtype;
   // K and V are read for all tokens and written for the new ones; q is read, the output written.
   const double bytes =
-      static_cast<double>(ElementSize(heads.dtype)) * 2 * kv_width * (tokens + queries) +
+      kv_bytes * (tokens + queries) +
       static_cast<double>(ElementSize(computed)) * 2 * q_width * queries;
   return RooflineSeconds(device, computed, AttentionOperations(heads, load),
                          device.AttentionMfu(RowsPerToken(heads, load)), bytes);

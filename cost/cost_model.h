@@ -66,7 +66,7 @@ struct AttentionHeads {
   int num_heads = 0;
   int num_kv_heads = 0;  // divides num_heads
   int head_dim = 0;
-  // Of the KV cache. Queries and outputs have the same, but 16 bits if it is kF8.
+  // Of the KV cache. Queries and outputs have the same, but 16 bits if that has 8.
   DType dtype = DType::kBF16;
 };
 

@@ -24,14 +24,20 @@ struct AttentionShape {
 
 // One layer of a slab of token slots, as a kernel sees it; owns nothing. K of (kv_head, slot) is
 // the vector of head_dim elements at k + kv_head * head_stride + slot * slot_stride, counted in
-// elements; V lies at the same offset from v. The pointers are to memory of the device that the
-// kernel runs on.
+// elements; V lies at the same offset from v. If the type has scales (HasScales in base/dtype.h),
+// that of K of (kv_head, slot) is k_scales[kv_head * scale_head_stride + slot * scale_slot_stride],
+// and that of V lies at the same offset from v_scales. The pointers are to memory of the device
+// that the kernel runs on.
 struct KvView {
   const void* k = nullptr;     // [num_kv_heads, slots, head_dim] of `dtype`
   const void* v = nullptr;     // [num_kv_heads, slots, head_dim] of `dtype`
   int64_t head_stride = 0;     // elements
   int64_t slot_stride = 0;     // elements
-  DType dtype = DType::kBF16;  // kF32 | kBF16 | kF16 | kF8
+  DType dtype = DType::kBF16;
+  const float* k_scales = nullptr;  // null if the type has none
+  const float* v_scales = nullptr;
+  int64_t scale_head_stride = 0;  // scales
+  int64_t scale_slot_stride = 0;  // scales
 };
 
 }  // namespace lamina

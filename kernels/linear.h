@@ -20,7 +20,7 @@ class PackedWeights {
  public:
   // Copies `weights`, [out_features, in_features] of `dtype`, row-major, which need not be aligned.
   // Every bit is kept. Runs on `team`. Aborts the process if there is no memory for the copy.
-  // REQUIRES: `dtype` is not kF8.
+  // REQUIRES: `dtype` is not for the KV cache only.
   PackedWeights(const void* weights, DType dtype, int64_t out_features, int64_t in_features,
                 WorkerTeam& team);
   // Packs quantized weights. Aborts as above. REQUIRES: the matrix's arrays have the sizes that its

@@ -8,6 +8,7 @@
 #include "base/host_memory.h"
 #include "base/huge_memory.h"
 #include "kernels/elementwise.h"
+#include "kernels/kv_rows.h"
 
 namespace lamina {
 namespace {
@@ -68,6 +69,7 @@ TokenSlab::TokenSlab(const KvShape& shape, int64_t capacity_tokens, std::byte* m
 
 TokenSlab::~TokenSlab() {
   prefault_.reset();
+  scale_prefault_.reset();
   UnmapHuge(memory_, memory_bytes_);
 }
 
@@ -75,59 +77,90 @@ void TokenSlab::StartPrefault() {
   if (memory_bytes_ < kLeastPrefaultBytes || prefault_ != nullptr) return;
   const size_t num_strips =
       size_t{2} * static_cast<size_t>(shape_.num_layers) * static_cast<size_t>(shape_.num_kv_heads);
-  prefault_ = std::make_unique<Prefault>(memory_, num_strips, memory_bytes_ / num_strips);
+  const auto capacity = static_cast<size_t>(capacity_tokens_);
+  const size_t strip_bytes = capacity * static_cast<size_t>(row_bytes());
+  prefault_ = std::make_unique<Prefault>(memory_, num_strips, strip_bytes);
+  if (HasScales(shape_.dtype)) {
+    scale_prefault_ = std::make_unique<Prefault>(memory_ + num_strips * strip_bytes, num_strips,
+                                                 capacity * sizeof(float));
+  }
   ReachPage(0);
 }
 
 void TokenSlab::ReachPage(TokenSlot slot) {
-  const auto row_bytes =
-      static_cast<int64_t>(static_cast<size_t>(shape_.head_dim) * ElementSize(shape_.dtype));
-  const int64_t slots_of_half = static_cast<int64_t>(kHugePageBytes) / 2 / row_bytes;
+  const int64_t slots_of_half = static_cast<int64_t>(kHugePageBytes) / 2 / row_bytes();
   const int64_t next = (slot / slots_of_half + 1) * slots_of_half;
   next_half_page_ = next;
-  prefault_->Reach(static_cast<size_t>((next + slots_of_half) * row_bytes));
+  const auto reached = static_cast<size_t>(next + slots_of_half);
+  prefault_->Reach(reached * static_cast<size_t>(row_bytes()));
+  if (scale_prefault_ != nullptr) scale_prefault_->Reach(reached * sizeof(float));
 }
 
 std::byte* TokenSlab::Begin(int layer, bool writes) const {
   return layers_ != nullptr ? layers_->Use(layer, writes) : memory_ + layer * layer_bytes();
 }
 
-int64_t TokenSlab::At(int k_or_v, int kv_head, TokenSlot slot) const {
-  const int64_t head = int64_t{k_or_v} * shape_.num_kv_heads + kv_head;
-  const int64_t row_bytes = shape_.head_dim * static_cast<int64_t>(ElementSize(shape_.dtype));
-  return (head * capacity_tokens_ + int64_t{slot}) * row_bytes;
+std::byte* TokenSlab::Scales(int layer, std::byte* begin) const {
+  if (!HasScales(shape_.dtype)) return nullptr;
+  if (scales_follow_slots()) return begin + row_bytes();
+  const int64_t scales_of_layer = int64_t{2} * shape_.num_kv_heads * capacity_tokens_;
+  return memory_ + shape_.num_layers * layer_bytes() +
+         layer * scales_of_layer * static_cast<int64_t>(sizeof(float));
 }
 
 KvView TokenSlab::View(int layer) const {
-  const std::byte* const begin = Begin(layer, false);
-  return {begin + At(0, 0, 0), begin + At(1, 0, 0), capacity_tokens_ * shape_.head_dim,
-          shape_.head_dim, shape_.dtype};
+  std::byte* const begin = Begin(layer, false);
+  const int v = HeadOf(1, 0);
+  const int64_t pitch = slot_bytes() / static_cast<int64_t>(ElementSize(shape_.dtype));
+  KvView view = {.k = begin,
+                 .v = begin + At(v, 0),
+                 .head_stride = capacity_tokens_ * pitch,
+                 .slot_stride = pitch,
+                 .dtype = shape_.dtype};
+  if (const std::byte* const scales = Scales(layer, begin); scales != nullptr) {
+    view.k_scales = reinterpret_cast<const float*>(scales);
+    view.v_scales = reinterpret_cast<const float*>(scales + ScaleAt(v, 0));
+    view.scale_slot_stride = scale_slot_bytes() / static_cast<int64_t>(sizeof(float));
+    view.scale_head_stride = capacity_tokens_ * view.scale_slot_stride;
+  }
+  return view;
 }
 
 void TokenSlab::Write(int layer, TokenSlot slot, const float* k, const float* v) {
   Reach(slot);
   std::byte* const begin = Begin(layer, true);
+  std::byte* const scales = Scales(layer, begin);
   for (int h = 0; h < shape_.num_kv_heads; ++h) {
-    const int64_t at = int64_t{h} * shape_.head_dim;
-    ConvertFromFloat(k + at, shape_.head_dim, shape_.dtype, begin + At(0, h, slot));
-    ConvertFromFloat(v + at, shape_.head_dim, shape_.dtype, begin + At(1, h, slot));
+    for (const int k_or_v : {0, 1}) {
+      const float* const x = (k_or_v == 0 ? k : v) + int64_t{h} * shape_.head_dim;
+      const int head = HeadOf(k_or_v, h);
+      std::byte* const to = begin + At(head, slot);
+      if (scales == nullptr) {
+        ConvertFromFloat(x, shape_.head_dim, shape_.dtype, to);
+      } else {
+        const float scale = RoundWithScale(x, shape_.head_dim, shape_.dtype, to);
+        std::memcpy(scales + ScaleAt(head, slot), &scale, sizeof(scale));
+      }
+    }
   }
 }
 
 void TokenSlab::WriteRaw(int layer, TokenSlot slot, const void* k, const void* v) {
   Reach(slot);
   std::byte* const begin = Begin(layer, true);
-  const size_t row_bytes = static_cast<size_t>(shape_.head_dim) * ElementSize(shape_.dtype);
-  for (int h = 0; h < shape_.num_kv_heads; ++h) {
-    const size_t at = static_cast<size_t>(h) * row_bytes;
-    std::memcpy(begin + At(0, h, slot), static_cast<const std::byte*>(k) + at, row_bytes);
-    std::memcpy(begin + At(1, h, slot), static_cast<const std::byte*>(v) + at, row_bytes);
+  std::byte* const scales = Scales(layer, begin);
+  for (const int k_or_v : {0, 1}) {
+    const auto* from = static_cast<const std::byte*>(k_or_v == 0 ? k : v);
+    for (int h = 0; h < shape_.num_kv_heads; ++h, from += row_bytes())
+      std::memcpy(begin + At(HeadOf(k_or_v, h), slot), from, static_cast<size_t>(row_bytes()));
+    if (scales == nullptr) continue;
+    for (int h = 0; h < shape_.num_kv_heads; ++h, from += sizeof(float))
+      std::memcpy(scales + ScaleAt(HeadOf(k_or_v, h), slot), from, sizeof(float));
   }
 }
 
 void TokenSlab::FillDummy(std::span<const TokenSlot> slots) {
-  const size_t element = ElementSize(shape_.dtype),
-               row_bytes = static_cast<size_t>(shape_.head_dim) * element;
+  const size_t element = ElementSize(shape_.dtype);
   // Values are made once and then copied, each row from another place, so that filling a long
   // context costs copies only.
   if (dummy_.empty()) {
@@ -138,21 +171,29 @@ void TokenSlab::FillDummy(std::span<const TokenSlot> slots) {
       value = static_cast<float>(static_cast<int32_t>(state)) * 0x1p-31f;
     }
     dummy_.resize(values.size() * element);
-    ConvertFromFloat(values.data(), static_cast<int64_t>(values.size()), shape_.dtype,
-                     dummy_.data());
+    const auto num_values = static_cast<int64_t>(values.size());
+    if (HasScales(shape_.dtype)) {
+      dummy_scale_ = RoundWithScale(values.data(), num_values, shape_.dtype, dummy_.data());
+    } else {
+      ConvertFromFloat(values.data(), num_values, shape_.dtype, dummy_.data());
+    }
   }
   // By slot: the place from which its last row was copied.
   std::vector<size_t> rows(slots.begin(), slots.end());
   for (int layer = 0; layer < shape_.num_layers; ++layer) {
     std::byte* const begin = Begin(layer, true);
+    std::byte* const scales = Scales(layer, begin);
     for (size_t i = 0; i < slots.size(); ++i) {
       Reach(slots[i]);
       for (int h = 0; h < shape_.num_kv_heads; ++h) {
         for (const int k_or_v : {0, 1}) {
           // Spreads the places from which a slot's rows are copied.
           rows[i] = (rows[i] * 31 + 17) % kNumDummyValues;
-          std::memcpy(begin + At(k_or_v, h, slots[i]), dummy_.data() + rows[i] * element,
-                      row_bytes);
+          const int head = HeadOf(k_or_v, h);
+          std::memcpy(begin + At(head, slots[i]), dummy_.data() + rows[i] * element,
+                      static_cast<size_t>(row_bytes()));
+          if (scales != nullptr)
+            std::memcpy(scales + ScaleAt(head, slots[i]), &dummy_scale_, sizeof(dummy_scale_));
         }
       }
     }

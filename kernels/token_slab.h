@@ -26,13 +26,16 @@ struct KvShape {
 
   // K and V of one token over all layers.
   int64_t bytes_per_token() const {
-    return int64_t{2} * num_layers * num_kv_heads * head_dim *
-           static_cast<int64_t>(ElementSize(dtype));
+    return int64_t{2} * num_layers * KvRowBytes(dtype, num_kv_heads, head_dim);
   }
 };
 
 // Owns the memory of all slots. Its layout is [layer][K, V][kv_head][slot][head_dim], so that for
-// one head a sequence in consecutive slots is one contiguous stream.
+// one head a sequence in consecutive slots is one contiguous stream. If the dtype has scales, they
+// follow behind all layers as [layer][K, V][kv_head][slot], which leaves vectors of elements
+// aligned. Where layers are not all in memory, each scale follows the elements that it belongs to
+// instead, [layer][K, V][kv_head][slot][head_dim + 4 bytes]: what belongs to a kv_head is then one
+// run of bytes, as such layers want it.
 //
 // Thread: writes to distinct slots and reads of other slots may run at the same time; the caller
 // orders a slot's write before its reads. FillDummy: one thread at a time.
@@ -65,11 +68,11 @@ class TokenSlab {
   // Every function below REQUIRES: slot < capacity_tokens().
 
   // Stores one token's K and V of one layer, rounded to the slab's dtype (to nearest even; kF8
-  // saturates). k, v: [num_kv_heads, head_dim] fp32.
+  // saturates; with scales as by RoundWithScale). k, v: [num_kv_heads, head_dim] fp32.
   void Write(int layer, TokenSlot slot, const float* k, const float* v);
 
-  // Stores one token's K and V of one layer as they are. k, v: [num_kv_heads, head_dim] of the
-  // slab's dtype, which need not be aligned.
+  // Stores one token's K and V of one layer as they are. k, v: rows of the slab's dtype (KvRowBytes
+  // in base/dtype.h), which need not be aligned.
   void WriteRaw(int layer, TokenSlot slot, const void* k, const void* v);
 
   // Fills slots in all layers with pseudo-random values in [-1, 1], which differ between
@@ -80,10 +83,28 @@ class TokenSlab {
   TokenSlab(const KvShape& shape, int64_t capacity_tokens, std::byte* memory, size_t memory_bytes);
   // Of a layer.
   std::byte* Begin(int layer, bool writes) const;
-  // Where head_dim elements of one slot begin, from the layer's begin on; k_or_v: 0 for K, 1 for V.
-  int64_t At(int k_or_v, int kv_head, TokenSlot slot) const;
+  // The n-th of the layer's heads, those of K before those of V.
+  int HeadOf(int k_or_v, int kv_head) const { return k_or_v * shape_.num_kv_heads + kv_head; }
+  // Where head_dim elements of one slot begin, from the layer's begin on.
+  int64_t At(int head, TokenSlot slot) const {
+    return (head * capacity_tokens_ + int64_t{slot}) * slot_bytes();
+  }
+  // The scales of a layer, whose elements begin at `begin`. Null if there are none.
+  std::byte* Scales(int layer, std::byte* begin) const;
+  // Where the scale of one slot is, from there on.
+  int64_t ScaleAt(int head, TokenSlot slot) const {
+    return (head * capacity_tokens_ + int64_t{slot}) * scale_slot_bytes();
+  }
+  bool scales_follow_slots() const { return HasScales(shape_.dtype) && layers_ != nullptr; }
+  // Of elements, without scales.
+  int64_t row_bytes() const {
+    return shape_.head_dim * static_cast<int64_t>(ElementSize(shape_.dtype));
+  }
+  // From one slot to the next.
+  int64_t slot_bytes() const { return row_bytes() + (scales_follow_slots() ? 4 : 0); }
+  int64_t scale_slot_bytes() const { return scales_follow_slots() ? slot_bytes() : 4; }
   int64_t layer_bytes() const {
-    return shape_.bytes_per_token() / shape_.num_layers * capacity_tokens_;
+    return int64_t{2} * shape_.num_kv_heads * capacity_tokens_ * slot_bytes();
   }
   // A slot is about to be written.
   void Reach(TokenSlot slot) {
@@ -95,15 +116,19 @@ class TokenSlab {
   static constexpr size_t kNumDummyValues = 4093;
   KvShape shape_;
   int64_t capacity_tokens_;
-  std::byte* memory_;  // [num_layers, 2, num_kv_heads, capacity_tokens, head_dim] of the dtype
+  // [num_layers, 2, num_kv_heads, capacity_tokens, head_dim] of the dtype, then, if that has
+  // scales, [num_layers, 2, num_kv_heads, capacity_tokens] fp32.
+  std::byte* memory_;
   size_t memory_bytes_;
   std::unique_ptr<LayerMemory> layers_;  // in place of it, by layer; null: all are in memory_
   // [kNumDummyValues + head_dim] in the slab's dtype; empty before the first FillDummy.
   std::vector<std::byte> dummy_;
+  float dummy_scale_ = 0;  // of all of them, if the dtype has scales
   // The first slot behind the halves of pages that were written; the largest number before
   // StartPrefault.
   std::atomic<int64_t> next_half_page_{std::numeric_limits<int64_t>::max()};
   std::unique_ptr<Prefault> prefault_;
+  std::unique_ptr<Prefault> scale_prefault_;  // of the scales; null if there are none
 };
 
 }  // namespace lamina

@@ -32,7 +32,7 @@ class SettingWords {
     std::string_view word;
   };
 
-  // At most five.
+  // At most seven.
   constexpr SettingWords(std::initializer_list<Entry> entries) {
     for (const Entry& entry : entries) entries_[size_++] = entry;
   }
@@ -76,7 +76,7 @@ class SettingWords {
  private:
   constexpr std::span<const Entry> entries() const { return {entries_.data(), size_}; }
 
-  std::array<Entry, 5> entries_{};
+  std::array<Entry, 7> entries_{};
   size_t size_ = 0;
 };
 
@@ -158,13 +158,16 @@ constexpr std::string_view LoadFormatName(LoadFormat format) { return kLoadForma
 // A dtype, or nullopt for "auto".
 using DTypeSetting = std::optional<DType>;
 
-// Of the KV cache. fp8 is E4M3 without scales: values beyond +-448 are stored as +-448.
-inline constexpr SettingWords<DTypeSetting> kKvDTypeChoices({{std::nullopt, "auto"},
-                                                             {DType::kF32, DTypeName(DType::kF32)},
-                                                             {DType::kBF16,
-                                                              DTypeName(DType::kBF16)},
-                                                             {DType::kF16, DTypeName(DType::kF16)},
-                                                             {DType::kF8, DTypeName(DType::kF8)}});
+// Of the KV cache. fp8 is E4M3 without scales: values beyond +-448 are stored as +-448. The last two
+// have 8 bits and a scale for each token and kv_head.
+inline constexpr SettingWords<DTypeSetting> kKvDTypeChoices(
+    {{std::nullopt, "auto"},
+     {DType::kF32, DTypeName(DType::kF32)},
+     {DType::kBF16, DTypeName(DType::kBF16)},
+     {DType::kF16, DTypeName(DType::kF16)},
+     {DType::kF8, DTypeName(DType::kF8)},
+     {DType::kI8Scaled, DTypeName(DType::kI8Scaled)},
+     {DType::kF8Scaled, DTypeName(DType::kF8Scaled)}});
 // Of q and outputs in messages.
 inline constexpr SettingWords<DTypeSetting> kWireDTypeChoices =
     kKvDTypeChoices.Only({std::nullopt, DType::kF32, DType::kBF16, DType::kF16});

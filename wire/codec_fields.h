@@ -70,7 +70,9 @@ constexpr auto ValuesOf(DType) {
   return std::array{std::pair(DType::kF32, control::KV_DTYPE_FLOAT32),
                     std::pair(DType::kBF16, control::KV_DTYPE_BFLOAT16),
                     std::pair(DType::kF16, control::KV_DTYPE_FLOAT16),
-                    std::pair(DType::kF8, control::KV_DTYPE_FP8)};
+                    std::pair(DType::kF8, control::KV_DTYPE_FP8),
+                    std::pair(DType::kI8Scaled, control::KV_DTYPE_INT8_PER_TOKEN_HEAD),
+                    std::pair(DType::kF8Scaled, control::KV_DTYPE_FP8_PER_TOKEN_HEAD)};
 }
 constexpr auto ValuesOf(TransportKind) {
   return std::array{std::pair(TransportKind::kVerbs, control::FABRIC_VERBS),

@@ -196,7 +196,10 @@ struct WireShape {
   uint64_t kv_row_elements() const { return static_cast<uint64_t>(num_kv_heads) * head_dim; }
   // Of one row of q, and of one row of output.
   uint64_t q_row_bytes() const { return ElementSize(wire_dtype) * q_row_elements(); }
-  uint64_t kv_row_bytes() const { return ElementSize(kv_dtype) * kv_row_elements(); }  // k or v
+  // Of one row of k, and of one row of v.
+  uint64_t kv_row_bytes() const {
+    return static_cast<uint64_t>(KvRowBytes(kv_dtype, num_kv_heads, head_dim));
+  }
   uint64_t decode_row_bytes() const { return q_row_bytes() + 2 * kv_row_bytes(); }
   uint64_t lse_row_bytes() const { return uint64_t{4} * num_heads; }
 

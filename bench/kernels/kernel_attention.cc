@@ -43,9 +43,7 @@ class AttentionPass {
     }
   }
 
-  int64_t row_bytes() const {
-    return shape_.head_dim * static_cast<int64_t>(ElementSize(kv_.dtype));
-  }
+  int64_t row_bytes() const { return KvRowBytes(kv_.dtype, 1, shape_.head_dim); }
   int64_t kv_bytes() const { return num_tokens_ * 2 * shape_.num_kv_heads * row_bytes(); }
   // The mean length of a sequence.
   double mean_tokens() const {
@@ -152,7 +150,7 @@ Measurement MeasureAgainstRoofline(AttentionPass& step, const nlohmann::json& si
   } else {
     const int ahead = FastestRowPrefetch(reads, team);
     read = [&reads, &team, ahead] { return MeasureRowRead(reads, ahead, team); };
-    access = fmt::format("read of random rows of {} B", step.row_bytes());
+    access = fmt::format("read of random rows of {} B", reads.front().row_bytes);
   }
   Roofline roofline(step, read, team);
   Measurement m =

@@ -114,7 +114,10 @@ Result<LinearShape> ParseShape(const std::string& text) {
 }
 
 DType KvDTypeOf(const std::string& name) {
-  return name == "bf16" ? DType::kBF16 : name == "fp16" ? DType::kF16 : DType::kF8;
+  if (name == "bf16") return DType::kBF16;
+  if (name == "fp16") return DType::kF16;
+  if (name == "fp8") return DType::kF8;
+  return name == "int8s" ? DType::kI8Scaled : DType::kF8Scaled;
 }
 
 Status MeasureAttention(const KernelOptions& options, const Teams& teams) {
@@ -304,8 +307,9 @@ void RegisterKernels(CLI::App& app) {
       ->check(CLI::Range(1, 64));
   add_list("--head-dims", options->head_dims, "attention: a multiple of 8")
       ->check(CLI::Range(8, 256));
-  add_list("--kv", options->kv_dtypes, "attention: bf16, fp16, fp8")
-      ->check(CLI::IsMember({"bf16", "fp16", "fp8"}));
+  add_list("--kv", options->kv_dtypes,
+           "attention: bf16, fp16, fp8; int8s and fp8s with a scale for each token and head")
+      ->check(CLI::IsMember({"bf16", "fp16", "fp8", "int8s", "fp8s"}));
   add_list("--slots", options->slots, "attention: runs, churn, random")
       ->check(CLI::IsMember({"runs", "churn", "random"}));
   add_list("--formats", options->formats,

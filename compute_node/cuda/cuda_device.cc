@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "compute_node/cuda/cuda_kv.h"
@@ -126,7 +127,9 @@ void CudaDevice::PackOnDevice(std::span<const PackedParts> packed, std::byte* me
   std::vector<std::span<const int>> rows;
   for (const PackedParts& each : packed) rows.push_back(each.parts.rows);
   const int32_t* index = UploadRows(rows);
-  for (const auto& [value, parts, dtype] : packed) {
+  for (const auto& [value, parts, dtype, head_dim] : packed) {
+    // A session whose K and V have scales found no KV cache on this device (cuda::KvCache::Create).
+    LAMINA_CHECK(!HasScales(dtype), "K and V in {} cannot be packed on a GPU", DTypeName(dtype));
     if (parts.rows.size() == 1) {
       cuda::ConvertFromFloat(BeginOf(value, parts), parts.width, dtype, message, engine_.stream());
     } else {

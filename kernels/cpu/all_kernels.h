@@ -13,7 +13,7 @@ template <class V>
 constexpr KernelTable MakeKernels() {
   return {&LinearPanels<V>, &Attend<V>,      &RmsNormRow<V>,   &LayerNormRow<V>, &RotateHead<V>,
           &SiluMulAll<V>,   &GeluMulAll<V>,  &SwigluOaiAll<V>, &GeluAll<V>,      &SoftCapAll<V>,
-          &ExpScaled<V>,    &ConvertFrom<V>, &ConvertTo<V>};
+          &ExpScaled<V>,    &ConvertFrom<V>, &ConvertTo<V>,    &RoundScaled<V>};
 }
 
 }  // namespace lamina

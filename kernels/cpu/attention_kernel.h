@@ -66,20 +66,25 @@ LAMINA_SIMD void WeightsOfScores(int tokens, float max, float correction, float*
 }
 
 // One task with a cache of elements T. C is the type that the tiles read: T, or a wider type that a
-// stretch is converted to once for all heads of the task.
+// stretch is converted to once for all heads of the task. kScaled: elements are codes, which the
+// tiles take for numbers; scores are multiplied by the scale of K, and weights, once they are
+// summed up, by that of V.
 //
 // The rows of K or V that are used and those that are prefetched take turns in two arrays: a
 // Find...Ahead looks up the next stretch, and NextStretch makes it the one in use.
-template <class V, typename T, typename C>
+template <class V, typename T, typename C, bool kScaled>
 struct AttentionRun {
   static constexpr bool kWidens = !std::is_same_v<C, T>;
 
   const AttentionTask& task;
   AttentionScratch& s;
-  int64_t stride;     // from one head's q or output to the next in the scratch, in elements
-  const T** rows;     // [kTokenStretch], K or V of the stretch in use
-  const T** ahead;    // [kTokenStretch], K or V of the next stretch
-  const C** used;     // [kTokenStretch], `rows` or where they are widened
+  int64_t stride;   // from one head's q or output to the next in the scratch, in elements
+  const T** rows;   // [kTokenStretch], K or V of the stretch in use
+  const T** ahead;  // [kTokenStretch], K or V of the next stretch
+  const C** used;   // [kTokenStretch], `rows` or where they are widened
+  // [kTokenStretch], the scales that belong to `rows` and to `ahead`.
+  float* scales;
+  float* scales_ahead;
   int num_ahead = 0;  // tokens of the next stretch
 
   LAMINA_SIMD int NumHeads() const { return task.num_rows * task.num_heads; }
@@ -101,7 +106,8 @@ struct AttentionRun {
   // Clears outputs, sums and maxima, and packs q.
   LAMINA_SIMD void Start() {
     if constexpr (kWidens) {
-      for (int t = 0; t < kTokenStretch; ++t) used[t] = s.widened + t * task.shape->head_dim;
+      C* const widened = reinterpret_cast<C*>(s.widened);
+      for (int t = 0; t < kTokenStretch; ++t) used[t] = widened + t * task.shape->head_dim;
     }
     for (int h = 0; h < NumHeads(); ++h) {
       for (int64_t d = 0; d < stride; ++d) s.out[h * stride + d] = 0;
@@ -127,8 +133,8 @@ struct AttentionRun {
 
   // Looks up the rows of the stretch of `row` that begins at token `begin`. Beyond its last token
   // they are the last one's again, so that tiles can read whole vectors; those scores are masked.
-  LAMINA_SIMD void FindAhead(const void* k_or_v, int kv_head, const AttentionRow& row,
-                             int64_t begin) {
+  LAMINA_SIMD void FindAhead(const void* k_or_v, const float* scales_of, int kv_head,
+                             const AttentionRow& row, int64_t begin) {
     num_ahead = TokensIn(row, begin, kTokenStretch);
     if (num_ahead == 0) return;
     // Addresses are written out as numbers, and a stride as 32 bits which it fits, so that
@@ -143,17 +149,41 @@ struct AttentionRun {
     for (int t = 0; t < tokens; ++t)
       to[t] = reinterpret_cast<const T*>(base + uint64_t{slots[t]} * slot_bytes);
     for (int t = num_ahead; t < kTokenStretch; ++t) ahead[t] = ahead[num_ahead - 1];
+    if constexpr (kScaled) {
+      const float* const from = scales_of + kv_head * task.kv->scale_head_stride;
+      const int64_t pitch = task.kv->scale_slot_stride;
+      float* const to_scales = scales_ahead;
+      for (int t = 0; t < tokens; ++t) to_scales[t] = from[slots[t] * pitch];
+    }
+  }
+
+  // Prefetches the scale of a token, and so those of the 15 behind it if their slots follow.
+  LAMINA_SIMD void PrefetchScale(const float* scales_of, int64_t token) const {
+    if (token >= NumTokens()) return;
+    __builtin_prefetch(scales_of + task.kv_head * task.kv->scale_head_stride +
+                       task.rows[task.num_rows - 1].slots[token] * task.kv->scale_slot_stride);
   }
 
   // Looks up the keys from `begin` on, after the last token those of the next task if it is known.
+  // Scales are read when they are looked up, so those that come next are prefetched: of keys the
+  // next stretch's, and of values those of the same tokens, which are used when the block's keys
+  // are done.
   LAMINA_SIMD void FindKeysAhead(int64_t begin) {
+    if constexpr (kScaled) {
+      for (int t = 0; t < kTokenStretch; t += 16) {
+        PrefetchScale(task.kv->k_scales, begin + kTokenStretch + t);
+        PrefetchScale(task.kv->v_scales, begin + t);
+      }
+    }
     if (begin < NumTokens())
-      return FindAhead(task.kv->k, task.kv_head, task.rows[task.num_rows - 1], begin);
+      return FindAhead(task.kv->k, task.kv->k_scales, task.kv_head, task.rows[task.num_rows - 1],
+                       begin);
     num_ahead = 0;
-    if (task.next_row != nullptr) FindAhead(task.kv->k, task.next_kv_head, *task.next_row, 0);
+    if (task.next_row != nullptr)
+      FindAhead(task.kv->k, task.kv->k_scales, task.next_kv_head, *task.next_row, 0);
   }
   LAMINA_SIMD void FindValuesAhead(int64_t begin) {
-    FindAhead(task.kv->v, task.kv_head, task.rows[task.num_rows - 1], begin);
+    FindAhead(task.kv->v, task.kv->v_scales, task.kv_head, task.rows[task.num_rows - 1], begin);
   }
 
   // Makes the next stretch the one in use, widened if C asks for that. Returns its tokens.
@@ -161,9 +191,15 @@ struct AttentionRun {
     const T** free = rows;
     rows = ahead;
     ahead = free;
+    if constexpr (kScaled) {
+      float* const free_scales = scales;
+      scales = scales_ahead;
+      scales_ahead = free_scales;
+    }
     if constexpr (kWidens) {
+      C* const widened = reinterpret_cast<C*>(s.widened);
       for (int t = 0; t < (num_ahead + 15) / 16 * 16; ++t)
-        Widen(rows[t], s.widened + t * task.shape->head_dim);
+        Widen(rows[t], widened + t * task.shape->head_dim);
     } else {
       used = rows;
     }
@@ -174,18 +210,36 @@ struct AttentionRun {
   LAMINA_SIMD void Widen(const T* row, C* to) {
     const int dims = task.shape->head_dim;
     int d = 0;
-    for (; d + 32 <= dims; d += 32) V::template Widen<32>(row + d, to + d);
-    if (d + 16 <= dims) {
-      V::template Widen<16>(row + d, to + d);
-      d += 16;
+    if constexpr (std::is_same_v<C, float>) {
+      for (; d + 16 <= dims; d += 16) V::Load(row + d).Store(to + d);
+      for (; d < dims; ++d) to[d] = static_cast<float>(row[d]);
+    } else {
+      for (; d + 32 <= dims; d += 32) V::template Widen<32>(row + d, to + d);
+      if (d + 16 <= dims) {
+        V::template Widen<16>(row + d, to + d);
+        d += 16;
+      }
+      if (d < dims) V::template Widen<8>(row + d, to + d);
     }
-    if (d < dims) V::template Widen<8>(row + d, to + d);
+  }
+
+  // Multiplies scores or weights of the stretch in use, of heads from `first` on, by the scales of
+  // their tokens. What stands behind the last token, up to a whole vector, is changed as well, and
+  // is never used: so a row does not see scales of tokens that it does not attend to either. x:
+  // [heads, kTokenBlock], at the stretch's first token.
+  LAMINA_SIMD void MultiplyByScales(int first, int tokens, float* x) {
+    for (int h = first; h < NumHeads(); ++h) {
+      for (int t = 0; t < tokens; t += 16) {
+        float* const at = x + h * kTokenBlock + t;
+        (V::Load(at) * V::Load(scales + t)).Store(at);
+      }
+    }
   }
 
   // Computes the scores of the stretch in use, tokens [begin, begin + tokens), in the groups of
   // heads that q is packed for. Groups whose rows have all ended before it are left out; what a
-  // group computes for a row that has ended is not used. scores: [heads, kTokenBlock].
-  LAMINA_SIMD void Score(int64_t begin, int tokens, float* scores) {
+  // group computes for a row that has ended is not used. to: [heads, kTokenBlock].
+  LAMINA_SIMD void Score(int64_t begin, int tokens, float* to) {
     const int first = FirstRow(begin) * task.num_heads, heads = NumHeads();
     const KeyStretch<C> stretch = {used, tokens, task.shape->head_dim};
     Prefetcher<V> prefetcher;
@@ -194,8 +248,9 @@ struct AttentionRun {
                       HeadTiles<V>::ScoreSites(TileHeads(heads), tokens, stretch.head_dim));
     ForHeadGroups<V>(heads, [&]<int kHeads>(HeadCount<kHeads>, int h) {
       if (h + kHeads > first)
-        ScoreHeads<V, C, kHeads>(stretch, s.q + h * stride, prefetcher, scores + h * kTokenBlock);
+        ScoreHeads<V, C, kHeads>(stretch, s.q + h * stride, prefetcher, to + h * kTokenBlock);
     });
+    if constexpr (kScaled) MultiplyByScales(first, tokens, to);
   }
 
   // Sets `prefetcher` to the next stretch, to be spread over `num_sites` calls of Some. If there is
@@ -291,6 +346,8 @@ struct AttentionRun {
       } else {
         FindKeysAhead(end);
       }
+      if constexpr (kScaled)
+        MultiplyByScales(FirstRow(at) * task.num_heads, tokens, s.scores + (at - begin));
       // Outputs are corrected once per block, by the first stretch.
       AddValues(at, tokens, s.scores + (at - begin), at == begin ? s.correction : s.ones);
     }
@@ -314,14 +371,16 @@ struct AttentionRun {
 };
 
 // Attend for a cache of elements T.
-template <class V, typename T, typename C = T>
+template <class V, typename T, typename C = T, bool kScaled = false>
 void AttendOf(const AttentionTask& task, AttentionScratch& s) {
-  AttentionRun<V, T, C> run = {.task = task,
-                               .s = s,
-                               .stride = (task.shape->head_dim + 15) / 16 * 16,
-                               .rows = reinterpret_cast<const T**>(s.kv_rows[0]),
-                               .ahead = reinterpret_cast<const T**>(s.kv_rows[1]),
-                               .used = reinterpret_cast<const C**>(s.widened_rows)};
+  AttentionRun<V, T, C, kScaled> run = {.task = task,
+                                        .s = s,
+                                        .stride = (task.shape->head_dim + 15) / 16 * 16,
+                                        .rows = reinterpret_cast<const T**>(s.kv_rows[0]),
+                                        .ahead = reinterpret_cast<const T**>(s.kv_rows[1]),
+                                        .used = reinterpret_cast<const C**>(s.widened_rows),
+                                        .scales = s.scales[0],
+                                        .scales_ahead = s.scales[1]};
   run.Start();
   run.FindKeysAhead(0);
   for (int64_t begin = 0; begin < run.NumTokens(); begin += kTokenBlock) run.Block(begin);
@@ -344,6 +403,17 @@ void Attend(const AttentionTask& task, AttentionScratch& scratch) {
           return AttendOf<V, F8>(task, scratch);
       }
       return AttendOf<V, F8, F16>(task, scratch);
+    case DType::kF8Scaled:
+      if constexpr (V::kVectorRegisters == 1) {
+        if (NumHeadGroups<V>(task.num_rows * task.num_heads) == 1)
+          return AttendOf<V, F8, F8, true>(task, scratch);
+      }
+      return AttendOf<V, F8, F16, true>(task, scratch);
+    // An integer becomes a float in two instructions, which takes no scale of its own.
+    case DType::kI8Scaled:
+      if (NumHeadGroups<V>(task.num_rows * task.num_heads) == 1)
+        return AttendOf<V, int8_t, int8_t, true>(task, scratch);
+      return AttendOf<V, int8_t, float, true>(task, scratch);
   }
 }
 

@@ -168,6 +168,8 @@ void ConvertFrom(const float* x, int64_t n, DType dtype, void* y) {
     case DType::kBF16: return ConvertAll<V>(x, n, static_cast<BF16*>(y));
     case DType::kF16: return ConvertAll<V>(x, n, static_cast<F16*>(y));
     case DType::kF8: return ConvertAll<V>(x, n, static_cast<F8*>(y));
+    case DType::kI8Scaled:
+    case DType::kF8Scaled: return;  // required not to be
   }
 }
 
@@ -178,7 +180,41 @@ void ConvertTo(const void* x, DType dtype, int64_t n, float* y) {
     case DType::kBF16: return ConvertAll<V>(static_cast<const BF16*>(x), n, y);
     case DType::kF16: return ConvertAll<V>(static_cast<const F16*>(x), n, y);
     case DType::kF8: return ConvertAll<V>(static_cast<const F8*>(x), n, y);
+    case DType::kI8Scaled:
+    case DType::kF8Scaled: return;  // required not to be
   }
+}
+
+// The codes of RoundWithScale. T: int8_t or F8, whose largest code is `most`.
+template <class V, typename T>
+LAMINA_SIMD float RoundAllWithScale(const float* x, int64_t n, float most, T* codes) {
+  // x - x is 0, but NaN if x is infinite or NaN. Max gives its second operand where one is NaN, so
+  // the largest magnitude is that of the numbers.
+  V largest = V::Zero(), bad = V::Zero();
+  ForVectors<V>(n, [&](int64_t at, int64_t m) {
+    const V v = LoadUpTo<V>(x + at, m);
+    largest = Max(Max(V::Zero() - v, v), largest);
+    bad = bad + (v - v);
+  });
+  const float scale = largest.MaxLanes() / most + bad.SumLanes();
+  const bool finite = scale < __builtin_inff();
+  if (!finite || scale == 0) {
+    __builtin_memset(static_cast<void*>(codes), 0, static_cast<size_t>(n));
+    return finite ? 0 : __builtin_nanf("");
+  }
+  // A scale that is subnormal is not precise, and would make larger codes than there are.
+  const V divisor = V::Set(scale), upper = V::Set(most), lower = V::Set(-most);
+  ForVectors<V>(n, [&](int64_t at, int64_t m) {
+    StoreUpTo(Max(lower, Min(upper, LoadUpTo<V>(x + at, m) / divisor)), codes + at, m);
+  });
+  return scale;
+}
+
+template <class V>
+float RoundScaled(const float* x, int64_t n, DType dtype, void* codes) {
+  return dtype == DType::kI8Scaled
+             ? RoundAllWithScale<V>(x, n, 127, static_cast<int8_t*>(codes))
+             : RoundAllWithScale<V>(x, n, kMaxF8, static_cast<F8*>(codes));
 }
 
 }  // namespace lamina

@@ -125,9 +125,11 @@ struct AttentionScratch {
   alignas(64) float correction[kMaxTaskHeads];  // exp(the max before this block - max)
   float ones[kMaxTaskHeads];                    // the correction where there is none
   const void* kv_rows[2][kTokenStretch];        // rows of K or V of this stretch and of the next
-  // This stretch, if its elements are widened: [kTokenStretch, head_dim].
-  alignas(64) F16 widened[kTokenStretch * kMaxHeadDim];
+  // This stretch, if its elements are widened: [kTokenStretch, head_dim] of F16 or float.
+  alignas(64) std::byte widened[kTokenStretch * kMaxHeadDim * sizeof(float)];
   const void* widened_rows[kTokenStretch];  // where the rows of `widened` begin
+  // Scales of K or V of this stretch and of the next. Initialised because whole vectors are read.
+  alignas(64) float scales[2][kTokenStretch] = {};
 
   AttentionScratch() {
     for (float& one : ones) one = 1;
@@ -162,6 +164,8 @@ struct KernelTable {
   // x, y: [n]; the untyped one is of `dtype`.
   void (*convert_from_float)(const float* x, int64_t n, DType dtype, void* y);
   void (*convert_to_float)(const void* x, DType dtype, int64_t n, float* y);
+  // RoundWithScale of kernels/kv_rows.h. x: [n]; codes: [n] of `dtype`.
+  float (*round_with_scale)(const float* x, int64_t n, DType dtype, void* codes);
 };
 
 extern const KernelTable kScalarKernels, kAvx2Kernels, kAvx512Kernels;

@@ -481,7 +481,9 @@ void LinearPanels(const LinearArgs& args, int64_t begin, int64_t end, LinearScra
     case DType::kF32: return LinearPanelsOf<V, DType::kF32>(args, begin, end, scratch);
     case DType::kBF16: return LinearPanelsOf<V, DType::kBF16>(args, begin, end, scratch);
     case DType::kF16: return LinearPanelsOf<V, DType::kF16>(args, begin, end, scratch);
-    case DType::kF8: return;  // PackedWeights requires another type
+    case DType::kF8:
+    case DType::kI8Scaled:
+    case DType::kF8Scaled: return;  // PackedWeights requires another type
   }
 }
 

@@ -152,6 +152,13 @@ struct Avx2Vec {
         reinterpret_cast<__m128i*>(p),
         _mm_packus_epi16(_mm256_castsi256_si128(packed), _mm256_extracti128_si256(packed, 1)));
   }
+  LAMINA_SIMD void Store(int8_t* p) const {
+    const __m256i packed = _mm256_permute4x64_epi64(
+        _mm256_packs_epi32(_mm256_cvtps_epi32(lo), _mm256_cvtps_epi32(hi)), 0xd8);
+    _mm_storeu_si128(
+        reinterpret_cast<__m128i*>(p),
+        _mm_packs_epi16(_mm256_castsi256_si128(packed), _mm256_extracti128_si256(packed, 1)));
+  }
 
   LAMINA_SIMD float SumLanes() const {
     const __m256 eight = _mm256_add_ps(lo, hi);

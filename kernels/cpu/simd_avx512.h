@@ -66,6 +66,10 @@ struct Avx512Vec {
     return {_mm512_cvtph_ps(
         _mm256_zextsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
   }
+  LAMINA_SIMD static Avx512Vec LoadHalf(const int8_t* p) {
+    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+    return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes))};
+  }
   LAMINA_SIMD static Avx512Vec Load(const F8* p) { return LoadScaled(p) * Set(1 / kF8Scale); }
   LAMINA_SIMD static Avx512Vec LoadScaled(const F8* p) {
     return {_mm512_cvtph_ps(Load16HalvesOfF8(p))};
@@ -141,6 +145,9 @@ struct Avx512Vec {
     const __m512i result =
         _mm512_or_si512(_mm512_mask_mov_epi32(magnitude, nan, _mm512_set1_epi32(0x7f)), sign);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(result));
+  }
+  LAMINA_SIMD void Store(int8_t* p) const {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v)));
   }
 
   LAMINA_SIMD float SumLanes() const {

@@ -147,6 +147,11 @@ struct ScalarVec {
   void Store(F8* p) const {
     for (int i = 0; i < 16; ++i) p[i] = ToF8(lane[i]);
   }
+  // Rounds to the nearest integer, ties to even. REQUIRES: all lanes are in [-127, 127].
+  void Store(int8_t* p) const {
+    constexpr float kShift = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+    for (int i = 0; i < 16; ++i) p[i] = static_cast<int8_t>((lane[i] + kShift) - kShift);
+  }
 
   // The sum of the lanes: halves are added to each other until one lane is left.
   float SumLanes() const {

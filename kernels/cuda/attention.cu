@@ -135,6 +135,10 @@ void LaunchForType(const AttentionWork& work, Stream& stream) {
     case DType::kBF16: return LaunchNarrow<BF16>(work, stream);
     case DType::kF16: return LaunchNarrow<F16>(work, stream);
     case DType::kF8: return LaunchNarrow<F8>(work, stream);
+    case DType::kI8Scaled:
+    case DType::kF8Scaled:
+      return stream.Fail(
+          InternalError("attention over K and V in " + std::string(DTypeName(work.kv.dtype))));
   }
 }
 
@@ -148,6 +152,11 @@ int64_t PartialHeadsPerRow(const AttentionShape& shape, int64_t max_tokens) {
 }  // namespace
 
 Status CheckAttention(const AttentionShape& shape, const KvView& kv) {
+  if (HasScales(kv.dtype)) {
+    return Unimplemented("K and V in " + std::string(DTypeName(kv.dtype)) +
+                         ": CUDA kernels do not read scales yet; use fp8, bfloat16 or float16 as "
+                         "kv_dtype, or a CPU as this node's device");
+  }
   if (shape.num_kv_heads < 1 || shape.num_heads < shape.num_kv_heads ||
       shape.num_heads % shape.num_kv_heads != 0) {
     return InvalidArgument("attention with " + std::to_string(shape.num_heads) + " heads over " +

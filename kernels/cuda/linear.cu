@@ -83,7 +83,11 @@ class GemmLinear final : public Linear {
         return;
       case DType::kBF16: return RunHalf<BF16>(weights, x, rows, bias, y);
       case DType::kF16: return RunHalf<F16>(weights, x, rows, bias, y);
-      case DType::kF8: return stream_.Fail(InternalError("a linear layer with weights in fp8"));
+      case DType::kF8:
+      case DType::kI8Scaled:
+      case DType::kF8Scaled:
+        return stream_.Fail(InternalError("a linear layer with weights in " +
+                                          std::string(DTypeName(weights.dtype))));
     }
   }
 

@@ -17,13 +17,18 @@ void AttendHead(const AttentionShape& shape, const KvView& kv, const AttentionRo
   const auto at = [&](int64_t token) {
     return kv_head * kv.head_stride + int64_t{row.slots[token]} * kv.slot_stride;
   };
+  const auto scale = [&](const float* scales, int64_t token) {
+    return HasScales(kv.dtype) ? double{scales[kv_head * kv.scale_head_stride +
+                                               int64_t{row.slots[token]} * kv.scale_slot_stride]}
+                               : 1.0;
+  };
   std::vector<double> weights(static_cast<size_t>(row.num_tokens));
   double max = -std::numeric_limits<double>::infinity(), sum = 0;
   for (int64_t t = 0; t < row.num_tokens; ++t) {
     double score = 0;
     for (int d = 0; d < shape.head_dim; ++d)
       score += double{row.q[head * shape.head_dim + d]} * At(kv.k, kv.dtype, at(t) + d);
-    score *= shape.scale;
+    score *= shape.scale * scale(kv.k_scales, t);
     if (shape.soft_cap > 0) score = shape.soft_cap * std::tanh(score / shape.soft_cap);
     weights[static_cast<size_t>(t)] = score;
     max = std::max(max, score);
@@ -33,7 +38,8 @@ void AttendHead(const AttentionShape& shape, const KvView& kv, const AttentionRo
   for (int d = 0; d < shape.head_dim; ++d) {
     double value = 0;
     for (int64_t t = 0; t < row.num_tokens; ++t)
-      value += weights[static_cast<size_t>(t)] * At(kv.v, kv.dtype, at(t) + d);
+      value += weights[static_cast<size_t>(t)] * At(kv.v, kv.dtype, at(t) + d) *
+               scale(kv.v_scales, t);
     row.out[head * shape.head_dim + d] =
         row.num_tokens == 0 ? 0.0f : static_cast<float>(value / sum);
   }
@@ -51,7 +57,9 @@ float At(const void* array, DType dtype, int64_t i) {
     std::memcpy(&x, p, sizeof(x));
     return x;
   }
-  if (dtype == DType::kF8) return ToFloat(F8{std::to_integer<uint8_t>(*p)});
+  const auto byte = std::to_integer<uint8_t>(*p);
+  if (dtype == DType::kF8 || dtype == DType::kF8Scaled) return ToFloat(F8{byte});
+  if (dtype == DType::kI8Scaled) return static_cast<float>(static_cast<int8_t>(byte));
   uint16_t bits;
   std::memcpy(&bits, p, sizeof(bits));  // p need not be aligned
   return dtype == DType::kBF16 ? ToFloat(BF16{bits}) : ToFloat(F16{bits});
@@ -109,6 +117,30 @@ void Attention(const AttentionShape& shape, const KvView& kv, std::span<const At
   for (const AttentionRow& row : rows) {
     for (int head = 0; head < shape.num_heads; ++head) AttendHead(shape, kv, row, head);
   }
+}
+
+float RoundWithScale(const float* x, int64_t n, DType dtype, void* codes) {
+  const bool is_f8 = dtype == DType::kF8Scaled;
+  const float most = is_f8 ? 448.0f : 127.0f;
+  auto* const to = static_cast<uint8_t*>(codes);
+  float largest = 0;
+  bool finite = true;
+  for (int64_t i = 0; i < n; ++i) {
+    finite = finite && std::isfinite(x[i]);
+    largest = std::max(largest, std::abs(x[i]));
+  }
+  const float scale = largest / most;
+  if (!finite || scale == 0) {
+    std::fill_n(to, n, uint8_t{0});
+    return finite ? 0 : std::numeric_limits<float>::quiet_NaN();
+  }
+  for (int64_t i = 0; i < n; ++i) {
+    const float ratio = std::clamp(x[i] / scale, -most, most);
+    // nearbyint rounds halves to the even integer.
+    to[i] = is_f8 ? ToF8(ratio).bits
+                  : static_cast<uint8_t>(static_cast<int8_t>(std::nearbyint(ratio)));
+  }
+  return scale;
 }
 
 void Embedding(const void* table, DType dtype, int64_t dim, std::span<const TokenId> tokens,

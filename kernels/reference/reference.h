@@ -17,7 +17,7 @@
 
 namespace lamina::reference {
 
-// Element i of an array of `dtype`, which need not be aligned.
+// Element i of an array of `dtype`, which need not be aligned; of a type with scales the code.
 float At(const void* array, DType dtype, int64_t i);
 
 struct LinearShape {
@@ -39,6 +39,9 @@ std::vector<float> Dequantize(const QuantizedMatrix& matrix);
 // Computes out = softmax(scale * q k^T) v and lse for every row and query head, in two passes over
 // the row's tokens. A row with num_tokens == 0 gets out = 0 and lse = -inf.
 void Attention(const AttentionShape& shape, const KvView& kv, std::span<const AttentionRow> rows);
+
+// RoundWithScale of kernels/kv_rows.h, with the same arguments.
+float RoundWithScale(const float* x, int64_t n, DType dtype, void* codes);
 
 // The operators of kernels/elementwise.h, with the same arguments and shapes. Unlike there, the
 // weights and biases of the two norms must not be null.

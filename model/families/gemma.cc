@@ -17,7 +17,9 @@ double GemmaEmbeddingFactor(const ModelConfig& c) {
     case DType::kBF16: return ToFloat(ToBF16(root));
     case DType::kF16: return ToFloat(ToF16(root));
     case DType::kF32: return root;
-    case DType::kF8: break;  // weights are never fp8
+    case DType::kF8:
+    case DType::kI8Scaled:
+    case DType::kF8Scaled: break;  // weights are never of these
   }
   return root;
 }

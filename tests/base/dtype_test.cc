@@ -140,7 +140,20 @@ TEST(DType, SizesAndNames) {
   EXPECT_EQ(ElementSize(DType::kF16), 2u);
   EXPECT_EQ(ElementSize(DType::kF8), 1u);
   EXPECT_EQ(DTypeName(DType::kF16), "float16");
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kF8})
+  EXPECT_EQ(KvRowBytes(DType::kF32, 4, 64), 4 * 64 * 4);
+  EXPECT_EQ(KvRowBytes(DType::kBF16, 4, 64), 4 * 64 * 2);
+  EXPECT_EQ(KvRowBytes(DType::kF8, 4, 64), 4 * 64);
+  for (const DType dtype : {DType::kI8Scaled, DType::kF8Scaled}) {
+    EXPECT_EQ(ElementSize(dtype), 1u) << "of a code";
+    EXPECT_EQ(KvRowBytes(dtype, 4, 64), 4 * (64 + 4));
+    EXPECT_TRUE(HasScales(dtype) && IsForKvOnly(dtype));
+  }
+  EXPECT_TRUE(IsForKvOnly(DType::kF8) && !HasScales(DType::kF8));
+  EXPECT_FALSE(IsForKvOnly(DType::kF16) || IsForKvOnly(DType::kBF16) || IsForKvOnly(DType::kF32));
+  EXPECT_EQ(DTypeName(DType::kI8Scaled), "int8_per_token_head");
+  EXPECT_EQ(DTypeName(DType::kF8Scaled), "fp8_per_token_head");
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kF8, DType::kI8Scaled,
+                            DType::kF8Scaled})
     EXPECT_EQ(DTypeNamed(DTypeName(dtype)), dtype);
   EXPECT_EQ(DTypeNamed("float8"), std::nullopt);
 }

@@ -375,6 +375,15 @@ TEST_F(CudaDeviceTest, HeadsThatDoNotGoIntoFp8AreRefused) {
               HasSubstr("head_dim 24 over K and V in fp8: CUDA kernels have multiples of 16"));
 }
 
+TEST_F(CudaDeviceTest, KAndVWithScalesAreRefused) {
+  for (const DType dtype : {DType::kI8Scaled, DType::kF8Scaled}) {
+    const Status made = device_->MakeKv({4, 2, 64, 1, 0}, {2, 2, 64, dtype}, {}, 8).status();
+    EXPECT_EQ(made.code(), StatusCode::kUnimplemented);
+    EXPECT_THAT(made.message(), HasSubstr("cuda:0: K and V in " + std::string(DTypeName(dtype)) +
+                                          ": CUDA kernels do not read scales yet; use fp8"));
+  }
+}
+
 TEST_F(CudaDeviceTest, WhatDoesNotFitIsRefusedWithBothSizes) {
   const Result<std::unique_ptr<LocalKv>> kv =
       device_->MakeKv({32, 32, 128, 1, 0}, {80, 32, 128, DType::kBF16}, {}, int64_t{1} << 31);

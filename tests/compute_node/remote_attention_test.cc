@@ -54,6 +54,36 @@ TEST_F(RemoteAttentionTest, KeysAndValuesTravelInTheirOwnDtype) {
   attention_.reset();
 }
 
+TEST_F(RemoteAttentionTest, ScalesTravelBehindTheCodesOfARow) {
+  std::atomic<size_t> payload_bytes{0};
+  std::atomic<int> last_code{0};
+  std::atomic<float> last_scale{0};
+  PlayedMemoryNode node("memory-1", [&](const ReceivedMessage& message) {
+    payload_bytes = message.payload.size();
+    const size_t num_heads = static_cast<size_t>(kWire.num_kv_heads);
+    const std::span<const std::byte> scales = message.payload.last(num_heads * sizeof(float));
+    float scale;
+    std::memcpy(&scale, &scales[scales.size() - sizeof(scale)], sizeof(scale));
+    last_scale = scale;
+    last_code = static_cast<int8_t>(*(scales.data() - 1));
+    return TwiceQ(message);
+  });
+  RemoteAttentionOptions options = Options();
+  options.wire.kv_dtype = DType::kI8Scaled;
+  attention_ = *RemoteAttention::Create(options, Loopback(),
+                                        {{NodeId{1}, "m1", "loopback=memory-1", NodeId{1}, 0, 1}},
+                                        device_, Deadline::After(seconds(10)));
+  Decode(2, {{100, 1}});
+  EXPECT_TRUE(step_->failures().empty());
+  EXPECT_EQ(payload_bytes, kQ * 4 + 2 * (kKv + static_cast<size_t>(kWire.num_kv_heads) * 4));
+  EXPECT_EQ(step_->traffic().sent_bytes,
+            static_cast<int64_t>(sizeof(MessageHeader) + payload_bytes));
+  EXPECT_EQ(last_code, 127) << "all values are 1";
+  EXPECT_EQ(last_scale, 1.0f / 127);
+  ExpectTwiceQ(0);
+  attention_.reset();
+}
+
 TEST_F(RemoteAttentionTest, QueriesAndOutputsCanTravelInHalfTheBytes) {
   std::atomic<size_t> payload_bytes{0};
   std::atomic<float> last_v{0};

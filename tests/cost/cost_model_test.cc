@@ -289,7 +289,11 @@ TEST(CostModel, KeysAndValuesOf8BitsHalveTheirBytesAndNoArithmetic) {
                    (query_bytes + 2 * kv_bytes) / device.reached_bytes_per_s());
   EXPECT_DOUBLE_EQ(AttentionSeconds(device, narrow, load),
                    (query_bytes + kv_bytes) / device.reached_bytes_per_s());
+  const AttentionHeads scaled{32, 32, 128, DType::kI8Scaled};
+  EXPECT_DOUBLE_EQ(AttentionSeconds(device, scaled, load),
+                   (query_bytes + kv_bytes * 132 / 128) / device.reached_bytes_per_s());
   device.attention_mfu = {{1, 0.001}};  // bound by arithmetic
+  EXPECT_DOUBLE_EQ(AttentionSeconds(device, scaled, load), AttentionSeconds(device, wide, load));
   EXPECT_DOUBLE_EQ(AttentionSeconds(device, narrow, load), AttentionSeconds(device, wide, load));
 }
 

@@ -29,6 +29,13 @@ TEST(NetworkCost, TheKvCacheOfThePapersModels) {
             819'200);
 }
 
+TEST(NetworkCost, ScalesOfKAndVTravelAndAreStored) {
+  const AttentionHeads heads{
+      .num_heads = 64, .num_kv_heads = 8, .head_dim = 128, .dtype = DType::kI8Scaled};
+  EXPECT_EQ(AttentionRowBytes(heads, 2).to_memory, 2 * 8192 + 2 * 8 * (128 + 4));
+  EXPECT_EQ(KvBytesPerToken(heads, 80), 80 * 2 * 8 * (128 + 4));
+}
+
 TEST(NetworkCost, ALinkTakesItsLatencyAndTheBytesTime) {
   EXPECT_DOUBLE_EQ((Link{33e-6, 25}.Seconds(25e3)), 34e-6);
   EXPECT_DOUBLE_EQ((Link{33e-6, 0}.Seconds(25e3)), 33e-6);

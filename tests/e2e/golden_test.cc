@@ -27,7 +27,10 @@ class GoldenTest : public ::testing::TestWithParam<Deployment> {
 
 TEST_P(GoldenTest, EachPromptAloneAndAllAtOnce) {
   const std::vector<GoldenPrompt> golden = GoldenPrompts(GetParam().kv_dtype);
-  ASSERT_EQ(golden.size(), GetParam().kv_dtype == DType::kF8 ? 16u : 19u);
+  ASSERT_EQ(golden.size(), GetParam().kv_dtype == DType::kF8         ? 16u
+                           : GetParam().kv_dtype == DType::kI8Scaled ? 16u
+                           : GetParam().kv_dtype == DType::kF8Scaled ? 15u
+                                                                     : 19u);
   Result<std::unique_ptr<Serving>> serving = Serving::Create(GetParam());
   ASSERT_TRUE(serving.ok()) << serving.status();
   Engine& engine = *(*serving)->engine;
@@ -97,26 +100,41 @@ std::vector<Deployment> AllDeployments() {
   all.push_back(threads);
   threads.kind = "in-process";
   all.push_back(threads);
-  Deployment small;  // K and V in 8 bits, in each way to share attention
-  small.kv_dtype = DType::kF8;
-  small.kind = "in-process";
-  all.push_back(small);
-  small.kind = "cluster";
-  small.num_memory_nodes = 0;
-  all.push_back(small);
-  for (const TransportKind transport : {TransportKind::kTcp, TransportKind::kShm}) {
-    small.transport = transport;
-    for (const int num_memory_nodes : {1, 2}) {
-      small.num_memory_nodes = num_memory_nodes;
+  for (const DType kv_dtype : {DType::kF8, DType::kI8Scaled, DType::kF8Scaled}) {
+    Deployment small;  // K and V in 8 bits, in each way to share attention
+    small.kv_dtype = kv_dtype;
+    small.kind = "in-process";
+    all.push_back(small);
+    small.kind = "cluster";
+    small.num_memory_nodes = 0;
+    all.push_back(small);
+    for (const TransportKind transport : {TransportKind::kTcp, TransportKind::kShm}) {
+      small.transport = transport;
+      for (const int num_memory_nodes : {1, 2}) {
+        small.num_memory_nodes = num_memory_nodes;
+        all.push_back(small);
+      }
+    }
+    for (const Partition& partition : {Partition{3, 3, 0}, {2, 1, 16}, {4, 2, 16}}) {
+      small.num_memory_nodes = partition.num_memory_nodes;
+      small.kv_head_parallel = partition.kv_head_parallel;
+      small.spread_tokens = partition.spread_tokens;
+      small.overlap = partition.num_memory_nodes == 4 ? Switch::kOn : Switch::kOff;
       all.push_back(small);
     }
-  }
-  for (const Partition& partition : {Partition{3, 3, 0}, {2, 1, 16}, {4, 2, 16}}) {
-    small.num_memory_nodes = partition.num_memory_nodes;
-    small.kv_head_parallel = partition.kv_head_parallel;
-    small.spread_tokens = partition.spread_tokens;
-    small.overlap = partition.num_memory_nodes == 4 ? Switch::kOn : Switch::kOff;
-    all.push_back(small);
+    if (!HasScales(kv_dtype)) continue;
+    Deployment layers;  // K, V and their scales on a disk
+    layers.kv_dtype = kv_dtype;
+    layers.num_batches = 1;
+    layers.memory_bytes = int64_t{1} << 20;
+    layers.memory_offload = {.interval = 1, .folder = "/var/tmp", .buffers = 1, .poison = true};
+    all.push_back(layers);
+    layers.memory_offload = {
+        .expansion = 2, .is_auto = true, .folder = "/var/tmp", .poison = true};
+    all.push_back(layers);
+    layers.kv_offload = std::exchange(layers.memory_offload, {});
+    layers.num_memory_nodes = 0;
+    all.push_back(layers);
   }
   Deployment shared;  // attention
   for (const Partition& partition : {Partition{2, 2, 0},

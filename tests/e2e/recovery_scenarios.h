@@ -163,6 +163,8 @@ inline std::vector<Scenario> Scenarios() {
       of.requests[i].sampling.seed = 7 + i;
     }
   });
+  // What is prefilled again gets the same codes and scales.
+  add("8_bits_with_scales", [](Scenario& of) { of.deployment.kv_dtype = DType::kI8Scaled; });
   add("logprobs", [](Scenario& of) {
     for (GenerateRequest& request : of.requests) request.sampling.num_logprobs = 20;
   });

@@ -55,6 +55,11 @@ TEST(Throughput, DecodeOnlyRefusesMemoryThatDoesNotHoldTheWholeBatch) {
   const std::string of_8_bits =
       std::to_string(3 * 106 * token_bytes / (config["torch_dtype"] == "float32" ? 4 : 2));
   EXPECT_THAT(RunLamina(in_8_bits).err, HasSubstr("need " + of_8_bits + " bytes of KV"));
+  in_8_bits.back() = "int8_per_token_head";
+  const std::string with_scales =
+      std::to_string(3 * 106 * 2 * config["num_hidden_layers"].get<int64_t>() *
+                     config["num_key_value_heads"].get<int64_t>() * (head_dim + 4));
+  EXPECT_THAT(RunLamina(in_8_bits).err, HasSubstr("need " + with_scales + " bytes of KV"));
 }
 
 TEST(Throughput, RefusesWhatNobodyKnows) {

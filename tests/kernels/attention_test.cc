@@ -38,8 +38,8 @@ struct Outcome {
 // Overwrites a slot in all layers with NaN, so that a read of freed or unwritten memory shows.
 void Poison(TokenSlab& slab, TokenSlot slot) {
   const KvShape& shape = slab.shape();
-  const auto width = static_cast<size_t>(shape.num_kv_heads * shape.head_dim);
-  const std::vector<std::byte> nan(width * ElementSize(shape.dtype), std::byte{0xff});
+  const int64_t row_bytes = KvRowBytes(shape.dtype, shape.num_kv_heads, shape.head_dim);
+  const std::vector<std::byte> nan(static_cast<size_t>(row_bytes), std::byte{0xff});
   for (int layer = 0; layer < shape.num_layers; ++layer)
     slab.WriteRaw(layer, slot, nan.data(), nan.data());
 }
@@ -154,7 +154,7 @@ TEST(Attention, IsCloseToADoublePrecisionOracleForEveryLength) {
 
 TEST(Attention, IsCloseToTheOracleForEveryGroup) {
   for (int group : {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 17, 71}) {
-    for (DType dtype : {DType::kBF16, DType::kF8})
+    for (DType dtype : {DType::kBF16, DType::kF8, DType::kI8Scaled, DType::kF8Scaled})
       ExpectCloseToOracle({2, group, 32, dtype, {70, 3}});
   }
 }
@@ -163,7 +163,8 @@ TEST(Attention, IsCloseToTheOracleForEveryHeadDim) {
   for (int head_dim = 8; head_dim <= 256; head_dim += 8) {
     for (int group : {1, 3, 8}) {
       ExpectCloseToOracle({1, group, head_dim, kAllDTypes[head_dim / 8 % 3], {67}});
-      ExpectCloseToOracle({1, group, head_dim, DType::kF8, {67}});
+      for (DType dtype : {DType::kF8, DType::kI8Scaled, DType::kF8Scaled})
+        ExpectCloseToOracle({1, group, head_dim, dtype, {67}});
     }
   }
 }
@@ -172,7 +173,8 @@ TEST(Attention, IsCloseToTheOracleForGroupsOfWideHeads) {
   for (int head_dim : {64, 80, 96, 128, 256}) {
     for (int group : {2, 4, 5, 7, 8, 11, 16}) {
       ExpectCloseToOracle({1, group, head_dim, kAllDTypes[(head_dim / 16 + group) % 3], {131, 33}});
-      ExpectCloseToOracle({1, group, head_dim, DType::kF8, {131, 33}});
+      for (DType dtype : {DType::kF8, DType::kI8Scaled, DType::kF8Scaled})
+        ExpectCloseToOracle({1, group, head_dim, dtype, {131, 33}});
     }
   }
 }
@@ -253,7 +255,8 @@ TEST(Attention, PrefillInChunksEqualsDecode) {
   for (const auto& [group, head_dim, dtype] :
        {std::tuple(1, 8, DType::kBF16), std::tuple(4, 32, DType::kBF16),
         std::tuple(8, 64, DType::kBF16), std::tuple(1, 56, DType::kF8),
-        std::tuple(5, 40, DType::kF8)}) {
+        std::tuple(5, 40, DType::kF8), std::tuple(1, 56, DType::kI8Scaled),
+        std::tuple(5, 40, DType::kI8Scaled), std::tuple(2, 64, DType::kF8Scaled)}) {
     Scene scene({2, group, head_dim, dtype, {kTokens}});
     WorkerTeam team(2);
     std::vector<int64_t> lengths(kTokens);
@@ -324,6 +327,68 @@ TEST(Attention, ReadsEveryF8) {
             EXPECT_TRUE(std::isnan(out[i])) << CpuIsaName(isa) << " of " << int{stored.bits};
           } else {
             EXPECT_EQ(out[i], expected) << CpuIsaName(isa) << " of " << int{stored.bits};
+          }
+        }
+      }
+    }
+  }
+}
+
+// Every code of an integer, and a scale for each token.
+TEST(Attention, ReadsEveryI8) {
+  constexpr int kHeadDim = 56;
+  auto slab = TokenSlab::Create({1, 1, kHeadDim, DType::kI8Scaled}, 256).value();
+  WorkerTeam team(1);
+  for (TokenSlot slot = 0; slot < 256; ++slot) {
+    const float k_scale = 0.5f, v_scale = std::ldexp(1.0f, static_cast<int>(slot) % 64 - 32);
+    std::vector<int8_t> k(kHeadDim + 4), v(kHeadDim + 4);
+    for (size_t d = 0; d < kHeadDim; ++d) v[d] = static_cast<int8_t>(slot + d);
+    std::memcpy(&k[kHeadDim], &k_scale, 4);
+    std::memcpy(&v[kHeadDim], &v_scale, 4);
+    slab->WriteRaw(0, slot, k.data(), v.data());
+    for (const int heads : {1, 5}) {
+      for (const CpuIsa isa : SupportedIsas()) {
+        const WithIsa with(isa);
+        const std::vector<float> q(static_cast<size_t>(heads) * kHeadDim, 1.0f);
+        std::vector<float> out(q.size());
+        const AttentionRow row = {q.data(), &slot, 1, out.data(), nullptr};
+        Attention({heads, 1, kHeadDim, 1, 0}, slab->View(0), {&row, 1}, team);
+        for (size_t i = 0; i < out.size(); ++i)
+          EXPECT_EQ(out[i], static_cast<float>(v[i % kHeadDim]) * v_scale) << CpuIsaName(isa);
+      }
+    }
+  }
+}
+
+// Whatever a peer sends as scales: sequences without such a token, and the other kv_heads, keep
+// their bits, together with those that have it; and what is no number does not become one.
+TEST(Attention, StrangeScalesStayWithTheirTokensAndHeads) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  constexpr int kHeadDim = 40;
+  WorkerTeam team(1);
+  for (const DType dtype : {DType::kI8Scaled, DType::kF8Scaled}) {
+    for (const float strange : {NAN, kInf, -kInf, -1.0f, 0.0f, 1e38f}) {
+      for (const bool in_v : {false, true}) {
+        SCOPED_TRACE(std::string(DTypeName(dtype)) + " " + std::to_string(strange));
+        Scene scene({2, 3, kHeadDim, dtype, {40, 90}});
+        for (const CpuIsa isa : SupportedIsas()) {
+          const WithIsa with(isa);
+          const Outcome before = scene.RunAll(&team);
+          // Of kv_head 1 of a token of the second sequence.
+          const TokenSlot slot = scene.slots(1)[70];
+          const KvView view = scene.slab().View(1);
+          const float* const of_kind = in_v ? view.v_scales : view.k_scales;
+          float* const scale = const_cast<float*>(of_kind) + view.scale_head_stride +
+                               slot * view.scale_slot_stride;
+          const float kept = std::exchange(*scale, strange);
+          const Outcome after = scene.RunAll(&team);
+          *scale = kept;
+          const size_t same = scene.RowFloats() + 3 * kHeadDim;
+          EXPECT_TRUE(SameBits(Slice(before.out, 0, same), Slice(after.out, 0, same)));
+          const std::vector<float> changed = Slice(after.out, same, 3 * kHeadDim);
+          EXPECT_FALSE(SameBits(Slice(before.out, same, 3 * kHeadDim), changed));
+          if (std::isnan(strange)) {
+            for (const float x : changed) EXPECT_TRUE(std::isnan(x));
           }
         }
       }

@@ -252,7 +252,7 @@ TEST_F(CudaAttention, MatchesTheReferenceForEveryGroup) {
 
 TEST_F(CudaAttention, MatchesTheReferenceForWideHeadsInGroups) {
   for (const int head_dim : {96, 128, 256}) {
-    for (const DType dtype : kKvDTypes)
+    for (const DType dtype : kKvDTypesWithoutScales)
       ExpectMatchesReference({"wide heads", 1, 8, head_dim, dtype, {99}});
   }
 }
@@ -457,6 +457,15 @@ TEST_F(CudaAttention, SaysWhichShapesItCannotDo) {
                   " over K and V in fp8: CUDA kernels have multiples of 16 up to 256; K and V in "
                   "bfloat16 or float16 do");
     EXPECT_EQ(refused({8, 2, head_dim, 1, 0}, kv), "");
+  }
+  KvView scaled = kv;
+  for (const DType dtype : {DType::kI8Scaled, DType::kF8Scaled}) {
+    scaled.dtype = dtype;
+    EXPECT_EQ(CheckAttention(good, scaled).code(), StatusCode::kUnimplemented);
+    EXPECT_EQ(refused(good, scaled), "K and V in " + std::string(DTypeName(dtype)) +
+                                         ": CUDA kernels do not read scales yet; use fp8, "
+                                         "bfloat16 or float16 as kv_dtype, or a CPU as this "
+                                         "node's device");
   }
   in_fp8.slot_stride = 136;
   EXPECT_EQ(refused(good, in_fp8), "K, V and their strides must be multiples of 16 bytes");

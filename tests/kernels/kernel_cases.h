@@ -13,6 +13,7 @@
 #include "base/worker_team.h"
 #include "kernels/cpu_features.h"
 #include "kernels/linear.h"
+#include "kernels/reference/reference.h"
 
 namespace lamina {
 
@@ -25,7 +26,9 @@ inline std::vector<CpuIsa> SupportedIsas() {
 }
 
 constexpr DType kAllDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};  // of weights and values
-constexpr DType kKvDTypes[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kF8};
+constexpr DType kKvDTypes[] = {DType::kF32, DType::kBF16,     DType::kF16,
+                               DType::kF8,  DType::kI8Scaled, DType::kF8Scaled};
+constexpr DType kKvDTypesWithoutScales[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kF8};
 
 // Runs a scope on one instruction set.
 class WithIsa {
@@ -61,6 +64,22 @@ inline std::vector<std::byte> Encode(const std::vector<float>& values, DType dty
     }
   }
   return bytes;
+}
+
+// K or V of one token as a row of KvRowBytes, with the scales of the reference. values:
+// [num_kv_heads, head_dim].
+inline std::vector<std::byte> EncodeRow(const std::vector<float>& values, int num_kv_heads,
+                                        DType dtype) {
+  if (!HasScales(dtype)) return Encode(values, dtype);
+  const size_t head_dim = values.size() / static_cast<size_t>(num_kv_heads);
+  std::vector<std::byte> row(values.size() + static_cast<size_t>(num_kv_heads) * sizeof(float));
+  for (size_t h = 0; h < static_cast<size_t>(num_kv_heads); ++h) {
+    const float scale =
+        reference::RoundWithScale(&values[h * head_dim], static_cast<int64_t>(head_dim), dtype,
+                                  &row[h * head_dim]);
+    std::memcpy(&row[values.size() + h * sizeof(scale)], &scale, sizeof(scale));
+  }
+  return row;
 }
 
 inline bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {

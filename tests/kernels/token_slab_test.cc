@@ -2,23 +2,75 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
 #include "kernel_cases.h"
 #include "kernels/reference/reference.h"
 
 namespace lamina {
 namespace {
 
+// The numbers that are stored. base: view.k or view.v.
 std::vector<float> ReadRow(const KvView& view, const void* base, int kv_head, TokenSlot slot,
                            int head_dim) {
   std::vector<float> row;
   const int64_t at = kv_head * view.head_stride + int64_t{slot} * view.slot_stride;
-  for (int d = 0; d < head_dim; ++d) row.push_back(reference::At(base, view.dtype, at + d));
+  const float* const scales = base == view.k ? view.k_scales : view.v_scales;
+  const float scale =
+      scales == nullptr
+          ? 1.0f
+          : scales[kv_head * view.scale_head_stride + int64_t{slot} * view.scale_slot_stride];
+  for (int d = 0; d < head_dim; ++d) row.push_back(reference::At(base, view.dtype, at + d) * scale);
   return row;
 }
 
+// The numbers of a row of KvRowBytes.
+std::vector<float> Decode(const std::vector<std::byte>& row, const KvShape& shape) {
+  std::vector<float> values;
+  const int64_t width = shape.num_kv_heads * shape.head_dim;
+  for (int64_t i = 0; i < width; ++i) {
+    float scale = 1;
+    if (HasScales(shape.dtype)) {
+      const int64_t head = i / shape.head_dim;
+      std::memcpy(&scale, &row[static_cast<size_t>(width + head * 4)], sizeof(scale));
+    }
+    values.push_back(reference::At(row.data(), shape.dtype, i) * scale);
+  }
+  return values;
+}
+
+// Layers that have a place one at a time, as KvRing has them.
+class OneAtATime final : public LayerMemory {
+ public:
+  OneAtATime(const KvShape& shape, int64_t pitch)
+      : pitch_(pitch),
+        layers_(static_cast<size_t>(shape.num_layers),
+                std::vector<std::byte>(static_cast<size_t>(shape.bytes_per_token() /
+                                                           shape.num_layers * pitch))),
+        place_(layers_[0].size()) {}
+
+  std::byte* Use(int layer, bool /*writes*/) override {
+    if (used_ >= 0) layers_[static_cast<size_t>(used_)] = place_;
+    used_ = layer;
+    std::copy_n(layers_[static_cast<size_t>(layer)].begin(), place_.size(), place_.begin());
+    return place_.data();
+  }
+  int64_t pitch_tokens() const override { return pitch_; }
+
+ private:
+  const int64_t pitch_;
+  std::vector<std::vector<std::byte>> layers_;
+  std::vector<std::byte> place_;
+  int used_ = -1;
+};
+
 // Fills every slot of every layer with its own values and reads all of it back.
-void ExpectHoldsItsContents(const KvShape& shape, int64_t capacity, bool raw) {
-  auto slab = TokenSlab::Create(shape, capacity).value();
+void ExpectHoldsItsContents(const KvShape& shape, int64_t capacity, bool raw, bool one_at_a_time) {
+  auto slab = one_at_a_time
+                  ? TokenSlab::CreateIn(std::make_unique<OneAtATime>(shape, capacity), shape).value()
+                  : TokenSlab::Create(shape, capacity).value();
   const auto width = static_cast<size_t>(shape.num_kv_heads * shape.head_dim);
   const auto values = [&](int layer, TokenSlot slot, uint32_t k_or_v) {
     return RandomFloats(width, static_cast<uint32_t>(layer) * 1000 + slot * 2 + k_or_v);
@@ -27,7 +79,8 @@ void ExpectHoldsItsContents(const KvShape& shape, int64_t capacity, bool raw) {
     for (TokenSlot slot = 0; slot < capacity; ++slot) {
       const std::vector<float> k = values(layer, slot, 0), v = values(layer, slot, 1);
       if (raw) {
-        slab->WriteRaw(layer, slot, Encode(k, shape.dtype).data(), Encode(v, shape.dtype).data());
+        slab->WriteRaw(layer, slot, EncodeRow(k, shape.num_kv_heads, shape.dtype).data(),
+                       EncodeRow(v, shape.num_kv_heads, shape.dtype).data());
       } else {
         slab->Write(layer, slot, k.data(), v.data());
       }
@@ -36,15 +89,18 @@ void ExpectHoldsItsContents(const KvShape& shape, int64_t capacity, bool raw) {
   for (int layer = 0; layer < shape.num_layers; ++layer) {
     const KvView view = slab->View(layer);
     for (TokenSlot slot = 0; slot < capacity; ++slot) {
-      const std::vector<std::byte> k = Encode(values(layer, slot, 0), shape.dtype),
-                                   v = Encode(values(layer, slot, 1), shape.dtype);
+      const auto of = [&](uint32_t k_or_v) {
+        return Decode(EncodeRow(values(layer, slot, k_or_v), shape.num_kv_heads, shape.dtype),
+                      shape);
+      };
+      const std::vector<float> k = of(0), v = of(1);
       for (int h = 0; h < shape.num_kv_heads; ++h) {
         const std::vector<float> got_k = ReadRow(view, view.k, h, slot, shape.head_dim),
                                  got_v = ReadRow(view, view.v, h, slot, shape.head_dim);
         for (int d = 0; d < shape.head_dim; ++d) {
-          const auto i = static_cast<size_t>(d);
-          ASSERT_EQ(got_k[i], reference::At(k.data(), shape.dtype, h * shape.head_dim + d));
-          ASSERT_EQ(got_v[i], reference::At(v.data(), shape.dtype, h * shape.head_dim + d));
+          const auto i = static_cast<size_t>(d), of_row = static_cast<size_t>(h * shape.head_dim + d);
+          ASSERT_EQ(got_k[i], k[of_row]);
+          ASSERT_EQ(got_v[i], v[of_row]);
         }
       }
     }
@@ -53,7 +109,10 @@ void ExpectHoldsItsContents(const KvShape& shape, int64_t capacity, bool raw) {
 
 TEST(TokenSlab, HoldsWhatWasWritten) {
   for (DType dtype : kKvDTypes) {
-    for (bool raw : {false, true}) ExpectHoldsItsContents({3, 2, 24, dtype}, 17, raw);
+    for (bool raw : {false, true}) {
+      for (bool one_at_a_time : {false, true})
+        ExpectHoldsItsContents({3, 2, 24, dtype}, 17, raw, one_at_a_time);
+    }
   }
 }
 
@@ -61,6 +120,8 @@ TEST(TokenSlab, CountsBytesPerToken) {
   const KvShape shape = {22, 4, 64, DType::kBF16};
   EXPECT_EQ(shape.bytes_per_token(), 22528);
   EXPECT_EQ(KvShape({22, 4, 64, DType::kF8}).bytes_per_token(), 11264);
+  for (const DType dtype : {DType::kI8Scaled, DType::kF8Scaled})
+    EXPECT_EQ(KvShape({22, 4, 64, dtype}).bytes_per_token(), 22 * 2 * 4 * (64 + 4));
   EXPECT_EQ(TokenSlab::Create(shape, 100).value()->capacity_tokens(), 100);
 }
 

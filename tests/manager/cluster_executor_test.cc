@@ -54,6 +54,7 @@ TEST(ResolveConfig, KvBytesAreThoseOfTheDtype) {
   EXPECT_EQ(KvBytesPerToken(model, DType::kF16), 2 * 3 * 4 * 16 * 2);
   EXPECT_EQ(KvBytesPerToken(model, std::nullopt), 2 * 3 * 4 * 16 * 2);
   EXPECT_EQ(KvBytesPerToken(model, DType::kF8), 2 * 3 * 4 * 16);
+  EXPECT_EQ(KvBytesPerToken(model, DType::kI8Scaled), 2 * 3 * 4 * (16 + 4));
 }
 
 // Ranks share the heads of a token too, though nobody has set kv_head_parallel.

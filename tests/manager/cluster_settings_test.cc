@@ -28,10 +28,13 @@ TEST(ClusterSettings, AutoIsADtypeSettingOfItsOwn) {
   ASSERT_TRUE(kKvDTypeChoices.Named("auto").has_value());
   EXPECT_FALSE(kKvDTypeChoices.Named("auto")->has_value());
   EXPECT_EQ(kKvDTypeChoices.Named("fp8").value(), DType::kF8);
+  EXPECT_EQ(kKvDTypeChoices.Named("int8_per_token_head").value(), DType::kI8Scaled);
+  EXPECT_EQ(kKvDTypeChoices.Named("fp8_per_token_head").value(), DType::kF8Scaled);
 }
 
 TEST(ClusterSettings, APlaceMayTakeSomeOfTheWordsInItsOwnOrder) {
   EXPECT_FALSE(kWireDTypeChoices.Named("fp8").has_value());
+  EXPECT_FALSE(kWireDTypeChoices.Named("int8_per_token_head").has_value());
   EXPECT_EQ(kWireDTypeChoices.listed(), "auto | float32 | bfloat16 | float16");
   EXPECT_THAT(kPipelineModesAutoLast.words(), ElementsAre("none", "fixed", "rotational", "auto"));
 }

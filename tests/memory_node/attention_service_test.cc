@@ -471,16 +471,25 @@ void AttentionServiceTest::ExpectWireAndKvDtypes(DType kv_dtype) {
     const auto bytes = std::as_bytes(std::span(&element, 1));
     payload.insert(payload.end(), bytes.begin(), bytes.end());
   };
-  // 8 bits hold them all.
+  // 8 bits hold them all, and their halves and doubles too.
   const auto kv_element = [](size_t i) {
-    return static_cast<float>(i % 16) * (i < 3 * kKv ? 1 : -1);
+    return static_cast<float>(i % 8 * 2) * (i < 3 * kKv ? 1 : -1);
   };
   for (size_t i = 0; i < 2 * kQ; ++i) append(ToF16(0.25f * static_cast<float>(i)));
   for (size_t i = 0; i < 4 * kKv; ++i) {  // k, k, v, v
-    if (kv_dtype == DType::kF8) {
-      append(ToF8(kv_element(i)));
+    // With scales of 0.5 and 2 for the two kv_heads of each row.
+    const float scale = !HasScales(kv_dtype) ? 1.0f : i / 8 % 2 == 0 ? 0.5f : 2.0f;
+    const float code = kv_element(i) / scale;
+    if (kv_dtype == DType::kF8 || kv_dtype == DType::kF8Scaled) {
+      append(ToF8(code));
+    } else if (kv_dtype == DType::kI8Scaled) {
+      append(static_cast<int8_t>(code));
     } else {
-      append(ToBF16(kv_element(i)));
+      append(ToBF16(code));
+    }
+    if (HasScales(kv_dtype) && i % kKv == kKv - 1) {
+      append(0.5f);
+      append(2.0f);
     }
   }
   const auto decode = [&] {
@@ -499,13 +508,23 @@ void AttentionServiceTest::ExpectWireAndKvDtypes(DType kv_dtype) {
     EXPECT_EQ(ToFloat(out), kv_element(2 * kKv + row * kKv + head / 2 * 8 + d))
         << "row " << row << " head " << head;
   }
+  const std::vector<std::byte> good = payload;
   payload.resize(payload.size() + 2 * kQ);  // as if a row's q were fp32
   EXPECT_EQ(decode().header.status, static_cast<uint16_t>(StatusCode::kCorrupt));
+  if (!HasScales(kv_dtype)) return;
+  // Codes without scales, and a scale too few.
+  for (const size_t missing : {size_t{4} * 2 * sizeof(float), sizeof(float)}) {
+    payload = good;
+    payload.resize(payload.size() - missing);
+    EXPECT_EQ(decode().header.status, static_cast<uint16_t>(StatusCode::kCorrupt));
+  }
 }
 
 TEST_F(AttentionServiceTest, QueriesAndOutputsHaveTheWireDtypeAndKvItsOwn) {
   ExpectWireAndKvDtypes(DType::kBF16);
   ExpectWireAndKvDtypes(DType::kF8);
+  ExpectWireAndKvDtypes(DType::kI8Scaled);
+  ExpectWireAndKvDtypes(DType::kF8Scaled);
 }
 
 TEST_F(AttentionServiceTest, AnswersAnErrorInsteadOfAttentionOverMissingTokens) {

@@ -188,6 +188,18 @@ TEST_P(MemoryNodeTest, KeepsKvIn8BitsButTakesNoQueriesInThem) {
   EXPECT_EQ(ready.capacity_tokens, (1 << 20) / (2 * 8)) << "K and V of 8 elements, 1 byte each";
 }
 
+TEST_P(MemoryNodeTest, CountsTheBytesOfScales) {
+  AttentionSpec dtypes;
+  dtypes.kv_dtype = dtypes.wire_dtype = DType::kI8Scaled;
+  const Configured refused = Configure(kToken, dtypes);
+  EXPECT_EQ(refused.status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(refused.status.message(), HasSubstr("cannot travel in int8_per_token_head"));
+  dtypes.wire_dtype = DType::kF32;
+  const Configured ready = Configure(kToken, dtypes);
+  ASSERT_TRUE(ready.status.ok()) << ready.status;
+  EXPECT_EQ(ready.capacity_tokens, (1 << 20) / (2 * (8 + 4))) << "K and V of 8 codes and a scale";
+}
+
 TEST_P(MemoryNodeTest, MessagesOfAnotherEpochAreDroppedAndCounted) {
   const Path member = JoinedMember();
   ASSERT_NE(member.endpoint, nullptr);

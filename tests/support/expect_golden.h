@@ -14,10 +14,11 @@ namespace lamina::testing {
 inline constexpr double kLogprobTolerance = 1e-3;
 
 // With this KV cache. A key or value on the other side of a rounding than PyTorch's is a step away,
-// in FP8 16 of bf16's, and 1/16 as many are: what they add up to grows by sqrt(16).
-// golden_fp8kv.json has no choice that two such differences could turn.
+// in FP8 16 of bf16's, and 1/16 as many are: what they add up to grows by sqrt(16). Steps of
+// integers with a scale are smaller. The golden files for 8 bits have no choice that two such
+// differences could turn.
 constexpr double LogprobTolerance(DType kv_dtype) {
-  return kv_dtype == DType::kF8 ? 4 * kLogprobTolerance : kLogprobTolerance;
+  return IsForKvOnly(kv_dtype) ? 4 * kLogprobTolerance : kLogprobTolerance;
 }
 
 // Expects that this is the continuation of `golden`.

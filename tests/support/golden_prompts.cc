@@ -24,6 +24,16 @@ const std::vector<GoldenPrompt>& GoldenPrompts(DType kv_dtype) {
         GoldenPromptsIn(TinyStoriesDir() + "/golden_fp8kv.json");
     return fp8;
   }
+  if (kv_dtype == DType::kI8Scaled) {
+    static const std::vector<GoldenPrompt> int8s =
+        GoldenPromptsIn(TinyStoriesDir() + "/golden_int8skv.json");
+    return int8s;
+  }
+  if (kv_dtype == DType::kF8Scaled) {
+    static const std::vector<GoldenPrompt> fp8s =
+        GoldenPromptsIn(TinyStoriesDir() + "/golden_fp8skv.json");
+    return fp8s;
+  }
   if (kv_dtype == DType::kF32) {
     static const std::vector<GoldenPrompt> f32 = GoldenPromptsIn(TinyStoriesDir() + "/golden.json");
     return f32;

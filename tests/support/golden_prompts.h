@@ -25,7 +25,8 @@ struct GoldenPrompt {
 // Throws what nlohmann-json throws if the file is not as it should be.
 std::vector<GoldenPrompt> GoldenPromptsIn(const std::string& path);
 
-// With the KV cache in float32, bfloat16 or fp8; fp8 has fewer prompts. Reads each file once.
+// With the KV cache in this dtype, which is not float16; those of 8 bits have fewer prompts. Reads
+// each file once.
 const std::vector<GoldenPrompt>& GoldenPrompts(DType kv_dtype = DType::kF32);
 
 }  // namespace lamina::testing

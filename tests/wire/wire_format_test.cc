@@ -208,6 +208,13 @@ TEST(WireFormat, RowsHaveTheSizesOfTheirDtypes) {
   shape.kv_dtype = DType::kF8;
   EXPECT_EQ(shape.kv_row_bytes(), 4u * 32);
   EXPECT_EQ(shape.decode_row_bytes(), 8u * 32 * 2 + 2 * 4 * 32);
+  const uint64_t without_scales = shape.push_area_bytes();
+  for (const DType dtype : {DType::kI8Scaled, DType::kF8Scaled}) {
+    shape.kv_dtype = dtype;
+    EXPECT_EQ(shape.kv_row_bytes(), 4u * (32 + 4)) << "scales travel too";
+    EXPECT_EQ(shape.decode_row_bytes(), 8u * 32 * 2 + 2 * 4 * (32 + 4));
+    EXPECT_GT(shape.push_area_bytes(), without_scales);
+  }
 }
 
 // Headers, q, outputs and log-sum-exps are read where they stand.

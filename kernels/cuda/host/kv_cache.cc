@@ -35,6 +35,11 @@ Result<std::unique_ptr<KvCache>> KvCache::Create(const KvShape& shape, int64_t c
                            " tokens, " + std::to_string(shape.num_layers) + " layers and " +
                            std::to_string(shape.num_kv_heads) + " kv heads of " +
                            std::to_string(shape.head_dim));
+  if (HasScales(shape.dtype)) {
+    KvView none;
+    none.dtype = shape.dtype;
+    return CheckAttention({}, none).WithContext(name);
+  }
   stream.Enter();
   // A product beyond 64 bits is refused below, like any other size that the device does not have.
   const int64_t bytes = SaturatedProduct(shape.bytes_per_token(), capacity_tokens);
