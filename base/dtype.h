@@ -59,8 +59,8 @@ constexpr std::string_view DTypeName(DType dtype) {
   return "";
 }
 constexpr std::optional<DType> DTypeNamed(std::string_view name) {
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kF8, DType::kI8Scaled,
-                            DType::kF8Scaled}) {
+  for (const DType dtype :
+       {DType::kF32, DType::kBF16, DType::kF16, DType::kF8, DType::kI8Scaled, DType::kF8Scaled}) {
     if (name == DTypeName(dtype)) return dtype;
   }
   return std::nullopt;

@@ -127,7 +127,8 @@ std::byte* CpuDevice::Pack(std::span<const PackedParts> packed, std::byte* messa
     const int64_t width = head_dim > 0 ? head_dim : parts.width;
     const int64_t num_heads = head_dim > 0 ? parts.width / head_dim : 1;
     for (const int row : parts.rows) {
-      message = PackKvRow(value + row * parts.pitch + parts.first, num_heads, width, dtype, message);
+      message =
+          PackKvRow(value + row * parts.pitch + parts.first, num_heads, width, dtype, message);
     }
   }
   return message;

@@ -208,9 +208,9 @@ class ComputeDevice {
                                                   int64_t capacity_tokens) = 0;
 
   // Copies values from the device's memory into a message, one part after the other, rounded to the
-  // nearest value of the part's dtype (ties to even), with scales as by PackKvRow. Returns the end of what was written. A call
-  // may be costly for a device that is far from the message, so callers pack as much as they can at
-  // once.
+  // nearest value of the part's dtype (ties to even), with scales as by PackKvRow. Returns the end
+  // of what was written. A call may be costly for a device that is far from the message, so callers
+  // pack as much as they can at once.
   virtual std::byte* Pack(std::span<const PackedParts> packed, std::byte* message) = 0;
 
   // Copies a part of a message into a value. The message may be overwritten when the call returns.

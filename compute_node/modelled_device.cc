@@ -328,8 +328,7 @@ class ModelledLoading final : public LoadingModel {
 }  // namespace
 
 std::byte* ModelledDevice::Pack(std::span<const PackedParts> packed, std::byte* message) {
-  for (const PackedParts& each : packed)
-    message += each.num_bytes();
+  for (const PackedParts& each : packed) message += each.num_bytes();
   return message;
 }
 

@@ -150,9 +150,8 @@ double AttentionSeconds(const DeviceSpec& device, const AttentionHeads& heads,
              tokens = static_cast<double>(load.kv_tokens);
   const DType computed = IsForKvOnly(heads.dtype) ? DType::kBF16 : heads.dtype;
   // K and V are read for all tokens and written for the new ones; q is read, the output written.
-  const double bytes =
-      kv_bytes * (tokens + queries) +
-      static_cast<double>(ElementSize(computed)) * 2 * q_width * queries;
+  const double bytes = kv_bytes * (tokens + queries) +
+                       static_cast<double>(ElementSize(computed)) * 2 * q_width * queries;
   return RooflineSeconds(device, computed, AttentionOperations(heads, load),
                          device.AttentionMfu(RowsPerToken(heads, load)), bytes);
 }

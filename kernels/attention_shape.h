@@ -29,10 +29,10 @@ struct AttentionShape {
 // and that of V lies at the same offset from v_scales. The pointers are to memory of the device
 // that the kernel runs on.
 struct KvView {
-  const void* k = nullptr;     // [num_kv_heads, slots, head_dim] of `dtype`
-  const void* v = nullptr;     // [num_kv_heads, slots, head_dim] of `dtype`
-  int64_t head_stride = 0;     // elements
-  int64_t slot_stride = 0;     // elements
+  const void* k = nullptr;  // [num_kv_heads, slots, head_dim] of `dtype`
+  const void* v = nullptr;  // [num_kv_heads, slots, head_dim] of `dtype`
+  int64_t head_stride = 0;  // elements
+  int64_t slot_stride = 0;  // elements
   DType dtype = DType::kBF16;
   const float* k_scales = nullptr;  // null if the type has none
   const float* v_scales = nullptr;

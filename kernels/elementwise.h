@@ -107,12 +107,12 @@ void GrowByPosition(const float* x, std::span<const int32_t> positions,
                     const PositionGrowth& growth, int64_t dim, float* y);
 
 // Converts fp32 to `dtype`, rounding to nearest even. To kF8 it saturates: what is beyond +-448,
-// infinities too, becomes +-448. x: [n]; y: [n] of `dtype`, no overlap with x. REQUIRES: `dtype` has
-// no scales; kernels/kv_rows.h has those.
+// infinities too, becomes +-448. x: [n]; y: [n] of `dtype`, no overlap with x. REQUIRES: `dtype`
+// has no scales; kernels/kv_rows.h has those.
 void ConvertFromFloat(const float* x, int64_t n, DType dtype, void* y);
 
-// Converts `dtype` to fp32, exactly. x: [n] of `dtype`; y: [n], no overlap with x. REQUIRES: `dtype`
-// has no scales.
+// Converts `dtype` to fp32, exactly. x: [n] of `dtype`; y: [n], no overlap with x. REQUIRES:
+// `dtype` has no scales.
 void ConvertToFloat(const void* x, DType dtype, int64_t n, float* y);
 
 }  // namespace lamina

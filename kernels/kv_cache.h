@@ -66,9 +66,9 @@ class KvCache {
 
   // Stores K and V of the token at `position` in one layer. k, v: rows of the cache's dtype
   // (KvRowBytes in base/dtype.h), in this host's memory, which is free again when this returns and
-  // need not be aligned. kNotFound if the sequence is unknown or its table was started after `step` (a late
-  // message: drop it). kCorrupt if there is no such layer, or if `position` is not the next one to
-  // be written in it or is not in the table.
+  // need not be aligned. kNotFound if the sequence is unknown or its table was started after `step`
+  // (a late message: drop it). kCorrupt if there is no such layer, or if `position` is not the next
+  // one to be written in it or is not in the table.
   virtual Status WriteRaw(int layer, SequenceId sequence, int64_t position, const void* k,
                           const void* v, StepId step) = 0;
 

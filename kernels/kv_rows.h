@@ -1,5 +1,5 @@
-// K and V as the KV cache stores them and as they travel: rounding to each type of base/dtype.h, also
-// those with scales.
+// K and V as the KV cache stores them and as they travel: rounding to each type of base/dtype.h,
+// also those with scales.
 //
 // Thread: any. All work is done on the calling thread. Every instruction set gives the same bits.
 #pragma once

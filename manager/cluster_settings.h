@@ -158,8 +158,8 @@ constexpr std::string_view LoadFormatName(LoadFormat format) { return kLoadForma
 // A dtype, or nullopt for "auto".
 using DTypeSetting = std::optional<DType>;
 
-// Of the KV cache. fp8 is E4M3 without scales: values beyond +-448 are stored as +-448. The last two
-// have 8 bits and a scale for each token and kv_head.
+// Of the KV cache. fp8 is E4M3 without scales: values beyond +-448 are stored as +-448. The last
+// two have 8 bits and a scale for each token and kv_head.
 inline constexpr SettingWords<DTypeSetting> kKvDTypeChoices(
     {{std::nullopt, "auto"},
      {DType::kF32, DTypeName(DType::kF32)},

@@ -9,8 +9,7 @@ Result<WireShape> WireShapeOf(const ConfigureNode& request) {
   const AttentionSpec& spec = request.attention;
   if (IsForKvOnly(spec.wire_dtype))
     return InvalidArgument("queries and outputs cannot travel in " +
-                           std::string(DTypeName(spec.wire_dtype)) +
-                           ": only the KV cache has it");
+                           std::string(DTypeName(spec.wire_dtype)) + ": only the KV cache has it");
   if (request.session_token.size() != kSessionTokenBytes) {
     return InvalidArgument("session token of " + std::to_string(request.session_token.size()) +
                            " bytes, expected " + std::to_string(kSessionTokenBytes));

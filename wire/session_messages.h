@@ -65,7 +65,8 @@ struct AttentionSpec {
   int32_t head_dim = 0;
   float scale = 0;
   DType kv_dtype = DType::kF32;
-  DType wire_dtype = DType::kF32;  // of q and attention output between the nodes; not for K and V only
+  DType wire_dtype =
+      DType::kF32;  // of q and attention output between the nodes; not for K and V only
   // Scaled scores s become soft_cap * tanh(s / soft_cap); 0: they are not capped.
   float soft_cap = 0;
   // By layer. Empty: rows attend to all tokens in every layer.

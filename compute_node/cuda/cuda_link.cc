@@ -21,8 +21,7 @@ void CudaLink::Lane::Post(uint64_t about, std::span<const PackedParts> packed) {
   cuda::PeerWindow& window = *link_.peer_window_;
   link_.device_.PackOnDevice(packed, window.at(offset) + sizeof(cuda::Flag));
   size_t bytes = 0;
-  for (const PackedParts& part : packed)
-    bytes += static_cast<size_t>(part.num_bytes());
+  for (const PackedParts& part : packed) bytes += static_cast<size_t>(part.num_bytes());
   window.Raise({batch_, offset, bytes}, {++number_, about}, *ahead_, link_.stream());
 }
 

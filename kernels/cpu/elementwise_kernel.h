@@ -212,9 +212,8 @@ LAMINA_SIMD float RoundAllWithScale(const float* x, int64_t n, float most, T* co
 
 template <class V>
 float RoundScaled(const float* x, int64_t n, DType dtype, void* codes) {
-  return dtype == DType::kI8Scaled
-             ? RoundAllWithScale<V>(x, n, 127, static_cast<int8_t*>(codes))
-             : RoundAllWithScale<V>(x, n, kMaxF8, static_cast<F8*>(codes));
+  return dtype == DType::kI8Scaled ? RoundAllWithScale<V>(x, n, 127, static_cast<int8_t*>(codes))
+                                   : RoundAllWithScale<V>(x, n, kMaxF8, static_cast<F8*>(codes));
 }
 
 }  // namespace lamina

@@ -38,8 +38,8 @@ void AttendHead(const AttentionShape& shape, const KvView& kv, const AttentionRo
   for (int d = 0; d < shape.head_dim; ++d) {
     double value = 0;
     for (int64_t t = 0; t < row.num_tokens; ++t)
-      value += weights[static_cast<size_t>(t)] * At(kv.v, kv.dtype, at(t) + d) *
-               scale(kv.v_scales, t);
+      value +=
+          weights[static_cast<size_t>(t)] * At(kv.v, kv.dtype, at(t) + d) * scale(kv.v_scales, t);
     row.out[head * shape.head_dim + d] =
         row.num_tokens == 0 ? 0.0f : static_cast<float>(value / sum);
   }
@@ -137,8 +137,8 @@ float RoundWithScale(const float* x, int64_t n, DType dtype, void* codes) {
   for (int64_t i = 0; i < n; ++i) {
     const float ratio = std::clamp(x[i] / scale, -most, most);
     // nearbyint rounds halves to the even integer.
-    to[i] = is_f8 ? ToF8(ratio).bits
-                  : static_cast<uint8_t>(static_cast<int8_t>(std::nearbyint(ratio)));
+    to[i] =
+        is_f8 ? ToF8(ratio).bits : static_cast<uint8_t>(static_cast<int8_t>(std::nearbyint(ratio)));
   }
   return scale;
 }

@@ -152,8 +152,8 @@ TEST(DType, SizesAndNames) {
   EXPECT_FALSE(IsForKvOnly(DType::kF16) || IsForKvOnly(DType::kBF16) || IsForKvOnly(DType::kF32));
   EXPECT_EQ(DTypeName(DType::kI8Scaled), "int8_per_token_head");
   EXPECT_EQ(DTypeName(DType::kF8Scaled), "fp8_per_token_head");
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kF8, DType::kI8Scaled,
-                            DType::kF8Scaled})
+  for (const DType dtype :
+       {DType::kF32, DType::kBF16, DType::kF16, DType::kF8, DType::kI8Scaled, DType::kF8Scaled})
     EXPECT_EQ(DTypeNamed(DTypeName(dtype)), dtype);
   EXPECT_EQ(DTypeNamed("float8"), std::nullopt);
 }

@@ -60,16 +60,16 @@ TEST(KernelsBench, PrintsOneLinePerCaseWithTheLimitOfTheSameRun) {
 
 TEST(KernelsBench, MeasuresEachKvDtype) {
   if (!CpuSupports(CpuIsa::kAvx2)) GTEST_SKIP() << "this CPU lacks AVX2";
-  const CommandOutput output = BenchKernels(
-      {"--quick", "--json", "--threads", "1", "--only", "attention", "--slots", "runs", "--kv",
-       "bf16,fp16,fp8,int8s,fp8s"});
+  const CommandOutput output =
+      BenchKernels({"--quick", "--json", "--threads", "1", "--only", "attention", "--slots", "runs",
+                    "--kv", "bf16,fp16,fp8,int8s,fp8s"});
   ASSERT_EQ(output.exit_status, 0) << output.err;
   std::vector<std::string> measured;
   std::istringstream in(output.out);
   for (std::string text; std::getline(in, text);)
     measured.push_back(nlohmann::json::parse(text)["case"]["kv"]);
-  EXPECT_THAT(measured, ::testing::ElementsAre("bfloat16", "float16", "fp8",
-                                               "int8_per_token_head", "fp8_per_token_head"));
+  EXPECT_THAT(measured, ::testing::ElementsAre("bfloat16", "float16", "fp8", "int8_per_token_head",
+                                               "fp8_per_token_head"));
 }
 
 TEST(KernelsBench, RefusesWhatItDoesNotKnow) {

@@ -129,8 +129,7 @@ std::vector<Deployment> AllDeployments() {
     layers.memory_bytes = int64_t{1} << 20;
     layers.memory_offload = {.interval = 1, .folder = "/var/tmp", .buffers = 1, .poison = true};
     all.push_back(layers);
-    layers.memory_offload = {
-        .expansion = 2, .is_auto = true, .folder = "/var/tmp", .poison = true};
+    layers.memory_offload = {.expansion = 2, .is_auto = true, .folder = "/var/tmp", .poison = true};
     all.push_back(layers);
     layers.kv_offload = std::exchange(layers.memory_offload, {});
     layers.num_memory_nodes = 0;

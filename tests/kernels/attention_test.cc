@@ -378,8 +378,8 @@ TEST(Attention, StrangeScalesStayWithTheirTokensAndHeads) {
           const TokenSlot slot = scene.slots(1)[70];
           const KvView view = scene.slab().View(1);
           const float* const of_kind = in_v ? view.v_scales : view.k_scales;
-          float* const scale = const_cast<float*>(of_kind) + view.scale_head_stride +
-                               slot * view.scale_slot_stride;
+          float* const scale =
+              const_cast<float*>(of_kind) + view.scale_head_stride + slot * view.scale_slot_stride;
           const float kept = std::exchange(*scale, strange);
           const Outcome after = scene.RunAll(&team);
           *scale = kept;

@@ -74,9 +74,8 @@ inline std::vector<std::byte> EncodeRow(const std::vector<float>& values, int nu
   const size_t head_dim = values.size() / static_cast<size_t>(num_kv_heads);
   std::vector<std::byte> row(values.size() + static_cast<size_t>(num_kv_heads) * sizeof(float));
   for (size_t h = 0; h < static_cast<size_t>(num_kv_heads); ++h) {
-    const float scale =
-        reference::RoundWithScale(&values[h * head_dim], static_cast<int64_t>(head_dim), dtype,
-                                  &row[h * head_dim]);
+    const float scale = reference::RoundWithScale(
+        &values[h * head_dim], static_cast<int64_t>(head_dim), dtype, &row[h * head_dim]);
     std::memcpy(&row[values.size() + h * sizeof(scale)], &scale, sizeof(scale));
   }
   return row;

@@ -47,8 +47,8 @@ class OneAtATime final : public LayerMemory {
   OneAtATime(const KvShape& shape, int64_t pitch)
       : pitch_(pitch),
         layers_(static_cast<size_t>(shape.num_layers),
-                std::vector<std::byte>(static_cast<size_t>(shape.bytes_per_token() /
-                                                           shape.num_layers * pitch))),
+                std::vector<std::byte>(
+                    static_cast<size_t>(shape.bytes_per_token() / shape.num_layers * pitch))),
         place_(layers_[0].size()) {}
 
   std::byte* Use(int layer, bool /*writes*/) override {
@@ -68,9 +68,10 @@ class OneAtATime final : public LayerMemory {
 
 // Fills every slot of every layer with its own values and reads all of it back.
 void ExpectHoldsItsContents(const KvShape& shape, int64_t capacity, bool raw, bool one_at_a_time) {
-  auto slab = one_at_a_time
-                  ? TokenSlab::CreateIn(std::make_unique<OneAtATime>(shape, capacity), shape).value()
-                  : TokenSlab::Create(shape, capacity).value();
+  auto slab =
+      one_at_a_time
+          ? TokenSlab::CreateIn(std::make_unique<OneAtATime>(shape, capacity), shape).value()
+          : TokenSlab::Create(shape, capacity).value();
   const auto width = static_cast<size_t>(shape.num_kv_heads * shape.head_dim);
   const auto values = [&](int layer, TokenSlot slot, uint32_t k_or_v) {
     return RandomFloats(width, static_cast<uint32_t>(layer) * 1000 + slot * 2 + k_or_v);
@@ -98,7 +99,8 @@ void ExpectHoldsItsContents(const KvShape& shape, int64_t capacity, bool raw, bo
         const std::vector<float> got_k = ReadRow(view, view.k, h, slot, shape.head_dim),
                                  got_v = ReadRow(view, view.v, h, slot, shape.head_dim);
         for (int d = 0; d < shape.head_dim; ++d) {
-          const auto i = static_cast<size_t>(d), of_row = static_cast<size_t>(h * shape.head_dim + d);
+          const auto i = static_cast<size_t>(d),
+                     of_row = static_cast<size_t>(h * shape.head_dim + d);
           ASSERT_EQ(got_k[i], k[of_row]);
           ASSERT_EQ(got_v[i], v[of_row]);
         }

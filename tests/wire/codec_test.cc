@@ -179,8 +179,8 @@ TEST(Codec, UnknownValuesAreCorrupt) {
 TEST(Codec, EveryValueOfAnEnumerationIsItself) {
   ConfigureCompute sent;
   const auto received = [&] { return Decode<ConfigureCompute>(Encode(sent)).value(); };
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kF8, DType::kI8Scaled,
-                            DType::kF8Scaled}) {
+  for (const DType dtype :
+       {DType::kF32, DType::kBF16, DType::kF16, DType::kF8, DType::kI8Scaled, DType::kF8Scaled}) {
     sent.attention.kv_dtype = dtype;
     EXPECT_EQ(received().attention.kv_dtype, dtype);
   }
