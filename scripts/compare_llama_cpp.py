@@ -3,20 +3,28 @@
 
   scripts/compare_llama_cpp.py --gguf tinyllama-f16.gguf --llama-cpp ~/llama.cpp/build/bin
   scripts/compare_llama_cpp.py --gguf tinyllama-f16.gguf --llama-cpp ~/llama.cpp/build/bin --quant f16,q8_0,q4_0,q4_k
+  scripts/compare_llama_cpp.py --gguf tinyllama-f16.gguf --llama-cpp ~/llama.cpp/build/bin --quant f16,q4_0 --startup
 
 For each batch and context the programs run in turn, --rounds times over, and medians are compared: a machine whose speed drifts does not
 decide. Without --quant lamina computes with made-up weights in bf16 of --model, which should have the shape of the GGUF file. With it both
 read the same file: llama-quantize makes one of each format, beside the given one. lamina's prompts are made up (--decode-only); llama.cpp
 computes one prompt and copies its KV to every sequence. Without --gguf only lamina is measured.
+
+With --startup it is the seconds until the first token that are compared, with the file in the page cache and without: of `lamina serve`
+from its start to the answer to a request, and of llama.cpp, which maps the file, from its start to its end.
 """
 
 import argparse
 import json
 import os
 import pathlib
+import re
+import signal
 import statistics
 import subprocess
 import sys
+import time
+import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -56,6 +64,54 @@ def quantized(args, name):
     return str(path)
 
 
+def lamina_first_token(args, gguf):
+    start = time.monotonic()
+    command = [args.lamina, "serve", gguf, "--port", "0", "--memory-nodes", str(args.memory_nodes), "--compute-threads", str(args.threads)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
+        said = []
+        for line in server.stdout:
+            said.append(line)
+            served = re.search(r"is served on (http://[^ ]+)", line)
+            if served:
+                break
+        else:
+            sys.exit(f"{' '.join(map(str, command))} has ended:\n{''.join(said)[-2000:]}")
+        request = urllib.request.Request(served[1] + "/completions", json.dumps({"prompt": [1], "max_tokens": 1, "ignore_eos": True}).encode(),
+                                         {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request) as answer:
+            answer.read()
+        seconds = time.monotonic() - start
+        server.send_signal(signal.SIGTERM)
+        server.communicate()
+    return seconds
+
+
+def llama_cpp_first_token(args, gguf):
+    start = time.monotonic()
+    run_json([args.llama_cpp / "llama-batched-bench", "-m", gguf, "-c", "512", "-npp", "1", "-ntg", "1", "-npl", "1", "-t", str(args.threads),
+              "--output-format", "jsonl"])
+    return time.monotonic() - start
+
+
+def leave_page_cache(path):
+    file = os.open(path, os.O_RDONLY)
+    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(file)
+
+
+def compare_startup(args, weights, gguf):
+    for cold in (True, False):
+        seconds = {lamina_first_token: [], llama_cpp_first_token: []}
+        for number in range(args.rounds):
+            print(f"{weights}, {'cold' if cold else 'warm'}: round {number + 1} of {args.rounds}", file=sys.stderr)
+            for measure, measured in seconds.items():
+                if cold:
+                    leave_page_cache(gguf)
+                measured.append(measure(args, gguf))
+        ours, theirs = (statistics.median(measured) for measured in seconds.values())
+        print(f"| {weights} | {'cold' if cold else 'warm'} | {ours:.2f} | {theirs:.2f} | {ours / theirs:.2f} |", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default=str(ROOT / "configs/models/llama-1.1b"), help="directory with a config.json")
@@ -72,11 +128,20 @@ def main():
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)),
                         help="of llama.cpp, and of lamina's compute node and its engine in one process; default: the cores that this process may use")
     parser.add_argument("--flash-attention", choices=["on", "off"], default="off", help="of llama.cpp; off is its faster setting on CPUs")
+    parser.add_argument("--startup", action="store_true", help="compare the seconds until the first token instead")
     args = parser.parse_args()
     if (args.gguf is None) != (args.llama_cpp is None):
         parser.error("--gguf and --llama-cpp go together")
     if args.quant and not args.gguf:
         parser.error("--quant needs --gguf")
+    if args.startup:
+        if not args.gguf:
+            parser.error("--startup needs --gguf")
+        print("| weights | page cache | lamina, s | llama.cpp, s | lamina / llama.cpp |")
+        print("|---|---|---|---|---|")
+        for weights in args.quant or ["f16"]:
+            compare_startup(args, weights, quantized(args, weights))
+        return
 
     print("| weights | batch | context | cluster, tokens/s | in one process | cluster / one process | cluster / limit | llama.cpp | cluster / llama.cpp |")
     print("|---|---|---|---|---|---|---|---|---|")

@@ -91,5 +91,41 @@ TEST_F(CompareLlamaCpp, OfQuantizedWeightsBothReadTheSameFile) {
   EXPECT_THAT(Called("lamina"), Not(HasSubstr("dummy")));
 }
 
+// `lamina serve` is a server that answers anything.
+TEST_F(CompareLlamaCpp, StartupIsTimedColdAndWarm) {
+  std::ofstream(folder_ / "any.gguf") << "GGUF";
+  std::ofstream(folder_ / "lamina") << R"(#!/usr/bin/python3
+import http.server, sys
+open(sys.argv[0] + ".called", "a").write(" ".join(sys.argv[1:]) + "\n")
+class Answer(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        open(sys.argv[0] + ".asked", "a").write(self.path + "\n")
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.end_headers()
+server = http.server.HTTPServer(("127.0.0.1", 0), Answer)
+print("loading\nany is served on http://127.0.0.1:%d/v1" % server.server_port, flush=True)
+server.serve_forever()
+)";
+  const CommandOutput output = Run({}, {"--startup", "--quant", "f16,q4_0"});
+  ASSERT_EQ(output.exit_status, 0) << output.err;
+  for (const char* row :
+       {"| f16 | cold | ", "| f16 | warm | ", "| q4_0 | cold | ", "| q4_0 | warm | "})
+    EXPECT_THAT(output.out, HasSubstr(row));
+  EXPECT_THAT(Called("lamina"), HasSubstr("serve " + (folder_ / "any.q4_0.gguf") + " --port 0 "));
+  EXPECT_THAT(Called("llama-batched-bench"), HasSubstr("-m " + (folder_ / "any.q4_0.gguf") + " "));
+  std::stringstream asked;
+  asked << std::ifstream(folder_ / "lamina.asked").rdbuf();
+  EXPECT_EQ(asked.str(), "/v1/completions\n/v1/completions\n/v1/completions\n/v1/completions\n");
+}
+
+TEST_F(CompareLlamaCpp, AServerThatEndsIsReportedWithWhatItSaid) {
+  WriteProgram("lamina", "there is no such model", "exit 3");
+  std::ofstream(folder_ / "any.gguf") << "GGUF";
+  const CommandOutput output = Run({}, {"--startup"});
+  EXPECT_NE(output.exit_status, 0);
+  EXPECT_THAT(output.err, HasSubstr("there is no such model"));
+}
+
 }  // namespace
 }  // namespace lamina::testing
