@@ -194,7 +194,7 @@ TEST_F(GgufCheckpointTest, DevicesWithoutKernelsForCodesGetDequantizedMatrices) 
     }
     const auto take = [&](const FoundWeight& found) {
       if (found.role != WeightRole::kMatrix) return OkStatus();
-      EXPECT_EQ(found.quantized.has_value(), quantized == QuantizedGguf::kKeep);
+      EXPECT_EQ(found.quantized != nullptr, quantized == QuantizedGguf::kKeep);
       std::vector<float>& matrix = matrices[found.id];
       if (found.quantized) {
         matrix = reference::Dequantize(*found.quantized);
