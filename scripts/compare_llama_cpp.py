@@ -19,7 +19,6 @@ import json
 import os
 import pathlib
 import re
-import signal
 import statistics
 import subprocess
 import sys
@@ -68,22 +67,22 @@ def lamina_first_token(args, gguf):
     start = time.monotonic()
     command = [args.lamina, "serve", gguf, "--port", "0", "--memory-nodes", str(args.memory_nodes), "--compute-threads", str(args.threads)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
-        said = []
-        for line in server.stdout:
-            said.append(line)
-            served = re.search(r"is served on (http://[^ ]+)", line)
-            if served:
-                break
-        else:
-            sys.exit(f"{' '.join(map(str, command))} has ended:\n{''.join(said)[-2000:]}")
-        request = urllib.request.Request(served[1] + "/completions", json.dumps({"prompt": [1], "max_tokens": 1, "ignore_eos": True}).encode(),
-                                         {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request) as answer:
-            answer.read()
-        seconds = time.monotonic() - start
-        server.send_signal(signal.SIGTERM)
-        server.communicate()
-    return seconds
+        try:
+            said = []
+            served = None
+            while served is None:
+                said.append(server.stdout.readline())
+                if not said[-1]:
+                    sys.exit(f"{' '.join(map(str, command))} has ended:\n{''.join(said)[-2000:]}")
+                served = re.search(r"is served on (http://\S+)", said[-1])
+            request = urllib.request.Request(served[1] + "/completions", json.dumps({"prompt": [1], "max_tokens": 1, "ignore_eos": True}).encode(),
+                                             {"Content-Type": "application/json"})
+            with urllib.request.urlopen(request) as answer:
+                answer.read()
+            return time.monotonic() - start
+        finally:
+            server.terminate()
+            server.communicate()
 
 
 def llama_cpp_first_token(args, gguf):

@@ -95,7 +95,7 @@ TEST_F(CompareLlamaCpp, OfQuantizedWeightsBothReadTheSameFile) {
 TEST_F(CompareLlamaCpp, StartupIsTimedColdAndWarm) {
   std::ofstream(folder_ / "any.gguf") << "GGUF";
   std::ofstream(folder_ / "lamina") << R"(#!/usr/bin/python3
-import http.server, sys
+import http.server, socketserver, sys
 open(sys.argv[0] + ".called", "a").write(" ".join(sys.argv[1:]) + "\n")
 class Answer(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
@@ -103,8 +103,8 @@ class Answer(http.server.BaseHTTPRequestHandler):
         self.rfile.read(int(self.headers["Content-Length"]))
         self.send_response(200)
         self.end_headers()
-server = http.server.HTTPServer(("127.0.0.1", 0), Answer)
-print("loading\nany is served on http://127.0.0.1:%d/v1" % server.server_port, flush=True)
+server = socketserver.TCPServer(("127.0.0.1", 0), Answer)  # an HTTPServer asks for its host's name
+print("loading\nany is served on http://127.0.0.1:%d/v1" % server.server_address[1], flush=True)
 server.serve_forever()
 )";
   const CommandOutput output = Run({}, {"--startup", "--quant", "f16,q4_0"});
