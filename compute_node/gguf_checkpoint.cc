@@ -299,7 +299,7 @@ Status ReadCodes(const GgufWeight& weight, const WeightRef& part, WorkerTeam* te
   to.codes.resize(static_cast<size_t>(to.out_features * to.in_features));
   to.scales.resize(numbers);
   to.minima.resize(codes.has_minima ? numbers : 0);
-  std::atomic<int64_t> damaged_row{to.out_features};  // the first that has a number not finite
+  std::atomic<int64_t> damaged_row{-1};  // one that has a number not finite
   const auto unpack = [&](int64_t begin, int64_t end) {
     const auto groups_of_row = static_cast<size_t>(weight.width / codes.group);
     std::vector<int8_t> integers(static_cast<size_t>(weight.width));
@@ -321,9 +321,7 @@ Status ReadCodes(const GgufWeight& weight, const WeightRef& part, WorkerTeam* te
         const float scale = scales[whole_group], minimum = minima[whole_group];
         // Twice the scale is kept of E2M1, and no other type has one near the largest number.
         if (!std::isfinite(2 * scale) || !std::isfinite(minimum)) {
-          for (int64_t known = damaged_row; row < known;) {
-            if (damaged_row.compare_exchange_weak(known, row)) break;
-          }
+          damaged_row = row;
           return;
         }
         const auto at = static_cast<size_t>(row * num_groups + group);
@@ -336,7 +334,7 @@ Status ReadCodes(const GgufWeight& weight, const WeightRef& part, WorkerTeam* te
     team->ParallelFor(to.out_features, 1, unpack);
   else
     unpack(0, to.out_features);
-  if (damaged_row == to.out_features) return OkStatus();
+  if (damaged_row < 0) return OkStatus();
   return InvalidArgument(fmt::format(
       "tensor {} has a scale in row {} that is not a finite number; the file is damaged",
       weight.tensor->name, weight.TensorRow(RowOf(part, damaged_row))));

@@ -57,10 +57,10 @@ struct AttentionBatch {
 };
 
 // Whether the kernels can do this shape; to be asked once, when shapes are known. kUnimplemented if
-// K and V have scales, which only CPUs read so far; kInvalidArgument,
-// saying what is wrong, unless num_kv_heads divides num_heads, head_dim is a multiple of 8 up to
-// 256 (of 16 for K and V in FP8), k, v and both strides of `kv` are multiples of 16 bytes, and
-// slots are less than 4 GiB apart.
+// K and V have scales, which only CPUs read so far; kInvalidArgument, saying what is wrong, unless
+// num_kv_heads divides num_heads, head_dim is a multiple of 8 up to 256 (of 16 for K and V in FP8),
+// k, v and both strides of `kv` are multiples of 16 bytes, and slots are less than 4 GiB
+// apart.
 Status CheckAttention(const AttentionShape& shape, const KvView& kv);
 
 // The scratch memory with which all rows run in one launch. With less, down to

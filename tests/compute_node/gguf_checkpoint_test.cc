@@ -119,6 +119,8 @@ TEST_F(GgufCheckpointTest, CodesAreTheDequantizedElements) {
     bool indexed;
   };
   std::set<GgmlType> types;
+  WorkerTeam team(3);
+  QuantizedMatrix used_again;  // for one matrix after the other, of all sizes and types
   for (const testing::GgufGolden& golden : testing::GgufGoldens()) {
     Open(golden.format);
     for (const auto& [name, shape] : std::map<std::string, std::vector<int64_t>>{
@@ -146,6 +148,11 @@ TEST_F(GgufCheckpointTest, CodesAreTheDequantizedElements) {
                             .first = {part.first_row, part.first_input}};
         QuantizedMatrix matrix;
         ASSERT_TRUE(ReadCodes(weight, ref, /*team=*/nullptr, matrix).ok());
+        ASSERT_TRUE(ReadCodes(weight, ref, &team, used_again).ok());
+        EXPECT_EQ(used_again.codes, matrix.codes);
+        EXPECT_EQ(used_again.scales, matrix.scales);
+        EXPECT_EQ(used_again.minima, matrix.minima);
+        EXPECT_EQ(used_again.group_of, matrix.group_of);
         EXPECT_EQ(matrix.format, *CodeFormat(weight, ref));
         EXPECT_EQ(matrix.format.indexed, part.indexed);
         const std::vector<float> weights = reference::Dequantize(matrix);

@@ -37,9 +37,9 @@ class KvCache final : public lamina::KvCache {
   // Borrows the stream. `host_bytes` of the cache, rounded up to whole layers, lie in the host's
   // memory. kOutOfSpace if the device has less memory free than the rest needs (the message names
   // both) or the host does not have its part or cannot pin it. kUnimplemented, before memory is
-  // asked for, if K and V have scales. kInvalidArgument if there are no
-  // layers, kv_heads, elements of a head or tokens, if there are more than 2^32 - 1 tokens, or if
-  // CheckAttention refuses the shape.
+  // asked for, if K and V have scales. kInvalidArgument if there are no layers, kv_heads, elements
+  // of a head or tokens, if there are more than 2^32 - 1 tokens, or if CheckAttention refuses the
+  // shape.
   static Result<std::unique_ptr<KvCache>> Create(const KvShape& shape, int64_t capacity_tokens,
                                                  int64_t host_bytes, StagedStream& stream);
 
