@@ -13,6 +13,7 @@ int main(int argc, char** argv) {
   return lamina::RunCli(argc, argv, [](CLI::App& app) {
     lamina::RegisterQuantize(app);
     lamina::RegisterPerplexity(app);
+    lamina::RegisterPack(app);
     lamina::RegisterBench(app);
   });
 }

@@ -17,17 +17,20 @@
 namespace lamina {
 namespace {
 
-// Maps the whole of a regular file.
-Result<std::span<const std::byte>> MapFile(const std::string& path) {
+// Maps the whole of a regular file, which stays open as `fd`.
+Result<std::span<const std::byte>> MapFile(const std::string& path, int& fd) {
   LAMINA_ASSIGN_OR_RETURN(const OpenedFile file, OpenRegularFile(path));
   if (file.num_bytes == 0) {
     ::close(file.fd);
     return Corrupt(path + " is empty");
   }
   void* data = ::mmap(nullptr, file.num_bytes, PROT_READ, MAP_PRIVATE, file.fd, 0);
-  const int error = errno;
-  ::close(file.fd);
-  if (data == MAP_FAILED) return OutOfSpace("cannot map " + path + ": " + std::strerror(error));
+  if (data == MAP_FAILED) {
+    const int error = errno;
+    ::close(file.fd);
+    return OutOfSpace("cannot map " + path + ": " + std::strerror(error));
+  }
+  fd = file.fd;
   return std::span(static_cast<const std::byte*>(data), file.num_bytes);
 }
 
@@ -86,8 +89,9 @@ Status CheckShardsExist(const std::string& dir, const std::string& index_path,
 }  // namespace
 
 Result<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(const std::string& path) {
-  LAMINA_ASSIGN_OR_RETURN(const std::span<const std::byte> bytes, MapFile(path));
-  std::unique_ptr<SafetensorsFile> file(new SafetensorsFile(path, bytes));
+  int fd = -1;
+  LAMINA_ASSIGN_OR_RETURN(const std::span<const std::byte> bytes, MapFile(path, fd));
+  std::unique_ptr<SafetensorsFile> file(new SafetensorsFile(path, bytes, fd));
   Result<std::vector<SafetensorsEntry>> entries = ParseSafetensorsHeader(bytes);
   if (!entries.ok()) return entries.status().WithContext(path);
   file->entries_ = std::move(entries).value();
@@ -97,6 +101,7 @@ Result<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(const std::string
 
 SafetensorsFile::~SafetensorsFile() {
   ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+  ::close(fd_);
 }
 
 Result<TensorView> SafetensorsFile::Find(std::string_view name) const {

@@ -44,6 +44,8 @@ class SafetensorsFile {
   SafetensorsFile& operator=(const SafetensorsFile&) = delete;
 
   const std::string& path() const { return path_; }
+  std::span<const std::byte> bytes() const { return bytes_; }  // the whole file
+  int fd() const { return fd_; }                               // open for reading
   // In the order of their data.
   const std::vector<SafetensorsEntry>& entries() const { return entries_; }
 
@@ -54,11 +56,12 @@ class SafetensorsFile {
   std::optional<RawTensor> FindRaw(std::string_view name) const;
 
  private:
-  SafetensorsFile(std::string path, std::span<const std::byte> bytes)
-      : path_(std::move(path)), bytes_(bytes) {}
+  SafetensorsFile(std::string path, std::span<const std::byte> bytes, int fd)
+      : path_(std::move(path)), bytes_(bytes), fd_(fd) {}
 
   std::string path_;
   std::span<const std::byte> bytes_;  // the mapping
+  int fd_ = -1;
   std::vector<SafetensorsEntry> entries_;
   std::unordered_map<std::string_view, const SafetensorsEntry*> by_name_;
 };

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/log.h"
 #include "compute_node/weight_part.h"
 #include "kernels/elementwise.h"
 #include "kernels/linear.h"
@@ -150,9 +151,22 @@ Result<WeightReader> WeightReader::Open(const Graph& graph, const ModelConfig& c
   reader.keeps_codes_ = quantized == QuantizedGguf::kKeep;
   reader.named_ = NamedWeights(graph);
   if (options.load_format != LoadFormat::kDummy) LAMINA_RETURN_IF_ERROR(reader.OpenFiles());
-  LAMINA_ASSIGN_OR_RETURN(const std::vector<Named> all, reader.List());
-  for (const Named& one : all) reader.total_bytes_ += one.size_bytes();
+  LAMINA_ASSIGN_OR_RETURN(std::vector<Named> all, reader.List());
+  for (Named& one : all) {
+    reader.total_bytes_ += one.size_bytes();
+    Key key(one.id, one.role);
+    reader.listed_.emplace(std::move(key), std::move(one));
+  }
   return reader;
+}
+
+void WeightReader::UsePacked() {
+  if (options_.load_format == LoadFormat::kDummy) return;
+  Result<std::unique_ptr<PackedFile>> packed = PackedFile::Open(options_.model_dir);
+  if (packed.ok())
+    packed_ = *std::move(packed);
+  else
+    LAMINA_LOG_WARN("weights are packed anew: {}", packed.status().message());
 }
 
 Status WeightReader::OpenFiles() {
@@ -231,7 +245,8 @@ Result<std::vector<WeightReader::Named>> WeightReader::List() const {
                 .dtype = config_.dtype,
                 .format = config_.dtype,
                 .shape = weight.shape,
-                .num_elements = NumElements(weight.shape)};
+                .num_elements = NumElements(weight.shape),
+                .packed_name = {}};
     LAMINA_ASSIGN_OR_RETURN(const std::optional<QuantizedSource> codes,
                             FindCodes(key.second, weight));
     if (codes) {
@@ -247,6 +262,7 @@ Result<std::vector<WeightReader::Named>> WeightReader::List() const {
       named.dtype = whole.dtype;
       named.format = GgufCodes(key.second, weight, whole).value_or(whole.dtype);
     }
+    if (named.role == WeightRole::kMatrix) named.packed_name = PackedName(weight, named.format);
     all.push_back(std::move(named));
   }
   return all;
@@ -317,11 +333,13 @@ Result<bool> WeightReader::ReadNext(const std::function<Status(FoundWeight)>& ta
   const auto next = last_ ? named_.upper_bound(*last_) : named_.begin();
   if (next == named_.end()) return false;
   const auto& [key, weight] = *next;
+  const Named& listed = listed_.at(key);
   FoundWeight found{key.second, key.first, weight, {}, {}};
-  LAMINA_RETURN_IF_ERROR(Read(found));
-  size_bytes_ += found.quantized ? PackedWeights::SizeBytes(found.quantized->format,
-                                                            weight.shape[0], weight.shape[1])
-                                 : static_cast<int64_t>(found.tensor.data.size());
+  found.format = listed.format;
+  if (packed_ != nullptr && found.role == WeightRole::kMatrix)
+    found.panels = packed_->Find(listed.packed_name, listed.format, listed.shape);
+  if (found.panels.empty()) LAMINA_RETURN_IF_ERROR(Read(found));
+  size_bytes_ += listed.size_bytes();
   LAMINA_RETURN_IF_ERROR(take(std::move(found)));
   last_ = key;
   return std::next(next) != named_.end();

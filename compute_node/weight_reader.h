@@ -7,12 +7,14 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/status.h"
 #include "compute_node/gguf_checkpoint.h"
+#include "compute_node/packed_file.h"
 #include "compute_node/quantized_checkpoint.h"
 #include "compute_node/safetensors.h"
 #include "kernels/weight_format.h"
@@ -41,6 +43,9 @@ struct FoundWeight {
   TensorView tensor;            // points into the checkpoint's files, or into `made`
   std::vector<std::byte> made;  // empty if the tensor is in the checkpoint; may be moved away
   const QuantizedMatrix* quantized = nullptr;  // of a quantized matrix, which has no `tensor`
+  // Of a matrix that is packed already, which has nothing of the above: PackedFile::Find's.
+  std::span<const std::byte> panels = {};
+  WeightFormat format = DType::kBF16;  // of a matrix
 };
 
 // What becomes of quantized matrices of GGUF files: kept as codes, or dequantized to the model's
@@ -61,6 +66,11 @@ class WeightReader {
   // Lets `team` unpack codes of GGUF files, instead of the thread that reads. Borrows it.
   void UnpackOn(WorkerTeam& team) { team_ = &team; }
 
+  // Gives the panels of matrices that the model's packed file has, if there is one; one that cannot
+  // be used is named in the log. Not for weights that are made up.
+  void UsePacked();
+  const PackedFile* packed() const { return packed_.get(); }  // null if there is none
+
   // What ReadNext will give, in the same order, so that memory can be allocated before.
   struct Named {
     WeightRole role = WeightRole::kMatrix;
@@ -69,6 +79,7 @@ class WeightReader {
     WeightFormat format = DType::kBF16;  // of matrices; others are plain
     std::vector<int64_t> shape;
     int64_t num_elements = 0;
+    std::string packed_name;     // of matrices: PackedName
     int64_t size_bytes() const;  // as ReadNext gives it
   };
   Result<std::vector<Named>> List() const;
@@ -107,12 +118,14 @@ class WeightReader {
   // At most one of the two.
   std::unique_ptr<Checkpoint> checkpoint_;
   std::unique_ptr<GgufCheckpoint> gguf_;
+  std::unique_ptr<PackedFile> packed_;  // may be null
   bool keeps_codes_ = true;
   WorkerTeam* team_ = nullptr;
   QuantizedMatrix codes_;  // of the weight that was read last; its memory serves the next one
   using Key = std::pair<std::string, WeightRole>;
   std::map<Key, WeightRef> named_;
-  std::optional<Key> last_;  // that was given
+  std::map<Key, Named> listed_;  // what List gives of each
+  std::optional<Key> last_;      // that was given
   int64_t size_bytes_ = 0, total_bytes_ = 0;
 };
 

@@ -1,6 +1,10 @@
 #include "compute_node/weight_ring.h"
 
+#include <sys/stat.h>
+
 #include <cstdlib>
+#include <optional>
+#include <span>
 #include <utility>
 
 #include "base/log.h"
@@ -13,11 +17,18 @@ int64_t Aligned(int64_t bytes) {
   return (bytes + BlockFile::kAlignment - 1) / BlockFile::kAlignment * BlockFile::kAlignment;
 }
 
+bool AreOnOneDisk(const std::string& path, const std::string& folder) {
+  struct stat one {
+  }, other{};
+  return stat(path.c_str(), &one) == 0 && stat(folder.c_str(), &other) == 0 &&
+         one.st_dev == other.st_dev;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<WeightRing>> WeightRing::Create(
     const SlicedModel& model, SliceRange range, const std::vector<WeightReader::Named>& named,
-    const OffloadOptions& options) {
+    const OffloadOptions& options, const PackedFile* packed) {
   std::unique_ptr<WeightRing> ring(new WeightRing(range, options));
   const std::map<std::string, int> slices = SlicesOfMatrices(model, range);
   const auto num_blocks = static_cast<size_t>(range.end - range.first);
@@ -29,18 +40,24 @@ Result<std::unique_ptr<WeightRing>> WeightRing::Create(
     if (weight.role == WeightRole::kMatrix && slice != slices.end())
       matrices[static_cast<size_t>(slice->second - range.first)].push_back(&weight);
   }
-  for (size_t block = 0; block < num_blocks; ++block) ring->PlanBlock(block, matrices[block]);
-  LAMINA_ASSIGN_OR_RETURN(ring->file_, BlockFile::Create(options.folder, ring->block_bytes_));
+  for (size_t block = 0; block < num_blocks; ++block)
+    ring->PlanBlock(block, matrices[block], packed);
+  if (packed != nullptr) ring->file_ = ring->FindBlocks(packed->own_path());
+  ring->is_packed_ = ring->file_ != nullptr;
+  if (!ring->is_packed_) {
+    LAMINA_ASSIGN_OR_RETURN(ring->file_, BlockFile::Create(options.folder, ring->block_bytes_));
+  }
   if (!ring->file_->is_direct()) {
     LAMINA_LOG_WARN(
         "the file system of {} does not let reads pass by the system's cache: weights that lie "
         "outside take memory there while nobody else needs it",
-        options.folder);
+        ring->is_packed_ ? packed->path() : options.folder);
   }
   return ring;
 }
 
-void WeightRing::PlanBlock(size_t block, const std::vector<const WeightReader::Named*>& matrices) {
+void WeightRing::PlanBlock(size_t block, const std::vector<const WeightReader::Named*>& matrices,
+                           const PackedFile* packed) {
   std::vector<int64_t> bytes;
   for (const WeightReader::Named* weight : matrices) {
     bytes.push_back(
@@ -49,16 +66,41 @@ void WeightRing::PlanBlock(size_t block, const std::vector<const WeightReader::N
   const std::vector<bool> outside = OutsideByPortion(bytes, options_.portion);
   for (size_t i = 0; i < matrices.size(); ++i) {
     if (!outside[i]) continue;
-    Matrix& matrix = matrices_[matrices[i]->id];
-    matrix = {static_cast<int>(block), block_bytes_[block]};
-    block_bytes_[block] += bytes[i];
+    const WeightReader::Named& named = *matrices[i];
+    Matrix& matrix = matrices_[named.id];
+    matrix.block = static_cast<int>(block);
+    matrix.offset = block_bytes_[block];
+    matrix.size = bytes[i];
+    if (packed != nullptr)
+      matrix.packed_at = packed->Locate(named.packed_name, named.format, named.shape);
+    block_bytes_[block] += matrix.size;
     blocks_[block].push_back(&matrix);
   }
+}
+
+std::unique_ptr<BlockFile> WeightRing::FindBlocks(const std::string& packed_path) const {
+  if (!AreOnOneDisk(packed_path, options_.folder)) return nullptr;
+  std::optional<int64_t> begin, end;
+  for (const std::vector<Matrix*>& block : blocks_) {
+    for (const Matrix* matrix : block) {
+      if (!matrix->packed_at || matrix->packed_at != end.value_or(*matrix->packed_at))
+        return nullptr;
+      if (!begin) begin = matrix->packed_at;
+      end = *matrix->packed_at + matrix->size;
+    }
+  }
+  if (!begin) return nullptr;
+  Result<std::unique_ptr<BlockFile>> file = BlockFile::OpenPart(packed_path, *begin, block_bytes_);
+  return file.ok() ? *std::move(file) : nullptr;
 }
 
 Status WeightRing::Store(const FoundWeight& found, WorkerTeam& team, PackedWeights& weights) {
   Matrix& matrix = matrices_.at(found.id);
   matrix.weights = &weights;
+  if (is_packed_) return OkStatus();
+  if (!found.panels.empty())
+    return file_->Write(matrix.block, matrix.offset, found.panels.data(),
+                        Aligned(weights.size_bytes()));
   const PackedWeights packed =
       found.quantized ? PackedWeights(*found.quantized, team)
                       : PackedWeights(found.tensor.data.data(), found.tensor.dtype,

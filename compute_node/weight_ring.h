@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,14 +28,17 @@ class WeightRing {
  public:
   // Plans the blocks of the slices of `range` and makes their file. `named`: all weights, as List
   // gives them. Matrices that several slices use, or that are also a table, are none of its own.
-  // Errors are those of BlockFile::Create.
+  // If `packed`, which may be null, has the blocks and is on the disk that the options name, it is
+  // read in place of another file. Errors are those of BlockFile::Create.
   static Result<std::unique_ptr<WeightRing>> Create(const SlicedModel& model, SliceRange range,
                                                     const std::vector<WeightReader::Named>& named,
-                                                    const OffloadOptions& options);
+                                                    const OffloadOptions& options,
+                                                    const PackedFile* packed);
 
   bool Has(const std::string& id) const { return matrices_.contains(id); }
-  // Packs a matrix and writes it to the file. `weights` stands for it, is borrowed, owns no memory,
-  // and knows its panels while its slice is entered. The error is that of the disk.
+  // Packs a matrix and writes it to the file, unless it is there. `weights` stands for it, is
+  // borrowed, owns no memory, and knows its panels while its slice is entered. The error is that of
+  // the disk.
   Status Store(const FoundWeight& found, WorkerTeam& team, PackedWeights& weights);
   // All are stored. Errors are those of FirstInterval and BlockRing::Create.
   Status Start();
@@ -59,10 +63,16 @@ class WeightRing {
   struct Matrix {
     int block = 0;
     int64_t offset = 0;                // in the block
+    int64_t size = 0;                  // there
+    std::optional<int64_t> packed_at;  // in the packed file, if it has the matrix
     PackedWeights* weights = nullptr;  // once it is stored
   };
   // Those of the slice's matrices that may lie outside make the block.
-  void PlanBlock(size_t block, const std::vector<const WeightReader::Named*>& matrices);
+  void PlanBlock(size_t block, const std::vector<const WeightReader::Named*>& matrices,
+                 const PackedFile* packed);
+  // The blocks in the packed file; null if it does not have all of them, one behind the other, or
+  // is on another disk.
+  std::unique_ptr<BlockFile> FindBlocks(const std::string& packed_path) const;
   WeightRing(SliceRange range, const OffloadOptions& options) : range_(range), options_(options) {}
 
   const SliceRange range_;
@@ -72,6 +82,7 @@ class WeightRing {
   std::vector<int64_t> block_bytes_;
   int first_interval_ = 0;
   std::shared_ptr<const BlockFile> file_;
+  bool is_packed_ = false;           // the file is the model's packed one
   std::unique_ptr<BlockRing> ring_;  // null before Start
 };
 

@@ -22,6 +22,7 @@ Result<std::unique_ptr<Weights>> Weights::Load(const Graph& graph, const ModelCo
 Weights::Loading::Loading(WeightReader reader, WorkerTeam& team)
     : reader_(std::move(reader)), team_(&team), weights_(new Weights()) {
   reader_.UnpackOn(team);
+  reader_.UsePacked();
 }
 
 Result<Weights::Loading> Weights::Loading::Start(const Graph& graph, const ModelConfig& config,
@@ -35,8 +36,8 @@ Result<Weights::Loading> Weights::Loading::StartInTurns(
     const WeightOptions& options, const OffloadOptions& offload, WorkerTeam& team) {
   LAMINA_ASSIGN_OR_RETURN(Loading loading, Start(graph, config, options, team));
   LAMINA_ASSIGN_OR_RETURN(const std::vector<WeightReader::Named> named, loading.reader_.List());
-  LAMINA_ASSIGN_OR_RETURN(loading.weights_->ring_,
-                          WeightRing::Create(model, range, named, offload));
+  LAMINA_ASSIGN_OR_RETURN(loading.weights_->ring_, WeightRing::Create(model, range, named, offload,
+                                                                      loading.reader_.packed()));
   return loading;
 }
 
@@ -56,13 +57,21 @@ Status Weights::Take(FoundWeight found, WorkerTeam& team) {
   const std::vector<int64_t>& shape = found.weight.shape;
   switch (found.role) {
     case WeightRole::kMatrix:
+      num_packed_ += !found.panels.empty();
       if (ring_ != nullptr && ring_->Has(found.id)) {
         PackedWeights& matrix =
-            matrices_
-                .emplace(found.id, PackedWeights(found.quantized ? found.quantized->format : dtype,
-                                                 shape[0], shape[1]))
+            matrices_.emplace(found.id, PackedWeights(found.format, shape[0], shape[1]))
                 .first->second;
         return ring_->Store(found, team, matrix);
+      }
+      if (!found.panels.empty()) {
+        // Not used in place: of a file the system has small pages only, which cost a seventh of the
+        // speed at which weights are read.
+        matrices_.emplace(found.id, PackedWeights(found.format, shape[0], shape[1], team,
+                                                  [&](int64_t begin, int64_t end, std::byte* to) {
+                                                    ReadPanels(found.panels, begin, end, to);
+                                                  }));
+        break;
       }
       if (found.quantized) {
         matrices_.emplace(found.id, PackedWeights(*found.quantized, team));

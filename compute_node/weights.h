@@ -50,6 +50,8 @@ class Weights {
   const Table& Rows(const WeightRef& weight) const { return Of(tables_, weight); }
 
   int64_t size_bytes() const { return size_bytes_; }  // as stored in the checkpoint
+  // How many matrices the model's packed file had (packed_file.h).
+  int num_packed() const { return num_packed_; }
 
   // Null if all weights are in memory. Otherwise the matrices of a slice may be used only while it
   // is entered there.
@@ -68,6 +70,7 @@ class Weights {
   std::unordered_map<std::string, std::vector<float>> vectors_;
   std::unordered_map<std::string, Table> tables_;
   int64_t size_bytes_ = 0;
+  int num_packed_ = 0;
   std::unique_ptr<WeightRing> ring_;
 };
 

@@ -3,7 +3,9 @@
 // calls.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -27,6 +29,11 @@ class PackedWeights {
   // format and its features say, group_of is within the groups, and the format's group is a
   // multiple of 8.
   PackedWeights(const QuantizedMatrix& matrix, WorkerTeam& team);
+  // Panels that were packed before: `read` writes bytes [begin, end) of them to `to`. It is called
+  // on `team` for all pieces. Aborts as above.
+  PackedWeights(const WeightFormat& format, int64_t out_features, int64_t in_features,
+                WorkerTeam& team,
+                const std::function<void(int64_t begin, int64_t end, std::byte* to)>& read);
   // Weights whose panels lie in somebody else's memory, which PointTo names before they are used.
   PackedWeights(const WeightFormat& format, int64_t out_features, int64_t in_features);
   ~PackedWeights();

@@ -1,4 +1,4 @@
-// `lamina quantize` and `lamina perplexity`.
+// `lamina quantize`, `lamina perplexity` and `lamina pack`.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -7,5 +7,6 @@ namespace lamina {
 
 void RegisterQuantize(CLI::App& app);
 void RegisterPerplexity(CLI::App& app);
+void RegisterPack(CLI::App& app);
 
 }  // namespace lamina

@@ -20,6 +20,7 @@
 #include "kernels/elementwise.h"
 #include "model/model_config.h"
 #include "quantize/safetensors_writer.h"
+#include "quantize/unfinished.h"
 #include "splitter/slices.h"
 
 namespace lamina {
@@ -219,7 +220,7 @@ ordered_json Description(const QuantizedScheme& scheme, const std::set<std::stri
 // Everything but the weights and the configuration.
 Status CopyOthers(const fs::path& from, const fs::path& to) {
   static const std::set<std::string> kOfWeights = {".safetensors", ".bin",     ".pt", ".pth",
-                                                   ".gguf",        ".msgpack", ".h5"};
+                                                   ".gguf",        ".msgpack", ".h5", ".packed"};
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(from, error)) {
     const fs::path& path = entry.path();
@@ -243,23 +244,6 @@ Status WriteConfig(const fs::path& from, const fs::path& to, const ordered_json&
   out << config.dump(2) << '\n';
   return out.good() ? OkStatus() : InvalidArgument(to.string() + " cannot be written");
 }
-
-// A folder that is there only while it is filled.
-class Unfinished {
- public:
-  explicit Unfinished(fs::path path) : path_(std::move(path)) { Remove(); }
-  ~Unfinished() { Remove(); }
-  Unfinished(const Unfinished&) = delete;
-  Unfinished& operator=(const Unfinished&) = delete;
-
- private:
-  void Remove() const {
-    std::error_code error;
-    fs::remove_all(path_, error);
-  }
-
-  const fs::path path_;
-};
 
 // A tensor of the old file, and what it becomes; nothing: it is copied.
 struct Planned {

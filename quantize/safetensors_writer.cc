@@ -8,7 +8,7 @@
 namespace lamina {
 namespace {
 
-constexpr size_t kAlignment = 8;
+constexpr size_t kLengthBytes = 8;  // of the number in front of the header
 
 Status CannotWrite(const std::string& path) {
   return InvalidArgument(path + " cannot be written: " + std::strerror(errno));
@@ -17,7 +17,8 @@ Status CannotWrite(const std::string& path) {
 }  // namespace
 
 Result<SafetensorsWriter> SafetensorsWriter::Create(const std::string& path,
-                                                    const std::vector<Tensor>& tensors) {
+                                                    const std::vector<Tensor>& tensors,
+                                                    size_t alignment) {
   nlohmann::ordered_json header;
   header["__metadata__"] = {{"format", "pt"}};
   uint64_t offset = 0;
@@ -28,12 +29,13 @@ Result<SafetensorsWriter> SafetensorsWriter::Create(const std::string& path,
     offset += tensor.size_bytes;
   }
   std::string text = header.dump();
-  text.append((kAlignment - text.size() % kAlignment) % kAlignment, ' ');
+  text.append((alignment - (kLengthBytes + text.size()) % alignment) % alignment, ' ');
   SafetensorsWriter writer;
   writer.path_ = path;
   writer.left_ = offset;
+  writer.begin_ = kLengthBytes + text.size();
   writer.file_.open(path, std::ios::binary | std::ios::trunc);
-  std::array<char, 8> size{};
+  std::array<char, kLengthBytes> size{};
   for (size_t i = 0; i < size.size(); ++i) size[i] = static_cast<char>(text.size() >> (8 * i));
   writer.file_.write(size.data(), std::ssize(size));
   writer.file_.write(text.data(), std::ssize(text));
@@ -45,6 +47,11 @@ Status SafetensorsWriter::Write(std::span<const std::byte> bytes) {
   if (bytes.size() > left_) return InternalError(path_ + ": more bytes than its tensors have");
   left_ -= bytes.size();
   file_.write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
+  return file_ ? OkStatus() : CannotWrite(path_);
+}
+
+Status SafetensorsWriter::Seek(uint64_t offset) {
+  file_.seekp(static_cast<std::streamoff>(begin_ + offset));
   return file_ ? OkStatus() : CannotWrite(path_);
 }
 

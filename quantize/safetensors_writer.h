@@ -22,12 +22,15 @@ class SafetensorsWriter {
     std::vector<int64_t> shape;
     uint64_t size_bytes = 0;
   };
-  // The tensors in the order in which Write gets their bytes. An error of the file names it.
+  // The tensors in the order in which Write gets their bytes, which begin in the file at a multiple
+  // of `alignment`. An error of the file names it.
   static Result<SafetensorsWriter> Create(const std::string& path,
-                                          const std::vector<Tensor>& tensors);
+                                          const std::vector<Tensor>& tensors, size_t alignment = 8);
 
   // The next bytes; a tensor may come in several pieces.
   Status Write(std::span<const std::byte> bytes);
+  // Goes on with the tensor whose bytes begin at `offset`, counted from those of the first.
+  Status Seek(uint64_t offset);
   // All has been written. kInternal if that is not what was told.
   Status Close();
 
@@ -35,6 +38,7 @@ class SafetensorsWriter {
   std::string path_;
   std::ofstream file_;
   uint64_t left_ = 0;
+  uint64_t begin_ = 0;  // of the first tensor's bytes
 };
 
 }  // namespace lamina

@@ -11,7 +11,8 @@ read the same file: llama-quantize makes one of each format, beside the given on
 computes one prompt and copies its KV to every sequence. Without --gguf only lamina is measured.
 
 With --startup it is the seconds until the first token that are compared, with the file in the page cache and without: of `lamina serve`
-from its start to the answer to a request, and of llama.cpp, which maps the file, from its start to its end.
+from its start to the answer to a request, and of llama.cpp, which maps the file, from its start to its end. With --pack `lamina pack` keeps
+the weights beside each file first.
 """
 
 import argparse
@@ -99,13 +100,20 @@ def leave_page_cache(path):
 
 
 def compare_startup(args, weights, gguf):
+    read = [gguf]
+    if args.pack:
+        done = subprocess.run([args.lamina, "pack", gguf], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            sys.exit(f"lamina pack {gguf}: exit status {done.returncode}\n{done.stderr[-2000:]}")
+        read.append(gguf + ".packed")
+        weights += ", packed"
     for cold in (True, False):
         seconds = {lamina_first_token: [], llama_cpp_first_token: []}
         for number in range(args.rounds):
             print(f"{weights}, {'cold' if cold else 'warm'}: round {number + 1} of {args.rounds}", file=sys.stderr)
             for measure, measured in seconds.items():
-                if cold:
-                    leave_page_cache(gguf)
+                for file in read if cold else []:
+                    leave_page_cache(file)
                 measured.append(measure(args, gguf))
         ours, theirs = (statistics.median(measured) for measured in seconds.values())
         print(f"| {weights} | {'cold' if cold else 'warm'} | {ours:.2f} | {theirs:.2f} | {ours / theirs:.2f} |", flush=True)
@@ -128,9 +136,12 @@ def main():
                         help="of llama.cpp, and of lamina's compute node and its engine in one process; default: the cores that this process may use")
     parser.add_argument("--flash-attention", choices=["on", "off"], default="off", help="of llama.cpp; off is its faster setting on CPUs")
     parser.add_argument("--startup", action="store_true", help="compare the seconds until the first token instead")
+    parser.add_argument("--pack", action="store_true", help="with --startup: run `lamina pack` on each file before; its file stays")
     args = parser.parse_args()
     if (args.gguf is None) != (args.llama_cpp is None):
         parser.error("--gguf and --llama-cpp go together")
+    if args.pack and not args.startup:
+        parser.error("--pack needs --startup")
     if args.quant and not args.gguf:
         parser.error("--quant needs --gguf")
     if args.startup:

@@ -11,8 +11,21 @@
 namespace lamina {
 namespace {
 
-int OpenUnnamed(const std::string& folder, int flags) {
-  return open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC | flags, 0600);
+// Opens it past the system's cache, or through it where the file system knows no other way.
+int OpenDirect(const std::string& path, int flags, bool& is_direct) {
+  const int fd = open(path.c_str(), flags | O_CLOEXEC | O_DIRECT, 0600);
+  is_direct = fd >= 0 || errno != EINVAL;
+  return is_direct ? fd : open(path.c_str(), flags | O_CLOEXEC, 0600);
+}
+
+// Where each block begins, and the end of the last.
+std::vector<int64_t> BeginsOf(int64_t begin, const std::vector<int64_t>& block_bytes) {
+  std::vector<int64_t> begins = {begin};
+  for (const int64_t bytes : block_bytes) {
+    begins.push_back(begins.back() + (bytes + BlockFile::kAlignment - 1) / BlockFile::kAlignment *
+                                         BlockFile::kAlignment);
+  }
+  return begins;
 }
 
 std::string Reason() { return std::strerror(errno); }
@@ -21,18 +34,12 @@ std::string Reason() { return std::strerror(errno); }
 
 Result<std::unique_ptr<BlockFile>> BlockFile::Create(const std::string& folder,
                                                      const std::vector<int64_t>& block_bytes) {
-  std::vector<int64_t> begins = {0};
-  for (const int64_t bytes : block_bytes)
-    begins.push_back(begins.back() + (bytes + kAlignment - 1) / kAlignment * kAlignment);
   bool is_direct = true;
-  int fd = OpenUnnamed(folder, O_DIRECT);
-  if (fd < 0 && errno == EINVAL) {
-    is_direct = false;
-    fd = OpenUnnamed(folder, 0);
-  }
+  const int fd = OpenDirect(folder, O_TMPFILE | O_RDWR, is_direct);
   if (fd < 0)
     return InvalidArgument("a file for blocks cannot be made in " + folder + ": " + Reason());
-  std::unique_ptr<BlockFile> file(new BlockFile(folder, fd, is_direct, std::move(begins)));
+  std::unique_ptr<BlockFile> file(
+      new BlockFile("the file for blocks in " + folder, fd, is_direct, BeginsOf(0, block_bytes)));
   const int64_t size = file->begins_.back();
   if (const int error = size > 0 ? posix_fallocate(fd, 0, size) : 0; error != 0) {
     std::error_code ignored;
@@ -44,8 +51,22 @@ Result<std::unique_ptr<BlockFile>> BlockFile::Create(const std::string& folder,
   return file;
 }
 
-BlockFile::BlockFile(std::string folder, int fd, bool is_direct, std::vector<int64_t> begins)
-    : folder_(std::move(folder)), fd_(fd), is_direct_(is_direct), begins_(std::move(begins)) {}
+Result<std::unique_ptr<BlockFile>> BlockFile::OpenPart(const std::string& path, int64_t begin,
+                                                       const std::vector<int64_t>& block_bytes) {
+  bool is_direct = true;
+  const int fd = OpenDirect(path, O_RDONLY, is_direct);
+  if (fd < 0) return InvalidArgument(path + " cannot be opened: " + Reason());
+  std::unique_ptr<BlockFile> file(new BlockFile(path, fd, is_direct, BeginsOf(begin, block_bytes)));
+  const off_t size = lseek(fd, 0, SEEK_END);
+  if (size < file->begins_.back()) {
+    return InvalidArgument(path + " has " + std::to_string(size) + " bytes, where blocks end at " +
+                           std::to_string(file->begins_.back()));
+  }
+  return file;
+}
+
+BlockFile::BlockFile(std::string where, int fd, bool is_direct, std::vector<int64_t> begins)
+    : where_(std::move(where)), fd_(fd), is_direct_(is_direct), begins_(std::move(begins)) {}
 
 BlockFile::~BlockFile() { close(fd_); }
 
@@ -54,9 +75,7 @@ Status BlockFile::Transfer(const char* what, int64_t size, const Call& call) con
   for (int64_t done = 0; done < size;) {
     const ssize_t n = call(done);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0)
-      return InternalError(std::string(what) + " of the file for blocks in " + folder_ +
-                           " failed: " + Reason());
+    if (n <= 0) return InternalError(std::string(what) + " of " + where_ + " failed: " + Reason());
     done += n;
   }
   return OkStatus();

@@ -1,4 +1,5 @@
-// Blocks of bytes in a file that no other process sees and that goes with this one.
+// Blocks of bytes in a file: in one that no other process sees and that goes with this one, or in a
+// part of one that is there already.
 #pragma once
 
 #include <cstddef>
@@ -23,11 +24,16 @@ class BlockFile {
   // figures).
   static Result<std::unique_ptr<BlockFile>> Create(const std::string& folder,
                                                    const std::vector<int64_t>& block_bytes);
+  // Blocks of these sizes, each rounded up to a multiple of kAlignment, one behind the other from
+  // byte `begin` of this file on; Write must not be called. kInvalidArgument if the file cannot be
+  // opened, or ends before the last block does. REQUIRES: begin is a multiple of kAlignment.
+  static Result<std::unique_ptr<BlockFile>> OpenPart(const std::string& path, int64_t begin,
+                                                     const std::vector<int64_t>& block_bytes);
   ~BlockFile();
   BlockFile(const BlockFile&) = delete;
   BlockFile& operator=(const BlockFile&) = delete;
 
-  // Writes or reads `size` bytes of a block from `offset` on. kInternal, with the folder and the
+  // Writes or reads `size` bytes of a block from `offset` on. kInternal, with the file and the
   // system's reason, if the disk fails. REQUIRES: all three, and the address, are multiples of
   // kAlignment, and lie within the block, whose end is rounded up to one.
   Status Write(int block, int64_t offset, const std::byte* from, int64_t size) const;
@@ -41,13 +47,13 @@ class BlockFile {
   bool is_direct() const { return is_direct_; }
 
  private:
-  BlockFile(std::string folder, int fd, bool is_direct, std::vector<int64_t> begins);
+  BlockFile(std::string where, int fd, bool is_direct, std::vector<int64_t> begins);
   // Calls call(done), which moves bytes from there on and returns how many as pread does, until all
   // are.
   template <typename Call>
   Status Transfer(const char* what, int64_t size, const Call& call) const;
 
-  const std::string folder_;
+  const std::string where_;  // for errors
   const int fd_;
   const bool is_direct_;
   const std::vector<int64_t> begins_;  // of each block in the file, and the end of the last

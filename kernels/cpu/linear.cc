@@ -140,6 +140,19 @@ PackedWeights::PackedWeights(const QuantizedMatrix& matrix, WorkerTeam& team)
                 matrix.group_of.size() * sizeof(int32_t));
 }
 
+PackedWeights::PackedWeights(
+    const WeightFormat& format, int64_t out_features, int64_t in_features, WorkerTeam& team,
+    const std::function<void(int64_t begin, int64_t end, std::byte* to)>& read)
+    : PackedWeights(format, out_features, in_features) {
+  constexpr int64_t kPiece = int64_t{2} << 20;  // a huge page is cleared by who fills it
+  Allocate();
+  auto* const panels = static_cast<std::byte*>(own_);
+  team.ParallelFor((size_bytes_ + kPiece - 1) / kPiece, 1, [&](int64_t first, int64_t last) {
+    for (int64_t begin = first * kPiece; begin < last * kPiece; begin += kPiece)
+      read(begin, std::min(begin + kPiece, size_bytes_), panels + begin);
+  });
+}
+
 PackedWeights::PackedWeights(const WeightFormat& format, int64_t out_features, int64_t in_features)
     : size_bytes_(SizeBytes(format, out_features, in_features)),
       out_features_(out_features),

@@ -91,12 +91,15 @@ TEST_F(CompareLlamaCpp, OfQuantizedWeightsBothReadTheSameFile) {
   EXPECT_THAT(Called("lamina"), Not(HasSubstr("dummy")));
 }
 
-// `lamina serve` is a server that answers anything.
+// `lamina serve` is a server that answers anything, and `lamina pack` makes an empty file.
 TEST_F(CompareLlamaCpp, StartupIsTimedColdAndWarm) {
   std::ofstream(folder_ / "any.gguf") << "GGUF";
   std::ofstream(folder_ / "lamina") << R"(#!/usr/bin/python3
 import http.server, socketserver, sys
 open(sys.argv[0] + ".called", "a").write(" ".join(sys.argv[1:]) + "\n")
+if sys.argv[1] == "pack":
+    open(sys.argv[2] + ".packed", "w").close()
+    sys.exit()
 class Answer(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         open(sys.argv[0] + ".asked", "a").write(self.path + "\n")
@@ -117,6 +120,13 @@ server.serve_forever()
   std::stringstream asked;
   asked << std::ifstream(folder_ / "lamina.asked").rdbuf();
   EXPECT_EQ(asked.str(), "/v1/completions\n/v1/completions\n/v1/completions\n/v1/completions\n");
+  EXPECT_THAT(Called("lamina"), Not(HasSubstr("pack")));
+
+  const CommandOutput packed = Run({}, {"--startup", "--pack"});
+  ASSERT_EQ(packed.exit_status, 0) << packed.err;
+  EXPECT_THAT(packed.out, HasSubstr("| f16, packed | cold | "));
+  EXPECT_THAT(Called("lamina"), HasSubstr("pack " + (folder_ / "any.gguf") + "\nserve "));
+  EXPECT_THAT(Run({}, {"--pack"}).err, HasSubstr("--pack needs --startup"));
 }
 
 TEST_F(CompareLlamaCpp, AServerThatEndsIsReportedWithWhatItSaid) {

@@ -120,7 +120,7 @@ TEST(Cli, UsageErrorsExitWithTwo) {
   EXPECT_EQ(unknown.exit_status, 2);
   EXPECT_THAT(unknown.err,
               HasSubstr("unknown command 'fly'; commands: serve pull models front complete chat "
-                        "cluster split tokenize doctor quantize perplexity bench"));
+                        "cluster split tokenize doctor quantize perplexity pack bench"));
   EXPECT_THAT(Lamina({"sevre"}).err, HasSubstr("did you mean 'serve'?"));
   EXPECT_THAT(Lamina({"complete", "x", "--max-token", "3"}).err,
               HasSubstr("There is no --max-token; did you mean --max-tokens?"));

@@ -1,7 +1,12 @@
-// What `lamina quantize` makes of models/tiny-stories, served over memory nodes: the tokens and
-// log-probabilities that PyTorch gives with the numbers that the codes stand for.
+// What `lamina quantize`, and `lamina pack` after it, make of models/tiny-stories, served over
+// memory nodes: the tokens and log-probabilities that PyTorch gives with the numbers that the codes
+// stand for.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
+#include "compute_node/packed_file.h"
+#include "quantize/pack_model.h"
 #include "quantize/quantize_checkpoint.h"
 #include "tests/support/expect_golden.h"
 #include "tests/support/serving.h"
@@ -34,9 +39,20 @@ TEST_P(QuantizeTest, TokensAreThoseOfPyTorch) {
   for (Deployment& deployment : std::vector{whole, ranks, outside}) {
     SCOPED_TRACE(deployment.Name());
     deployment.model = options.out_dir;
-    const Result<std::unique_ptr<Serving>> serving = Serving::Create(deployment);
-    ASSERT_TRUE(serving.ok()) << serving.status();
-    ExpectGolden(*(*serving)->engine, golden);
+    for (const bool packed : {false, true}) {
+      SCOPED_TRACE(packed ? "packed" : "not packed");
+      std::filesystem::remove(PackedPath(options.out_dir));
+      if (packed) {
+        PackOptions pack;
+        pack.model = options.out_dir;
+        pack.num_ranks = deployment.tensor_parallel_size;
+        const Result<PackedCounts> done = PackModel(pack, team);
+        ASSERT_TRUE(done.ok()) << done.status();
+      }
+      const Result<std::unique_ptr<Serving>> serving = Serving::Create(deployment);
+      ASSERT_TRUE(serving.ok()) << serving.status();
+      ExpectGolden(*(*serving)->engine, golden);
+    }
   }
 }
 
