@@ -16,22 +16,36 @@
 namespace lamina {
 namespace {
 
-// To be counted up whenever the order of panels (PackedWeights) changes.
+// To be counted up whenever other bytes come of the same checkpoint: by another order of panels, or
+// by another way of reading quantized weights (pack_model_test.cc notices).
 constexpr int kLayout = 1;
 
+std::string_view NameOf(WeightCode code) {
+  switch (code) {
+    case WeightCode::kNone: return "plain";
+    case WeightCode::kInt4: return "int4";
+    case WeightCode::kInt8: return "int8";
+    case WeightCode::kF8: return "fp8";
+    case WeightCode::kF4: return "fp4";
+  }
+  return "";
+}
+
+std::string_view NameOf(WeightOffset offset) {
+  switch (offset) {
+    case WeightOffset::kNone: return "";
+    case WeightOffset::kMinus8: return "-8";
+    case WeightOffset::kZero: return "-zero";
+    case WeightOffset::kMinimum: return "+minimum";
+  }
+  return "";
+}
+
+// "plain bfloat16", "int4-8 float16 g32"
 std::string FormatText(const WeightFormat& format) {
-  return fmt::format("{} {} {} {}", static_cast<int>(format.dtype), static_cast<int>(format.code),
-                     static_cast<int>(format.offset), format.group);
-}
-
-bool HasWeights(std::string_view description) {
-  const std::string_view name = description.substr(0, description.find(' '));
-  return name == "config.json" || name.ends_with(".safetensors") ||
-         name.ends_with(".safetensors.index.json") || name.ends_with(".gguf");
-}
-
-std::string WhatToDo(const std::string& model) {
-  return "`lamina pack " + model + "` makes it anew";
+  std::string text =
+      fmt::format("{}{} {}", NameOf(format.code), NameOf(format.offset), DTypeName(format.dtype));
+  return format.is_quantized() ? text + fmt::format(" g{}", format.group) : text;
 }
 
 }  // namespace
@@ -54,30 +68,27 @@ std::string PackedName(const WeightRef& weight, const WeightFormat& format) {
   return name;
 }
 
-std::string PackedSourceOf(const std::string& model) {
+std::string PackedSourceOf(const std::vector<std::string>& paths) {
   std::string text = fmt::format("lamina's packed weights, layout {}\n", kLayout);
-  for (const std::string& file : DescribeModelFiles(model)) {
-    if (HasWeights(file)) text += file + "\n";
-  }
+  for (const std::string& path : paths) text += DescribeFile(path) + "\n";
   return text;
 }
 
-Result<std::unique_ptr<PackedFile>> PackedFile::Open(const std::string& model) {
+Result<std::unique_ptr<PackedFile>> PackedFile::Open(const std::string& model,
+                                                     const std::string& source) {
   const std::string path = PackedPath(model);
-  Result<std::unique_ptr<SafetensorsFile>> file = SafetensorsFile::Open(path);
+  Result<std::unique_ptr<SafetensorsFile>> file = SafetensorsFile::Open(path, /*keep_open=*/true);
   if (!file.ok()) {
     if (file.status().code() == StatusCode::kNotFound) return std::unique_ptr<PackedFile>();
-    return Status(file.status().code(), file.status().message() + "; " + WhatToDo(model));
+    return file.status();
   }
-  const std::optional<RawTensor> source = (*file)->FindRaw(kPackedSource);
-  if (!source) return Corrupt(path + " does not say what it was made of; " + WhatToDo(model));
-  const std::string_view says(reinterpret_cast<const char*>(source->data.data()),
-                              source->data.size());
-  if (says != PackedSourceOf(model)) {
-    return InvalidArgument(path +
-                           " was made of other files than those of the model, or by another "
-                           "version of lamina; " +
-                           WhatToDo(model));
+  const std::optional<RawTensor> made_of = (*file)->FindRaw(kPackedSource);
+  if (!made_of) return Corrupt(path + " does not say what it was made of");
+  const std::string_view says(reinterpret_cast<const char*>(made_of->data.data()),
+                              made_of->data.size());
+  if (says != source) {
+    return InvalidArgument(
+        path + " was made of other files than those of the model, or by another version of lamina");
   }
   return std::unique_ptr<PackedFile>(new PackedFile(*std::move(file)));
 }

@@ -13,6 +13,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "compute_node/safetensors.h"
@@ -34,17 +35,18 @@ std::string PackedName(const WeightRef& weight, const WeightFormat& format);
 // these names and a file may say anything.
 inline bool IsPackable(const WeightFormat& format) { return !format.indexed; }
 
-// What a file made of this model says: the layout of panels, and size and time of the files that
-// have to do with weights. Another text: the file is of no use.
-std::string PackedSourceOf(const std::string& model);
+// What a packed file says that was made of these files: the layout of panels, and the name, size
+// and time of each file. Another text: it is of no use.
+std::string PackedSourceOf(const std::vector<std::string>& paths);
 
 // Immutable. Thread: any. REQUIRES: as SafetensorsFile.
 class PackedFile {
  public:
-  // Null if there is none. kCorrupt if it is no such file; kInvalidArgument if the model's files
-  // have changed since it was made, or the lamina that made it had another layout. Both name the
-  // file and say what to do; the model can be read without it.
-  static Result<std::unique_ptr<PackedFile>> Open(const std::string& model);
+  // The model's; null if there is none. kCorrupt if it is no such file; kInvalidArgument if it is
+  // no regular file or was made of another source; kOutOfSpace if it cannot be mapped. All name the
+  // file, and the model can be read without it.
+  static Result<std::unique_ptr<PackedFile>> Open(const std::string& model,
+                                                  const std::string& source);
 
   // The panels of the matrix with this PackedName, and zeros behind them up to a multiple of
   // kPackedAlignment. Empty if the file does not have it.

@@ -17,20 +17,20 @@
 namespace lamina {
 namespace {
 
-// Maps the whole of a regular file, which stays open as `fd`.
-Result<std::span<const std::byte>> MapFile(const std::string& path, int& fd) {
+// Maps the whole of a regular file, which stays open as `fd` if that is wanted.
+Result<std::span<const std::byte>> MapFile(const std::string& path, bool keep_open, int& fd) {
   LAMINA_ASSIGN_OR_RETURN(const OpenedFile file, OpenRegularFile(path));
   if (file.num_bytes == 0) {
     ::close(file.fd);
     return Corrupt(path + " is empty");
   }
   void* data = ::mmap(nullptr, file.num_bytes, PROT_READ, MAP_PRIVATE, file.fd, 0);
-  if (data == MAP_FAILED) {
-    const int error = errno;
+  const int error = errno;
+  if (keep_open && data != MAP_FAILED)
+    fd = file.fd;
+  else
     ::close(file.fd);
-    return OutOfSpace("cannot map " + path + ": " + std::strerror(error));
-  }
-  fd = file.fd;
+  if (data == MAP_FAILED) return OutOfSpace("cannot map " + path + ": " + std::strerror(error));
   return std::span(static_cast<const std::byte*>(data), file.num_bytes);
 }
 
@@ -88,9 +88,10 @@ Status CheckShardsExist(const std::string& dir, const std::string& index_path,
 
 }  // namespace
 
-Result<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(const std::string& path) {
+Result<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(const std::string& path,
+                                                               bool keep_open) {
   int fd = -1;
-  LAMINA_ASSIGN_OR_RETURN(const std::span<const std::byte> bytes, MapFile(path, fd));
+  LAMINA_ASSIGN_OR_RETURN(const std::span<const std::byte> bytes, MapFile(path, keep_open, fd));
   std::unique_ptr<SafetensorsFile> file(new SafetensorsFile(path, bytes, fd));
   Result<std::vector<SafetensorsEntry>> entries = ParseSafetensorsHeader(bytes);
   if (!entries.ok()) return entries.status().WithContext(path);
@@ -101,7 +102,7 @@ Result<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(const std::string
 
 SafetensorsFile::~SafetensorsFile() {
   ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
-  ::close(fd_);
+  if (fd_ >= 0) ::close(fd_);
 }
 
 Result<TensorView> SafetensorsFile::Find(std::string_view name) const {
@@ -179,6 +180,12 @@ Result<const SafetensorsFile*> Checkpoint::AddFile(const std::string& path) {
     size_bytes_ += static_cast<int64_t>(entry.size_bytes);
   files_.push_back(std::move(file));
   return static_cast<const SafetensorsFile*>(files_.back().get());
+}
+
+std::vector<std::string> Checkpoint::paths() const {
+  std::vector<std::string> paths;
+  for (const auto& file : files_) paths.push_back(file->path());
+  return paths;
 }
 
 std::vector<std::string> Checkpoint::names() const {

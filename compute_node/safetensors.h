@@ -37,15 +37,16 @@ struct RawTensor {
 class SafetensorsFile {
  public:
   // Maps the file read-only and checks its header. kNotFound if it cannot be read, kCorrupt if it
-  // violates the format; both name the file.
-  static Result<std::unique_ptr<SafetensorsFile>> Open(const std::string& path);
+  // violates the format; both name the file. With `keep_open` the file stays open as fd().
+  static Result<std::unique_ptr<SafetensorsFile>> Open(const std::string& path,
+                                                       bool keep_open = false);
   ~SafetensorsFile();
   SafetensorsFile(const SafetensorsFile&) = delete;
   SafetensorsFile& operator=(const SafetensorsFile&) = delete;
 
   const std::string& path() const { return path_; }
   std::span<const std::byte> bytes() const { return bytes_; }  // the whole file
-  int fd() const { return fd_; }                               // open for reading
+  int fd() const { return fd_; }
   // In the order of their data.
   const std::vector<SafetensorsEntry>& entries() const { return entries_; }
 
@@ -86,6 +87,8 @@ class Checkpoint {
   // The file or index that lists the tensors.
   const std::string& where() const { return where_; }
 
+  // Of all files.
+  std::vector<std::string> paths() const;
   // Bytes of all tensors of all files.
   int64_t size_bytes() const { return size_bytes_; }
 

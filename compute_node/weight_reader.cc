@@ -1,5 +1,7 @@
 #include "compute_node/weight_reader.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -162,11 +164,32 @@ Result<WeightReader> WeightReader::Open(const Graph& graph, const ModelConfig& c
 
 void WeightReader::UsePacked() {
   if (options_.load_format == LoadFormat::kDummy) return;
-  Result<std::unique_ptr<PackedFile>> packed = PackedFile::Open(options_.model_dir);
+  Result<std::unique_ptr<PackedFile>> packed = PackedFile::Open(options_.model_dir, PackedSource());
   if (packed.ok())
     packed_ = *std::move(packed);
   else
-    LAMINA_LOG_WARN("weights are packed anew: {}", packed.status().message());
+    LAMINA_LOG_WARN("{}; {} makes it anew", packed.status().message(), PackCommand());
+}
+
+std::string WeightReader::PackedSource() const {
+  if (gguf_ != nullptr) return PackedSourceOf(GgufShardPaths(options_.model_dir));
+  std::vector<std::string> paths = checkpoint_->paths();
+  paths.push_back(options_.model_dir + "/config.json");
+  return PackedSourceOf(paths);
+}
+
+std::string WeightReader::PackCommand() const {
+  const int ranks = options_.share.num_ranks;
+  return fmt::format("`lamina pack \"{}\"{}`", options_.model_dir,
+                     ranks > 1 ? fmt::format(" --tensor-parallel-size {}", ranks) : "");
+}
+
+void WeightReader::FindPacked(const Named& listed, FoundWeight& found) {
+  if (packed_ == nullptr || listed.role != WeightRole::kMatrix || !IsPackable(listed.format))
+    return;
+  found.panels = packed_->Find(listed.packed_name, listed.format, listed.shape);
+  num_packed_ += !found.panels.empty();
+  ++num_packable_;
 }
 
 Status WeightReader::OpenFiles() {
@@ -334,15 +357,21 @@ Result<bool> WeightReader::ReadNext(const std::function<Status(FoundWeight)>& ta
   if (next == named_.end()) return false;
   const auto& [key, weight] = *next;
   const Named& listed = listed_.at(key);
-  FoundWeight found{key.second, key.first, weight, {}, {}};
-  found.format = listed.format;
-  if (packed_ != nullptr && found.role == WeightRole::kMatrix)
-    found.panels = packed_->Find(listed.packed_name, listed.format, listed.shape);
-  if (found.panels.empty()) LAMINA_RETURN_IF_ERROR(Read(found));
-  size_bytes_ += listed.size_bytes();
-  LAMINA_RETURN_IF_ERROR(take(std::move(found)));
+  if (wanted_ == nullptr || wanted_(listed)) {
+    FoundWeight found{key.second, key.first, weight, {}, {}};
+    found.format = listed.format;
+    FindPacked(listed, found);
+    if (found.panels.empty()) LAMINA_RETURN_IF_ERROR(Read(found));
+    size_bytes_ += listed.size_bytes();
+    LAMINA_RETURN_IF_ERROR(take(std::move(found)));
+  }
   last_ = key;
-  return std::next(next) != named_.end();
+  if (std::next(next) != named_.end()) return true;
+  if (num_packed_ < num_packable_) {
+    LAMINA_LOG_WARN("{} has {} of {} matrices that this node needs; {} makes one that has all",
+                    packed_->path(), num_packed_, num_packable_, PackCommand());
+  }
+  return false;
 }
 
 }  // namespace lamina

@@ -69,6 +69,8 @@ class WeightReader {
   // Gives the panels of matrices that the model's packed file has, if there is one; one that cannot
   // be used is named in the log. Not for weights that are made up.
   void UsePacked();
+  // What a packed file of this model says (PackedSourceOf). REQUIRES: weights are not made up.
+  std::string PackedSource() const;
   const PackedFile* packed() const { return packed_.get(); }  // null if there is none
 
   // What ReadNext will give, in the same order, so that memory can be allocated before.
@@ -84,12 +86,17 @@ class WeightReader {
   };
   Result<std::vector<Named>> List() const;
 
+  // Leaves out weights that `wanted` does not want.
+  void SkipUnless(std::function<bool(const Named&)> wanted) { wanted_ = std::move(wanted); }
+
   // Gives the next weight, or part of a weight, that the graph names to `take`; each is given once
   // per role. Returns whether there are more. kNotFound if a tensor is missing and
   // kInvalidArgument if its shape is wrong, with its name, its file and both shapes; errors of
   // FindQuantized, ReadQuantized, ReadCodes and `take`.
   Result<bool> ReadNext(const std::function<Status(FoundWeight)>& take);
 
+  // How many matrices the packed file had.
+  int num_packed() const { return num_packed_; }
   // Bytes of all that was given, as it was given.
   int64_t size_bytes() const { return size_bytes_; }
   WeightsProgress progress() const { return {size_bytes_, total_bytes_}; }
@@ -110,6 +117,8 @@ class WeightReader {
   std::optional<WeightFormat> GgufCodes(WeightRole role, const WeightRef& weight,
                                         const GgufWeight& found) const;
   Result<TensorView> Find(const WeightRef& weight, std::vector<std::byte>& made) const;
+  std::string PackCommand() const;
+  void FindPacked(const Named& listed, FoundWeight& found);
   Status ReadGguf(FoundWeight& found);
   Status Read(FoundWeight& found);
 
@@ -124,8 +133,10 @@ class WeightReader {
   QuantizedMatrix codes_;  // of the weight that was read last; its memory serves the next one
   using Key = std::pair<std::string, WeightRole>;
   std::map<Key, WeightRef> named_;
-  std::map<Key, Named> listed_;  // what List gives of each
-  std::optional<Key> last_;      // that was given
+  std::map<Key, Named> listed_;               // what List gives of each
+  std::function<bool(const Named&)> wanted_;  // null: all of them
+  std::optional<Key> last_;                   // that was given or left out
+  int num_packed_ = 0, num_packable_ = 0;
   int64_t size_bytes_ = 0, total_bytes_ = 0;
 };
 

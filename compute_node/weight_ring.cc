@@ -4,14 +4,16 @@
 
 #include <cstdlib>
 #include <optional>
-#include <span>
 #include <utility>
 
 #include "base/log.h"
+#include "compute_node/pack_weight.h"
 #include "tiers/disk_copier.h"
 
 namespace lamina {
 namespace {
+
+static_assert(kPackedAlignment == BlockFile::kAlignment);
 
 int64_t Aligned(int64_t bytes) {
   return (bytes + BlockFile::kAlignment - 1) / BlockFile::kAlignment * BlockFile::kAlignment;
@@ -42,9 +44,13 @@ Result<std::unique_ptr<WeightRing>> WeightRing::Create(
   }
   for (size_t block = 0; block < num_blocks; ++block)
     ring->PlanBlock(block, matrices[block], packed);
-  if (packed != nullptr) ring->file_ = ring->FindBlocks(packed->own_path());
+  if (packed != nullptr) ring->file_ = ring->FindBlocks(*packed);
   ring->is_packed_ = ring->file_ != nullptr;
   if (!ring->is_packed_) {
+    if (packed != nullptr) {
+      LAMINA_LOG_INFO("what lies outside is not read from {}, but from another file in {}",
+                      packed->path(), options.folder);
+    }
     LAMINA_ASSIGN_OR_RETURN(ring->file_, BlockFile::Create(options.folder, ring->block_bytes_));
   }
   if (!ring->file_->is_direct()) {
@@ -78,19 +84,20 @@ void WeightRing::PlanBlock(size_t block, const std::vector<const WeightReader::N
   }
 }
 
-std::unique_ptr<BlockFile> WeightRing::FindBlocks(const std::string& packed_path) const {
-  if (!AreOnOneDisk(packed_path, options_.folder)) return nullptr;
-  std::optional<int64_t> begin, end;
+std::unique_ptr<BlockFile> WeightRing::FindBlocks(const PackedFile& packed) const {
+  if (!AreOnOneDisk(packed.own_path(), options_.folder)) return nullptr;
+  std::vector<BlockFile::Place> places;
   for (const std::vector<Matrix*>& block : blocks_) {
+    BlockFile::Place& place = places.emplace_back();
     for (const Matrix* matrix : block) {
-      if (!matrix->packed_at || matrix->packed_at != end.value_or(*matrix->packed_at))
-        return nullptr;
-      if (!begin) begin = matrix->packed_at;
-      end = *matrix->packed_at + matrix->size;
+      if (!matrix->packed_at) return nullptr;
+      if (place.bytes == 0) place.begin = *matrix->packed_at;
+      if (place.begin + place.bytes != matrix->packed_at) return nullptr;
+      place.bytes += matrix->size;
     }
   }
-  if (!begin) return nullptr;
-  Result<std::unique_ptr<BlockFile>> file = BlockFile::OpenPart(packed_path, *begin, block_bytes_);
+  Result<std::unique_ptr<BlockFile>> file =
+      BlockFile::OpenPlaces(packed.own_path(), packed.path(), std::move(places));
   return file.ok() ? *std::move(file) : nullptr;
 }
 
@@ -98,13 +105,7 @@ Status WeightRing::Store(const FoundWeight& found, WorkerTeam& team, PackedWeigh
   Matrix& matrix = matrices_.at(found.id);
   matrix.weights = &weights;
   if (is_packed_) return OkStatus();
-  if (!found.panels.empty())
-    return file_->Write(matrix.block, matrix.offset, found.panels.data(),
-                        Aligned(weights.size_bytes()));
-  const PackedWeights packed =
-      found.quantized ? PackedWeights(*found.quantized, team)
-                      : PackedWeights(found.tensor.data.data(), found.tensor.dtype,
-                                      found.weight.shape[0], found.weight.shape[1], team);
+  const PackedWeights packed = Pack(found, team);
   // Its memory is whole pages.
   return file_->Write(matrix.block, matrix.offset, static_cast<const std::byte*>(packed.data()),
                       Aligned(packed.size_bytes()));

@@ -70,9 +70,9 @@ class WeightRing {
   // Those of the slice's matrices that may lie outside make the block.
   void PlanBlock(size_t block, const std::vector<const WeightReader::Named*>& matrices,
                  const PackedFile* packed);
-  // The blocks in the packed file; null if it does not have all of them, one behind the other, or
-  // is on another disk.
-  std::unique_ptr<BlockFile> FindBlocks(const std::string& packed_path) const;
+  // The blocks in the packed file; null if it does not have all of them, each in one piece, or is
+  // on another disk.
+  std::unique_ptr<BlockFile> FindBlocks(const PackedFile& packed) const;
   WeightRing(SliceRange range, const OffloadOptions& options) : range_(range), options_(options) {}
 
   const SliceRange range_;

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "compute_node/pack_weight.h"
 #include "compute_node/weight_ring.h"
 #include "kernels/elementwise.h"
 
@@ -47,6 +48,7 @@ Result<bool> Weights::Loading::Continue() {
   }));
   if (more) return true;
   weights_->size_bytes_ = reader_.size_bytes();
+  weights_->num_packed_ = reader_.num_packed();
   weights_->checkpoint_ = reader_.TakeCheckpoint();
   if (weights_->ring_ != nullptr) LAMINA_RETURN_IF_ERROR(weights_->ring_->Start());
   return false;
@@ -57,27 +59,15 @@ Status Weights::Take(FoundWeight found, WorkerTeam& team) {
   const std::vector<int64_t>& shape = found.weight.shape;
   switch (found.role) {
     case WeightRole::kMatrix:
-      num_packed_ += !found.panels.empty();
       if (ring_ != nullptr && ring_->Has(found.id)) {
         PackedWeights& matrix =
             matrices_.emplace(found.id, PackedWeights(found.format, shape[0], shape[1]))
                 .first->second;
         return ring_->Store(found, team, matrix);
       }
-      if (!found.panels.empty()) {
-        // Not used in place: of a file the system has small pages only, which cost a seventh of the
-        // speed at which weights are read.
-        matrices_.emplace(found.id, PackedWeights(found.format, shape[0], shape[1], team,
-                                                  [&](int64_t begin, int64_t end, std::byte* to) {
-                                                    ReadPanels(found.panels, begin, end, to);
-                                                  }));
-        break;
-      }
-      if (found.quantized) {
-        matrices_.emplace(found.id, PackedWeights(*found.quantized, team));
-        break;
-      }
-      matrices_.emplace(found.id, PackedWeights(data.data(), dtype, shape[0], shape[1], team));
+      // Not used where they lie in a packed file: of a file the system has small pages only, which
+      // cost a seventh of the speed at which weights are read.
+      matrices_.emplace(found.id, Pack(found, team));
       break;
     case WeightRole::kVector: {
       std::vector<float>& vector = vectors_[found.id];

@@ -12,13 +12,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string DescribeFile(const fs::path& path) {
-  std::error_code no_size, no_time;
-  const uintmax_t size = fs::file_size(path, no_size);
-  const auto time = fs::last_write_time(path, no_time).time_since_epoch().count();
-  return fmt::format("{} {} {}", path.filename().string(), no_size ? 0 : size, no_time ? 0 : time);
-}
-
 // "OWNER/NAME" of a snapshot in a cache; "" if the path is none.
 std::string NameOfSnapshot(const fs::path& path) {
   constexpr std::string_view kModels = "models--";
@@ -38,6 +31,14 @@ std::string ModelName(std::string path) {
   return name.empty() ? path.substr(path.rfind('/') + 1) : name;
 }
 
+std::string DescribeFile(const std::string& path) {
+  std::error_code no_size, no_time;
+  const uintmax_t size = fs::file_size(path, no_size);
+  const auto time = fs::last_write_time(path, no_time).time_since_epoch().count();
+  return fmt::format("{} {} {}", fs::path(path).filename().string(), no_size ? 0 : size,
+                     no_time ? 0 : time);
+}
+
 std::vector<std::string> DescribeModelFiles(const std::string& path) {
   std::vector<std::string> files;
   if (IsGgufPath(path)) {
@@ -45,8 +46,12 @@ std::vector<std::string> DescribeModelFiles(const std::string& path) {
     return files;
   }
   std::error_code error;
-  for (fs::directory_iterator file(path, error), end; !error && file != end; file.increment(error))
-    files.push_back(DescribeFile(file->path()));
+  for (fs::directory_iterator file(path, error), end; !error && file != end;
+       file.increment(error)) {
+    const std::string name = file->path().filename().string();
+    if (!name.ends_with(".packed") && !name.ends_with(".packed.part"))
+      files.push_back(DescribeFile(file->path().string()));
+  }
   std::ranges::sort(files);
   return files;
 }

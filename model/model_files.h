@@ -11,8 +11,11 @@ namespace lamina {
 // models--OWNER--NAME/snapshots/COMMIT, is called OWNER/NAME.
 std::string ModelName(std::string path);
 
-// "NAME SIZE TIME" of each file in the folder, or of each shard of the GGUF file, sorted. Equal
-// before and after if no file was changed. A file that cannot be looked at has a name only.
+// "NAME SIZE TIME" of a file; 0 where it cannot be looked at.
+std::string DescribeFile(const std::string& path);
+
+// That of each file in the folder, or of each shard of the GGUF file, sorted. Equal before and
+// after if no file was changed. Without the files of `lamina pack`, which change nothing.
 std::vector<std::string> DescribeModelFiles(const std::string& path);
 
 }  // namespace lamina

@@ -59,7 +59,7 @@ void RegisterPack(CLI::App& app) {
       "Writes MODEL/weights.packed, or FILE.gguf.packed, which is as large as the weights. Nodes\n"
       "with that path read it instead of packing the weights anew. After a change of the model it\n"
       "is not used until it is made again. GPUs do not use it.\n"
-      "Example:\n  lamina pack models/tiny-stories && lamina serve models/tiny-stories");
+      "Example:\n  lamina pack model.gguf && lamina serve model.gguf");
   OnRun(*command, "lamina", [arguments] { return Pack(*arguments); });
 }
 

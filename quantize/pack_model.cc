@@ -1,12 +1,12 @@
 #include "quantize/pack_model.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <limits>
 #include <map>
 #include <memory>
@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "compute_node/compute_device.h"
+#include "compute_node/pack_weight.h"
 #include "compute_node/packed_file.h"
 #include "compute_node/weight_reader.h"
 #include "kernels/linear.h"
@@ -26,14 +27,20 @@
 namespace lamina {
 namespace {
 
-namespace fs = std::filesystem;
+// Where the bytes of matrices begin, by their ids.
+using Offsets = std::map<std::string, uint64_t>;
+
+struct Layout {
+  std::vector<SafetensorsWriter::Tensor> tensors;
+  std::vector<Offsets> ranks;  // of the matrices that are taken from each rank
+  int64_t bytes = 0;
+  std::string source;
+};
 
 // The weights of one rank.
 struct Rank {
   std::unique_ptr<LoadedModel> model;  // which describes it
   WeightReader reader;                 // borrows the model's config
-  // Of the matrices that are taken from here, by their ids: where their bytes begin.
-  std::map<std::string, uint64_t> offsets;
 };
 
 int64_t Aligned(int64_t bytes) {
@@ -49,16 +56,18 @@ Result<Rank> OpenRank(const PackOptions& options, int rank, WorkerTeam& team) {
   LAMINA_ASSIGN_OR_RETURN(WeightReader reader,
                           WeightReader::Open(model->part(), model->config, weights));
   reader.UnpackOn(team);
-  return Rank{std::move(model), std::move(reader), {}};
+  return Rank{std::move(model), std::move(reader)};
 }
 
 // Lists the matrices of all ranks, slice by slice, and behind them those that are of no single
 // slice. Those that several ranks have are taken from the first.
-Result<std::vector<SafetensorsWriter::Tensor>> ListMatrices(std::vector<Rank>& ranks) {
-  std::vector<SafetensorsWriter::Tensor> tensors;
+Result<Layout> PlanFile(const PackOptions& options, WorkerTeam& team) {
+  Layout layout;
   std::set<std::string> names;
-  uint64_t offset = 0;
-  for (Rank& rank : ranks) {
+  for (int number = 0; number < options.num_ranks; ++number) {
+    LAMINA_ASSIGN_OR_RETURN(const Rank rank, OpenRank(options, number, team));
+    if (number == 0) layout.source = rank.reader.PackedSource();
+    Offsets& offsets = layout.ranks.emplace_back();
     const std::map<std::string, int> slices =
         SlicesOfMatrices(rank.model->sliced, rank.model->slices());
     LAMINA_ASSIGN_OR_RETURN(std::vector<WeightReader::Named> weights, rank.reader.List());
@@ -67,80 +76,91 @@ Result<std::vector<SafetensorsWriter::Tensor>> ListMatrices(std::vector<Rank>& r
       return slice == slices.end() ? std::numeric_limits<int>::max() : slice->second;
     });
     for (const WeightReader::Named& weight : weights) {
-      if (weight.role != WeightRole::kMatrix || !IsPackable(weight.format)) continue;
-      if (!names.insert(weight.packed_name).second) continue;
+      if (weight.role != WeightRole::kMatrix || !IsPackable(weight.format) ||
+          !names.insert(weight.packed_name).second)
+        continue;
       const int64_t bytes =
           Aligned(PackedWeights::SizeBytes(weight.format, weight.shape[0], weight.shape[1]));
-      rank.offsets.emplace(weight.id, offset);
-      offset += static_cast<uint64_t>(bytes);
-      tensors.push_back({weight.packed_name, "U8", {bytes}, static_cast<uint64_t>(bytes)});
+      offsets.emplace(weight.id, static_cast<uint64_t>(layout.bytes));
+      layout.tensors.push_back({weight.packed_name, "U8", {bytes}, static_cast<uint64_t>(bytes)});
+      layout.bytes += bytes;
     }
   }
-  return tensors;
+  return layout;
 }
 
-Status WriteMatrix(const FoundWeight& found, WorkerTeam& team, SafetensorsWriter& writer) {
-  const PackedWeights packed =
-      found.quantized ? PackedWeights(*found.quantized, team)
-                      : PackedWeights(found.tensor.data.data(), found.tensor.dtype,
-                                      found.weight.shape[0], found.weight.shape[1], team);
-  // Its memory is whole pages.
-  return writer.Write({static_cast<const std::byte*>(packed.data()),
-                       static_cast<size_t>(Aligned(packed.size_bytes()))});
+// Packs the matrices of one rank and writes them to their places. Calls on_packed with the bytes of
+// each.
+Status WriteRank(const PackOptions& options, int number, const Offsets& offsets, WorkerTeam& team,
+                 SafetensorsWriter& writer, const std::function<void(int64_t)>& on_packed) {
+  LAMINA_ASSIGN_OR_RETURN(Rank rank, OpenRank(options, number, team));
+  rank.reader.SkipUnless([&](const WeightReader::Named& weight) {
+    return weight.role == WeightRole::kMatrix && offsets.contains(weight.id);
+  });
+  for (bool more = true; more;) {
+    LAMINA_ASSIGN_OR_RETURN(more, rank.reader.ReadNext([&](const FoundWeight& found) {
+      LAMINA_RETURN_IF_ERROR(writer.Seek(offsets.at(found.id)));
+      const PackedWeights packed = Pack(found, team);
+      const int64_t bytes = Aligned(packed.size_bytes());  // its memory is whole pages
+      LAMINA_RETURN_IF_ERROR(
+          writer.Write({static_cast<const std::byte*>(packed.data()), static_cast<size_t>(bytes)}));
+      on_packed(bytes);
+      return OkStatus();
+    }));
+  }
+  return OkStatus();
 }
 
-// Has the file on the disk before it gets its name: a crash must not leave zeros under it.
-Status Sync(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  const bool ok = fd >= 0 && fsync(fd) == 0;
-  const int error = errno;
-  if (fd >= 0) close(fd);
-  return ok ? OkStatus() : InvalidArgument(path + " cannot be written: " + std::strerror(error));
-}
+// One command at a time packs a model: they would write the same file.
+class ModelLock {
+ public:
+  static Result<ModelLock> Take(const std::string& model) {
+    ModelLock lock(open(model.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    if (lock.fd_ < 0) return NotFound(model + " cannot be opened: " + std::strerror(errno));
+    if (flock(lock.fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+      return TryAgain(model + " is being packed by another command already");
+    return lock;
+  }
+  ~ModelLock() {
+    if (fd_ >= 0) close(fd_);
+  }
+  ModelLock(ModelLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  ModelLock& operator=(ModelLock&&) = delete;
+
+ private:
+  explicit ModelLock(int fd) : fd_(fd) {}
+  int fd_ = -1;
+};
 
 }  // namespace
 
 Result<PackedCounts> PackModel(const PackOptions& options, WorkerTeam& team) {
-  // Before anything is read: files that change meanwhile make the packed one of no use.
-  const std::string source = PackedSourceOf(options.model);
-  std::vector<Rank> ranks;
-  for (int rank = 0; rank < options.num_ranks; ++rank) {
-    LAMINA_ASSIGN_OR_RETURN(Rank opened, OpenRank(options, rank, team));
-    ranks.push_back(std::move(opened));
-  }
-  LAMINA_ASSIGN_OR_RETURN(std::vector<SafetensorsWriter::Tensor> tensors, ListMatrices(ranks));
-  if (tensors.empty()) return NotFound(options.model + " has no matrices that can be packed");
-  PackedCounts counts{.num_matrices = std::ssize(tensors), .path = PackedPath(options.model)};
-  for (const SafetensorsWriter::Tensor& tensor : tensors)
-    counts.bytes += static_cast<int64_t>(tensor.size_bytes);
-  tensors.push_back({kPackedSource, "U8", {std::ssize(source)}, source.size()});
+  LAMINA_ASSIGN_OR_RETURN(const ModelLock lock, ModelLock::Take(options.model));
+  LAMINA_ASSIGN_OR_RETURN(Layout layout, PlanFile(options, team));
+  if (layout.tensors.empty())
+    return NotFound(options.model + " has no matrices that can be packed");
+  const PackedCounts counts{.num_matrices = std::ssize(layout.tensors),
+                            .bytes = layout.bytes,
+                            .path = PackedPath(options.model)};
+  const std::string& source = layout.source;
+  layout.tensors.push_back({kPackedSource, "U8", {std::ssize(source)}, source.size()});
 
   const Unfinished part(counts.path + ".part");
   LAMINA_ASSIGN_OR_RETURN(
       SafetensorsWriter writer,
-      SafetensorsWriter::Create(part.path().string(), tensors, kPackedAlignment));
+      SafetensorsWriter::Create(part.path().string(), layout.tensors, kPackedAlignment));
   int64_t done = 0;
-  for (Rank& rank : ranks) {
-    for (bool more = true; more;) {
-      LAMINA_ASSIGN_OR_RETURN(more, rank.reader.ReadNext([&](const FoundWeight& found) {
-        const auto offset = rank.offsets.find(found.id);
-        if (found.role != WeightRole::kMatrix || offset == rank.offsets.end()) return OkStatus();
-        LAMINA_RETURN_IF_ERROR(writer.Seek(offset->second));
-        LAMINA_RETURN_IF_ERROR(WriteMatrix(found, team, writer));
-        done += Aligned(
-            PackedWeights::SizeBytes(found.format, found.weight.shape[0], found.weight.shape[1]));
-        if (options.on_progress) options.on_progress(done, counts.bytes);
-        return OkStatus();
-      }));
-    }
+  for (int number = 0; number < options.num_ranks; ++number) {
+    const Offsets& offsets = layout.ranks[static_cast<size_t>(number)];
+    LAMINA_RETURN_IF_ERROR(WriteRank(options, number, offsets, team, writer, [&](int64_t bytes) {
+      done += bytes;
+      if (options.on_progress) options.on_progress(done, counts.bytes);
+    }));
   }
   LAMINA_RETURN_IF_ERROR(writer.Seek(static_cast<uint64_t>(counts.bytes)));
   LAMINA_RETURN_IF_ERROR(writer.Write(std::as_bytes(std::span(source))));
   LAMINA_RETURN_IF_ERROR(writer.Close());
-  LAMINA_RETURN_IF_ERROR(Sync(part.path().string()));
-  std::error_code error;
-  fs::rename(part.path(), counts.path, error);
-  if (error) return InvalidArgument(counts.path + " cannot be made: " + error.message());
+  LAMINA_RETURN_IF_ERROR(part.Finish(counts.path));
   return counts;
 }
 

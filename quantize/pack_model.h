@@ -20,14 +20,14 @@ struct PackOptions {
 
 struct PackedCounts {
   int64_t num_matrices = 0;
-  int64_t bytes = 0;  // of the file
+  int64_t bytes = 0;  // of their panels
   std::string path;
 };
 
 // Packs all matrices that IsPackable lets be kept. The file takes the place of an older one when it
-// is complete; nodes that read that one do so to its end. kInvalidArgument if the file cannot be
-// written or the model cannot be divided so, kNotFound if there is nothing to pack; errors of
-// reading the model.
+// is complete; nodes that read that one do so to its end. kTryAgain if the model is being packed
+// already; kInvalidArgument if the file cannot be written or the model cannot be divided so,
+// kNotFound if there is nothing to pack; errors of reading the model.
 Result<PackedCounts> PackModel(const PackOptions& options, WorkerTeam& team);
 
 }  // namespace lamina

@@ -219,8 +219,8 @@ ordered_json Description(const QuantizedScheme& scheme, const std::set<std::stri
 
 // Everything but the weights and the configuration.
 Status CopyOthers(const fs::path& from, const fs::path& to) {
-  static const std::set<std::string> kOfWeights = {".safetensors", ".bin",     ".pt", ".pth",
-                                                   ".gguf",        ".msgpack", ".h5", ".packed"};
+  static const std::set<std::string> kOfWeights = {
+      ".safetensors", ".bin", ".pt", ".pth", ".gguf", ".msgpack", ".h5", ".packed", ".part"};
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(from, error)) {
     const fs::path& path = entry.path();
@@ -331,8 +331,7 @@ Result<QuantizedCounts> QuantizeCheckpoint(const QuantizeOptions& options, Worke
   LAMINA_RETURN_IF_ERROR(WriteConfig(fs::path(options.model_dir) / "config.json",
                                      part / "config.json",
                                      Description(options.scheme, chosen.ignored)));
-  fs::rename(part, out, error);
-  if (error) return InvalidArgument(out.string() + " cannot be made: " + error.message());
+  LAMINA_RETURN_IF_ERROR(unfinished.Finish(out));
   return counts;
 }
 

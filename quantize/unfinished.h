@@ -2,27 +2,30 @@
 #pragma once
 
 #include <filesystem>
-#include <system_error>
-#include <utility>
+#include <string>
+
+#include "base/status.h"
 
 namespace lamina {
 
 // A file or folder that is there only while it is made: what an earlier command left at this path
-// is taken away first, and what this one has not renamed at the end.
+// is taken away first, and at the end what has not got its name. Thread: owner.
 class Unfinished {
  public:
-  explicit Unfinished(std::filesystem::path path) : path_(std::move(path)) { Remove(); }
-  ~Unfinished() { Remove(); }
+  explicit Unfinished(std::filesystem::path path);
+  ~Unfinished();
   Unfinished(const Unfinished&) = delete;
   Unfinished& operator=(const Unfinished&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
+  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
+
+  // Has all of it on the disk, so that a crash leaves no zeros under the name, and gives it the
+  // name. kInvalidArgument if either cannot be done.
+  Status Finish(const std::filesystem::path& name) const;
 
  private:
-  void Remove() const {
-    std::error_code error;
-    std::filesystem::remove_all(path_, error);
-  }
+  void Remove() const;
 
   const std::filesystem::path path_;
 };

@@ -18,16 +18,6 @@ int OpenDirect(const std::string& path, int flags, bool& is_direct) {
   return is_direct ? fd : open(path.c_str(), flags | O_CLOEXEC, 0600);
 }
 
-// Where each block begins, and the end of the last.
-std::vector<int64_t> BeginsOf(int64_t begin, const std::vector<int64_t>& block_bytes) {
-  std::vector<int64_t> begins = {begin};
-  for (const int64_t bytes : block_bytes) {
-    begins.push_back(begins.back() + (bytes + BlockFile::kAlignment - 1) / BlockFile::kAlignment *
-                                         BlockFile::kAlignment);
-  }
-  return begins;
-}
-
 std::string Reason() { return std::strerror(errno); }
 
 }  // namespace
@@ -38,9 +28,14 @@ Result<std::unique_ptr<BlockFile>> BlockFile::Create(const std::string& folder,
   const int fd = OpenDirect(folder, O_TMPFILE | O_RDWR, is_direct);
   if (fd < 0)
     return InvalidArgument("a file for blocks cannot be made in " + folder + ": " + Reason());
+  std::vector<Place> places;
+  int64_t size = 0;
+  for (const int64_t bytes : block_bytes) {
+    places.push_back({size, (bytes + kAlignment - 1) / kAlignment * kAlignment});
+    size += places.back().bytes;
+  }
   std::unique_ptr<BlockFile> file(
-      new BlockFile("the file for blocks in " + folder, fd, is_direct, BeginsOf(0, block_bytes)));
-  const int64_t size = file->begins_.back();
+      new BlockFile("the file for blocks in " + folder, fd, is_direct, std::move(places)));
   if (const int error = size > 0 ? posix_fallocate(fd, 0, size) : 0; error != 0) {
     std::error_code ignored;
     const auto free = std::filesystem::space(folder, ignored).available;
@@ -51,22 +46,24 @@ Result<std::unique_ptr<BlockFile>> BlockFile::Create(const std::string& folder,
   return file;
 }
 
-Result<std::unique_ptr<BlockFile>> BlockFile::OpenPart(const std::string& path, int64_t begin,
-                                                       const std::vector<int64_t>& block_bytes) {
+Result<std::unique_ptr<BlockFile>> BlockFile::OpenPlaces(const std::string& path,
+                                                         const std::string& name,
+                                                         std::vector<Place> places) {
   bool is_direct = true;
   const int fd = OpenDirect(path, O_RDONLY, is_direct);
-  if (fd < 0) return InvalidArgument(path + " cannot be opened: " + Reason());
-  std::unique_ptr<BlockFile> file(new BlockFile(path, fd, is_direct, BeginsOf(begin, block_bytes)));
+  if (fd < 0) return InvalidArgument(name + " cannot be opened: " + Reason());
+  std::unique_ptr<BlockFile> file(new BlockFile(name, fd, is_direct, std::move(places)));
   const off_t size = lseek(fd, 0, SEEK_END);
-  if (size < file->begins_.back()) {
-    return InvalidArgument(path + " has " + std::to_string(size) + " bytes, where blocks end at " +
-                           std::to_string(file->begins_.back()));
+  for (const auto& [begin, bytes] : file->places_) {
+    if (begin + bytes <= size) continue;
+    return InvalidArgument(name + " has " + std::to_string(size) +
+                           " bytes, where a block ends at " + std::to_string(begin + bytes));
   }
   return file;
 }
 
-BlockFile::BlockFile(std::string where, int fd, bool is_direct, std::vector<int64_t> begins)
-    : where_(std::move(where)), fd_(fd), is_direct_(is_direct), begins_(std::move(begins)) {}
+BlockFile::BlockFile(std::string where, int fd, bool is_direct, std::vector<Place> places)
+    : where_(std::move(where)), fd_(fd), is_direct_(is_direct), places_(std::move(places)) {}
 
 BlockFile::~BlockFile() { close(fd_); }
 
@@ -75,21 +72,22 @@ Status BlockFile::Transfer(const char* what, int64_t size, const Call& call) con
   for (int64_t done = 0; done < size;) {
     const ssize_t n = call(done);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return InternalError(std::string(what) + " of " + where_ + " failed: " + Reason());
+    if (n < 0) return InternalError(std::string(what) + " of " + where_ + " failed: " + Reason());
+    if (n == 0) return InternalError(where_ + " has become shorter than its blocks");
     done += n;
   }
   return OkStatus();
 }
 
 Status BlockFile::Write(int block, int64_t offset, const std::byte* from, int64_t size) const {
-  const int64_t at = begins_[static_cast<size_t>(block)] + offset;
+  const int64_t at = places_[static_cast<size_t>(block)].begin + offset;
   return Transfer("a write", size, [&](int64_t done) {
     return pwrite(fd_, from + done, static_cast<size_t>(size - done), at + done);
   });
 }
 
 Status BlockFile::Read(int block, int64_t offset, std::byte* to, int64_t size) const {
-  const int64_t at = begins_[static_cast<size_t>(block)] + offset;
+  const int64_t at = places_[static_cast<size_t>(block)].begin + offset;
   LAMINA_RETURN_IF_ERROR(Transfer("a read", size, [&](int64_t done) {
     return pread(fd_, to + done, static_cast<size_t>(size - done), at + done);
   }));

@@ -24,11 +24,15 @@ class BlockFile {
   // figures).
   static Result<std::unique_ptr<BlockFile>> Create(const std::string& folder,
                                                    const std::vector<int64_t>& block_bytes);
-  // Blocks of these sizes, each rounded up to a multiple of kAlignment, one behind the other from
-  // byte `begin` of this file on; Write must not be called. kInvalidArgument if the file cannot be
-  // opened, or ends before the last block does. REQUIRES: begin is a multiple of kAlignment.
-  static Result<std::unique_ptr<BlockFile>> OpenPart(const std::string& path, int64_t begin,
-                                                     const std::vector<int64_t>& block_bytes);
+  // Blocks that lie in this file, for Read alone. kInvalidArgument if it cannot be opened or ends
+  // before one of them does. `name` is what errors call it. REQUIRES: the numbers are multiples of
+  // kAlignment.
+  struct Place {
+    int64_t begin = 0, bytes = 0;
+  };
+  static Result<std::unique_ptr<BlockFile>> OpenPlaces(const std::string& path,
+                                                       const std::string& name,
+                                                       std::vector<Place> places);
   ~BlockFile();
   BlockFile(const BlockFile&) = delete;
   BlockFile& operator=(const BlockFile&) = delete;
@@ -39,15 +43,13 @@ class BlockFile {
   Status Write(int block, int64_t offset, const std::byte* from, int64_t size) const;
   Status Read(int block, int64_t offset, std::byte* to, int64_t size) const;
 
-  int64_t block_bytes(int block) const {
-    return begins_[static_cast<size_t>(block) + 1] - begins_[static_cast<size_t>(block)];
-  }
+  int64_t block_bytes(int block) const { return places_[static_cast<size_t>(block)].bytes; }
   // False: the folder's file system does not let reads pass by the system's cache, so what lies
   // outside may take memory all the same, until others need it.
   bool is_direct() const { return is_direct_; }
 
  private:
-  BlockFile(std::string where, int fd, bool is_direct, std::vector<int64_t> begins);
+  BlockFile(std::string where, int fd, bool is_direct, std::vector<Place> places);
   // Calls call(done), which moves bytes from there on and returns how many as pread does, until all
   // are.
   template <typename Call>
@@ -56,7 +58,7 @@ class BlockFile {
   const std::string where_;  // for errors
   const int fd_;
   const bool is_direct_;
-  const std::vector<int64_t> begins_;  // of each block in the file, and the end of the last
+  const std::vector<Place> places_;  // of each block
 };
 
 }  // namespace lamina

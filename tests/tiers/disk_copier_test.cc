@@ -102,7 +102,7 @@ TEST(BlockFile, SaysWhatIsWrongWithTheFolder) {
   EXPECT_EQ(too_large.code(), StatusCode::kOutOfSpace) << too_large;
 }
 
-TEST(BlockFile, IsAPartOfAFileThatIsThere) {
+TEST(BlockFile, BlocksMayLieInAFileThatIsThere) {
   constexpr int64_t kPage = BlockFile::kAlignment;
   const TemporaryFolder folder;
   const std::string path = folder / "file";
@@ -110,19 +110,23 @@ TEST(BlockFile, IsAPartOfAFileThatIsThere) {
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i / 512);
   WriteFile(path, bytes);
   const Result<std::unique_ptr<BlockFile>> file =
-      BlockFile::OpenPart(path, kPage, {kPage + 1, 2 * kPage});
+      BlockFile::OpenPlaces(path, "it", {{3 * kPage, 2 * kPage}, {kPage, kPage}});
   ASSERT_TRUE(file.ok()) << file.status();
   const Pages page(kPage);
   for (const auto& [block, offset, at] :
-       {std::tuple(0, 0, 1), std::tuple(0, 1, 2), std::tuple(1, 0, 3), std::tuple(1, 1, 4)}) {
+       {std::tuple(0, 0, 3), std::tuple(0, 1, 4), std::tuple(1, 0, 1)}) {
     ASSERT_TRUE((*file)->Read(block, offset * kPage, page.data(), kPage).ok());
     EXPECT_EQ(std::memcmp(page.data(), bytes.data() + at * kPage, kPage), 0) << at;
   }
-  const Status too_short = BlockFile::OpenPart(path, 4 * kPage, {kPage, 2 * kPage}).status();
-  EXPECT_THAT(too_short.message(), HasSubstr(path + " has 24576 bytes, where blocks end at 28672"));
-  const Status none = BlockFile::OpenPart(folder / "none", 0, {kPage}).status();
+  std::filesystem::resize_file(path, static_cast<size_t>(4 * kPage));
+  const Status shorter = (*file)->Read(0, kPage, page.data(), kPage);
+  EXPECT_THAT(shorter.message(), HasSubstr("it has become shorter than its blocks"));
+  const Status too_short =
+      BlockFile::OpenPlaces(path, "it", {{0, kPage}, {4 * kPage, kPage}}).status();
+  EXPECT_THAT(too_short.message(), HasSubstr("it has 16384 bytes, where a block ends at 20480"));
+  const Status none = BlockFile::OpenPlaces(folder / "none", "it", {{0, kPage}}).status();
   EXPECT_EQ(none.code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(none.message(), HasSubstr("none cannot be opened: No such file or directory"));
+  EXPECT_THAT(none.message(), HasSubstr("it cannot be opened: No such file or directory"));
 }
 
 }  // namespace
