@@ -25,7 +25,7 @@ constexpr char kExample[] =
     "  lamina pull Qwen/Qwen3-0.6B\n"
     "  lamina complete \"Once upon a time\"\n"
     "  lamina cluster up configs/local.yaml\n\n"
-    "Every option can also be given in the environment: --max-tokens as LAMINA_MAX_TOKENS.";
+    "Where --help names a variable, the environment may say it: LAMINA_MAX_TOKENS is --max-tokens.";
 
 // ", did you mean 'serve'?", or "".
 std::string DidYouMean(const std::string& word, const std::vector<std::string>& known) {

@@ -212,8 +212,7 @@ class ModelledSlices final : public SliceRunner {
   TimePoint rest_done_{};
 };
 
-// Takes the time of attention on the device.
-// Those of a KV cache, where not all of them are in the device's memory at a time.
+// The layers of a KV cache, where not all of them are in the device's memory at a time.
 struct KvLayers {
   std::unique_ptr<Ring> ring;        // null: all are
   ElasticLayers* elastic = nullptr;  // the ring, if the number of places changes
@@ -249,6 +248,7 @@ Result<KvLayers> MakeKvLayers(const DeviceSpec& device, const KvShape& kv,
   return layers;
 }
 
+// Takes the time of attention on the device.
 class ModelledKv final : public LocalKv {
  public:
   ModelledKv(const DeviceSpec& device, const AttentionHeads& heads,

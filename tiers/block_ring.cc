@@ -63,7 +63,7 @@ Result<BlockRing::Memory> BlockRing::Allocate(int64_t bytes) {
   Memory memory;
   memory.bytes = WholePages(bytes);
   if (options_.holds_bytes) {
-    LAMINA_RETURN_IF_ERROR(CheckHostMemory(memory.bytes, "a block of weights"));
+    LAMINA_RETURN_IF_ERROR(CheckHostMemory(memory.bytes, "a block of a ring"));
     memory.data = static_cast<std::byte*>(MapHuge(static_cast<size_t>(memory.bytes)));
     if (memory.data == nullptr)
       return OutOfSpace("the system refused " + std::to_string(memory.bytes) +
