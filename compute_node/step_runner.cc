@@ -70,6 +70,9 @@ Status StepRunner::Begin(ComputeOrder&& order) {
                            ", which is not there or has a step under way");
   if (!session_.model.share.whole() && others_ == nullptr)
     return InvalidArgument("an order before this node has joined those with the rest of the model");
+  KvCache* const own_kv = session_.attention->capabilities().own_kv;
+  if (order.layers_inside != 0 && own_kv == nullptr)
+    return InvalidArgument("an order for the layers of a KV cache that is not here");
   if (order.offload_interval) {
     if (*order.offload_interval < 0)
       return InvalidArgument(fmt::format("offload_interval {}", *order.offload_interval));
@@ -77,12 +80,8 @@ Status StepRunner::Begin(ComputeOrder&& order) {
   }
   session_.sequences.Update(order);
   for (const SequenceId released : order.released) session_.attention->Release(released);
-  if (order.layers_inside != 0) {
-    KvCache* const kv = session_.attention->capabilities().own_kv;
-    if (kv == nullptr)
-      return InvalidArgument("an order for the layers of a KV cache that is not here");
-    LAMINA_RETURN_IF_ERROR(kv->SetLayersInside(order.layers_inside));
-  }
+  if (order.layers_inside != 0)
+    LAMINA_RETURN_IF_ERROR(own_kv->SetLayersInside(order.layers_inside));
   Step& step = steps_[order.batch];
   const StepPlace place = PlaceOf(order);
   // Without a slice here others carry it out.

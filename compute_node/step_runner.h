@@ -48,8 +48,10 @@ class StepRunner {
   StepRunner& operator=(const StepRunner&) = delete;
 
   // Begins the step of an order. kInvalidArgument if there is no such batch, its last step is still
-  // under way, or this node has a share of the model and has not joined the others yet; the order
-  // stays as it is then.
+  // under way, this node has a share of the model and has not joined the others yet, the interval
+  // is negative, or there is no KV cache here whose layers the order could move; the order stays as
+  // it is then. Other errors are those of KvCache::SetLayersInside, when this node has learnt of
+  // the order's sequences.
   Status Begin(ComputeOrder&& order);
 
   // Makes this one of several compute nodes. Contexts and partial sums travel in `wire_dtype`.
