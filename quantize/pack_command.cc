@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <chrono>
 #include <memory>
 #include <string>
 
@@ -34,8 +33,7 @@ Status Pack(PackArguments arguments) {
   line.reset();
   LAMINA_RETURN_IF_ERROR(counts.status());
   fmt::print("{} matrices, {:.1f} MB in {:.1f} s: {}\n", counts->num_matrices,
-             static_cast<double>(counts->bytes) * 1e-6,
-             std::chrono::duration<double>(Clock::now() - start).count(), counts->path);
+             static_cast<double>(counts->bytes) * 1e-6, SecondsSince(start), counts->path);
   return OkStatus();
 }
 

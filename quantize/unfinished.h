@@ -2,7 +2,6 @@
 #pragma once
 
 #include <filesystem>
-#include <string>
 
 #include "base/status.h"
 
@@ -18,7 +17,6 @@ class Unfinished {
   Unfinished& operator=(const Unfinished&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
-  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
 
   // Has all of it on the disk, so that a crash leaves no zeros under the name, and gives it the
   // name. kInvalidArgument if either cannot be done.

@@ -109,8 +109,7 @@ std::vector<Finding> CheckUcx(const HostNeeds& needs) {
              "not set: UCX joins processes of one host only, in shared memory, and listens on no "
              "network",
              must ? "between hosts take transport verbs or tcp; or, on an RDMA network that only "
-                    "the cluster's hosts can send on, see "
-                    "transport/README.md"
+                    "the cluster's hosts can send on, see docs/fabrics.md"
                   : ""}};
   }
   // It might never return.

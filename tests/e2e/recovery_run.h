@@ -240,7 +240,8 @@ std::vector<RecoveryCase> RecoveryCases(VariantsOf variants_of) {
   const bool all_of_them = which != nullptr && std::string(which) == "full";
   std::vector<RecoveryCase> all;
   const auto add = [&](const Variant& variant, TransportKind transport, Harm harm) {
-    RecoveryCase& one = all.emplace_back(variant.scenario, transport, harm, variant.victim);
+    RecoveryCase& one =
+        all.emplace_back(RecoveryCase{variant.scenario, transport, harm, variant.victim});
     one.scenario.deployment.transport = transport;
     // The end of a process is noticed at once.
     if (harm == Harm::kStopped) one.scenario.deployment.peer_timeout = seconds(1);
