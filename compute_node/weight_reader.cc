@@ -26,6 +26,12 @@ std::map<std::pair<std::string, WeightRole>, WeightRef> NamedWeights(const Graph
   return named;
 }
 
+// The codes of a matrix in a GGUF file; nothing if it holds numbers.
+std::optional<WeightFormat> GgufCodes(WeightRole role, const WeightRef& weight,
+                                      const GgufWeight& found) {
+  return role == WeightRole::kMatrix ? CodeFormat(found, weight) : std::nullopt;
+}
+
 int64_t NumElements(const std::vector<int64_t>& shape) {
   int64_t n = 1;
   for (const int64_t size : shape) n *= size;
@@ -148,9 +154,8 @@ Status MissingWeight(const Status& status, const std::string& name, const ModelC
 }  // namespace
 
 Result<WeightReader> WeightReader::Open(const Graph& graph, const ModelConfig& config,
-                                        const WeightOptions& options, QuantizedGguf quantized) {
+                                        const WeightOptions& options) {
   WeightReader reader(config, options);
-  reader.keeps_codes_ = quantized == QuantizedGguf::kKeep;
   reader.named_ = NamedWeights(graph);
   if (options.load_format != LoadFormat::kDummy) LAMINA_RETURN_IF_ERROR(reader.OpenFiles());
   LAMINA_ASSIGN_OR_RETURN(std::vector<Named> all, reader.List());
@@ -252,12 +257,6 @@ Result<std::optional<QuantizedSource>> WeightReader::FindCodes(WeightRole role,
   if (role != WeightRole::kMatrix || checkpoint_ == nullptr || !config_.quantization)
     return std::optional<QuantizedSource>();
   return FindQuantized(*checkpoint_, *config_.quantization, weight);
-}
-
-std::optional<WeightFormat> WeightReader::GgufCodes(WeightRole role, const WeightRef& weight,
-                                                    const GgufWeight& found) const {
-  if (role != WeightRole::kMatrix || !keeps_codes_) return std::nullopt;
-  return CodeFormat(found, weight);
 }
 
 Result<std::vector<WeightReader::Named>> WeightReader::List() const {

@@ -48,10 +48,6 @@ struct FoundWeight {
   WeightFormat format = DType::kBF16;  // of a matrix
 };
 
-// What becomes of quantized matrices of GGUF files: kept as codes, or dequantized to the model's
-// dtype for devices that have no kernels for codes.
-enum class QuantizedGguf { kKeep, kDequantize };
-
 // Use: Open, ReadNext until there is nothing left, and TakeCheckpoint if tensors are still used
 // after that. Thread: one owner.
 class WeightReader {
@@ -60,8 +56,7 @@ class WeightReader {
   // there is none, kUnimplemented if it has only pytorch_model.bin, kCorrupt if a file is broken;
   // errors of List.
   static Result<WeightReader> Open(const Graph& graph, const ModelConfig& config,
-                                   const WeightOptions& options,
-                                   QuantizedGguf quantized = QuantizedGguf::kKeep);
+                                   const WeightOptions& options);
 
   // Lets `team` unpack codes of GGUF files, instead of the thread that reads. Borrows it.
   void UnpackOn(WorkerTeam& team) { team_ = &team; }
@@ -114,8 +109,6 @@ class WeightReader {
   // The whole of a weight that lies in pieces, joined in `joined`.
   Result<TensorView> JoinPieces(const WeightRef& weight, std::vector<std::byte>& joined) const;
   Result<std::optional<QuantizedSource>> FindCodes(WeightRole role, const WeightRef& weight) const;
-  std::optional<WeightFormat> GgufCodes(WeightRole role, const WeightRef& weight,
-                                        const GgufWeight& found) const;
   Result<TensorView> Find(const WeightRef& weight, std::vector<std::byte>& made) const;
   std::string PackCommand() const;
   void FindPacked(const Named& listed, FoundWeight& found);
@@ -128,7 +121,6 @@ class WeightReader {
   std::unique_ptr<Checkpoint> checkpoint_;
   std::unique_ptr<GgufCheckpoint> gguf_;
   std::unique_ptr<PackedFile> packed_;  // may be null
-  bool keeps_codes_ = true;
   WorkerTeam* team_ = nullptr;
   QuantizedMatrix codes_;  // of the weight that was read last; its memory serves the next one
   using Key = std::pair<std::string, WeightRole>;

@@ -11,6 +11,7 @@
 #include <random>
 
 #include "bench/kernels/cuda_samples.h"
+#include "bench/kernels/kernel_cuda_quantized.h"
 #include "bench/kernels/kernel_cuda_slice.h"
 #include "bench/kernels/kernel_samples.h"
 #include "bench/kernels/random_values.h"
@@ -174,6 +175,23 @@ Result<Measurement> MeasureCudaLinear(const CudaLinearSizes& sizes, int repeats,
   return m;
 }
 
+Status MeasureAllQuantized(int device, const CudaCases& cases,
+                           const std::function<void(Measurement)>& print) {
+  LAMINA_ASSIGN_OR_RETURN(const auto staged, cuda::StagedStream::Create(device));
+  for (const CudaCases::Matrix& matrix : cases.matrices) {
+    for (const std::string& format : cases.formats) {
+      for (const int64_t rows : cases.rows) {
+        LAMINA_ASSIGN_OR_RETURN(std::vector<Measurement> measured,
+                                MeasureCudaQuantized({format, rows, matrix.out_features,
+                                                      matrix.in_features, cases.copies_bytes},
+                                                     cases.repeats, *staged));
+        for (Measurement& m : measured) print(std::move(m));
+      }
+    }
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 Status MeasureCudaKernels(int device, const CudaCases& cases,
@@ -210,6 +228,7 @@ Status MeasureCudaKernels(int device, const CudaCases& cases,
       }
     }
   }
+  if (cases.quantized) LAMINA_RETURN_IF_ERROR(MeasureAllQuantized(device, cases, named));
   for (const std::string& model : cases.slices ? cases.models : std::vector<std::string>()) {
     LAMINA_RETURN_IF_ERROR(MeasureCudaSlice(device, model, cases.rows, cases.repeats, named));
   }

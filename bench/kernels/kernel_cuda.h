@@ -15,7 +15,7 @@ namespace lamina {
 
 // Which kernels are measured, at every combination of their sizes.
 struct CudaCases {
-  bool attention = true, linear = true, slices = true, round_trips = true;
+  bool attention = true, linear = true, quantized = true, slices = true, round_trips = true;
   std::vector<int64_t> contexts;
   std::vector<int> groups, head_dims;
   std::vector<DType> kv_dtypes;
@@ -24,6 +24,9 @@ struct CudaCases {
     int64_t out_features = 0, in_features = 0;
   };
   std::vector<Matrix> matrices;
+  std::vector<std::string> formats;  // of quantized matrices
+  // Copies of a quantized matrix, which are used in turn: more than the device caches.
+  int64_t copies_bytes = 512 << 20;
   // Folders with a config.json.
   std::vector<std::string> models;
   // Tokens of all sequences of an attention case together: more than the device caches.
@@ -35,7 +38,8 @@ struct CudaCases {
 // Calls `print` for each case. The references, which are measured in turn with ours: for decode
 // attention a copy on the device whose reads and writes both count, as it moves as many bytes over
 // the same memory; for linear layers cuBLAS alone, on rows that are in the weights' type already;
-// for slices and round trips see MeasureCudaSlice and MeasureRoundTrip. kNotFound or kUnimplemented
+// for quantized ones, slices and round trips see MeasureCudaQuantized, MeasureCudaSlice and
+// MeasureRoundTrip. kNotFound or kUnimplemented
 // if there is no such device, kInternal if a result is wrong.
 Status MeasureCudaKernels(int device, const CudaCases& cases,
                           const std::function<void(const Measurement&)>& print);

@@ -37,8 +37,23 @@ const std::vector<NamedFormat>& NamedFormats() {
   return formats;
 }
 
-// Codes around 0 with scales of powers of two, so that sums stay small.
-QuantizedMatrix MakeMatrix(const WeightFormat& format, int64_t out_features, int64_t in_features) {
+}  // namespace
+
+std::optional<WeightFormat> QuantizedFormatNamed(const std::string& name) {
+  for (const NamedFormat& named : NamedFormats()) {
+    if (name == named.name) return named.format;
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> QuantizedFormatNames() {
+  std::vector<std::string> names;
+  for (const NamedFormat& named : NamedFormats()) names.emplace_back(named.name);
+  return names;
+}
+
+QuantizedMatrix MakeQuantizedMatrix(const WeightFormat& format, int64_t out_features,
+                                    int64_t in_features) {
   QuantizedMatrix m{.format = format, .out_features = out_features, .in_features = in_features};
   std::mt19937 random(9);
   m.codes.resize(static_cast<size_t>(out_features * in_features));
@@ -55,21 +70,6 @@ QuantizedMatrix MakeMatrix(const WeightFormat& format, int64_t out_features, int
   return m;
 }
 
-}  // namespace
-
-std::optional<WeightFormat> QuantizedFormatNamed(const std::string& name) {
-  for (const NamedFormat& named : NamedFormats()) {
-    if (name == named.name) return named.format;
-  }
-  return std::nullopt;
-}
-
-std::vector<std::string> QuantizedFormatNames() {
-  std::vector<std::string> names;
-  for (const NamedFormat& named : NamedFormats()) names.emplace_back(named.name);
-  return names;
-}
-
 Status QuantizedLinearBench::CheckFits(int64_t out_features, int64_t in_features, int64_t rows) {
   const auto out = static_cast<double>(out_features), in = static_cast<double>(in_features);
   // Codes in order, packed, and as bf16 in order and packed.
@@ -81,7 +81,8 @@ Status QuantizedLinearBench::CheckFits(int64_t out_features, int64_t in_features
 QuantizedLinearBench::QuantizedLinearBench(const std::string& format, int64_t out_features,
                                            int64_t in_features, int64_t copies_bytes,
                                            WorkerTeam& team)
-    : name_(format), matrix_(MakeMatrix(*QuantizedFormatNamed(format), out_features, in_features)) {
+    : name_(format),
+      matrix_(MakeQuantizedMatrix(*QuantizedFormatNamed(format), out_features, in_features)) {
   const auto num_copies = [copies_bytes](int64_t bytes) {
     return (copies_bytes + bytes - 1) / bytes;
   };

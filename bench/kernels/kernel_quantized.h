@@ -16,6 +16,10 @@ namespace lamina {
 std::optional<WeightFormat> QuantizedFormatNamed(const std::string& name);
 std::vector<std::string> QuantizedFormatNames();
 
+// Random codes around 0, with scales of powers of two, so that sums stay small.
+QuantizedMatrix MakeQuantizedMatrix(const WeightFormat& format, int64_t out_features,
+                                    int64_t in_features);
+
 // One shape of matrix in one format, with so many copies that no cache holds them, and as many of
 // bf16. Thread: owner.
 class QuantizedLinearBench {

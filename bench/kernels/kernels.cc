@@ -207,6 +207,8 @@ Status MeasureOnCuda(const KernelOptions& options) {
   };
   cases.attention = has("attention");
   cases.linear = has("linear");
+  cases.quantized = has("quantized");
+  cases.formats = options.formats;
   cases.slices = has("slice");
   cases.round_trips = has("round-trip");
   cases.round_trip.group = options.groups.front();
@@ -224,6 +226,7 @@ Status MeasureOnCuda(const KernelOptions& options) {
   cases.repeats = options.repeats;
   if (options.quick) {
     cases.tokens = 512;
+    cases.copies_bytes = 0;
     cases.round_trip.num_layers = 4;
     cases.round_trip.num_steps = 2;
   }
@@ -241,13 +244,7 @@ Status Measure(KernelOptions options) {
     // Small, as the GPU may be an emulated one.
     options.shapes = {options.device == "cpu" ? "512x256" : "64x32"};
   }
-  const auto& only = options.kernels;
-  if (options.device != "cpu") {
-    if (std::find(only.begin(), only.end(), "quantized") != only.end())
-      return InvalidArgument(
-          "--only quantized: GPUs do not take quantized weights; leave --device out");
-    return MeasureOnCuda(options);
-  }
+  if (options.device != "cpu") return MeasureOnCuda(options);
   LAMINA_RETURN_IF_ERROR(CheckLimitsOf(ActiveCpuIsa()));
   LAMINA_RETURN_IF_ERROR(CheckThreads(options.threads));
   // Before the teams pin this thread, which OpenBLAS's threads would inherit.
@@ -280,7 +277,9 @@ void RegisterKernels(CLI::App& app) {
       "for linear layers the same of their weights, and OpenBLAS on fp32 weights (package "
       "libopenblas0-pthread); for quantized ones the same limits, and bf16 weights.\n"
       "With --device cuda:0 on a GPU: attention against a copy on the device, linear layers "
-      "against cuBLAS alone, a slice against the\n"
+      "against cuBLAS alone, quantized ones against\n"
+      "reading their bytes as a copy on the device does and against bf16 weights, a slice against "
+      "the\n"
       "sum of what its linear layers take in cuBLAS alone and its other operators as copies, and "
       "one row's way to a memory node on the\n"
       "same GPU and back with devices that poll for it against hosts that do. Threads and slots "
@@ -294,8 +293,8 @@ void RegisterKernels(CLI::App& app) {
   };
   command
       ->add_option("--only", options->kernels,
-                   "attention, linear; on a CPU also quantized, on a GPU also slice, round-trip; "
-                   "default: all of them")
+                   "attention, linear, quantized; on a GPU also slice, round-trip; default: all of "
+                   "them")
       ->delimiter(',')
       ->check(CLI::IsMember({"attention", "linear", "quantized", "slice", "round-trip"}));
   command->add_option("--device", options->device, "cpu, or cuda:N")->capture_default_str();

@@ -82,6 +82,7 @@ Result<std::unique_ptr<LoadingModel>> CudaDevice::StartLoad(const WeightOptions&
   LAMINA_ASSIGN_OR_RETURN(
       CudaWeights::Loading weights,
       CudaWeights::Loading::Start(model->part(), model->config, options, engine_.staged()));
+  weights.UnpackOn(team_);
   return std::unique_ptr<LoadingModel>(
       std::make_unique<LoadingOnGpu>(std::move(model), std::move(weights)));
 }

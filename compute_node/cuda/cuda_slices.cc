@@ -37,7 +37,7 @@ Result<std::unique_ptr<CudaSlices>> CudaSlices::Create(const SlicedModel& model,
                                                        CudaEngine& engine, WorkerTeam& team) {
   std::unique_ptr<CudaSlices> slices(new CudaSlices(model, weights, max_rows, engine, team));
   engine.staged().Enter();
-  cuda::LinearLimits limits{max_rows, 0, 0};
+  cuda::LinearLimits limits{max_rows, weights.most_places(), 0};
   for (const Slice& slice : model.slices) {
     for (const Op& op : slice.program) {
       if (op.kind != OpKind::kLinear && op.kind != OpKind::kExperts) continue;

@@ -1,5 +1,5 @@
-// A model's weights in the memory of a GPU, in the dtypes of the checkpoint (vectors as fp32),
-// found by name.
+// A model's weights in the memory of a GPU, in the dtypes of the checkpoint (vectors as fp32) or
+// quantized as they are there, found by name.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "base/worker_team.h"
 #include "compute_node/compute_device.h"
 #include "compute_node/weight_reader.h"
 #include "kernels/cuda/host/staged_stream.h"
@@ -38,14 +39,19 @@ class CudaWeights final : public DeviceWeights {
   const float* Vector(const WeightRef& weight) const { return vectors_.at(weight.id()); }
   Table Rows(const WeightRef& weight) const { return tables_.at(weight.id()); }
 
+  // The most of cuda::LinearWeights::num_places of any quantized matrix.
+  int64_t most_places() const { return most_places_; }
   int64_t size_bytes() const { return size_bytes_; }  // as stored in the checkpoint
 
  private:
   CudaWeights() = default;
   void Take(const FoundWeight& found, cuda::StagedStream& stream);
+  std::byte* NextPlace(size_t bytes);
 
-  cuda::DeviceBuffer memory_;  // of all weights
-  size_t used_ = 0;            // bytes of memory_, while loading
+  cuda::DeviceBuffer memory_;   // of all weights
+  size_t used_ = 0;             // bytes of memory_, while loading
+  cuda::DeviceBuffer scratch_;  // of UploadQuantized, while loading
+  int64_t most_places_ = 0;
   int64_t size_bytes_ = 0;
   std::unordered_map<std::string, cuda::LinearWeights> matrices_;
   std::unordered_map<std::string, const float*> vectors_;
@@ -61,6 +67,9 @@ class CudaWeights::Loading {
   // WeightReader (weight_reader.h).
   static Result<Loading> Start(const Graph& graph, const ModelConfig& config,
                                const WeightOptions& options, cuda::StagedStream& stream);
+
+  // Lets `team` unpack codes of GGUF files, instead of the thread that reads. Borrows it.
+  void UnpackOn(WorkerTeam& team) { reader_.UnpackOn(team); }
 
   // As those of Weights::Loading (weights.h).
   Result<bool> Continue();

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/gemm.h"
+#include "kernels/cuda/multiply_codes.h"
 #include "kernels/cuda/platform.cuh"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/two_parts.cuh"
@@ -14,20 +15,13 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// The largest |x| of a row, in every thread; NaN does not count. x: [n].
-__device__ float LargestOf(const float* x, int64_t n) {
-  float largest = 0;
-  for (int64_t i = threadIdx.x; i < n; i += kThreads) largest = fmaxf(largest, fabsf(x[i]));
-  return BlockMax<kThreads>(largest);
-}
-
 // Splits rows of x, each scaled by a power of two if T is fp16, into high and low parts; factors
 // gets what undoes the scaling. One block per row. x: [rows, dim]; high, low: [rows, dim] of T, low
 // may be null; factors: [rows].
 template <typename T>
 __global__ void SplitRows(const float* x, int64_t dim, T* high, T* low, float* factors) {
   const int64_t row = static_cast<int64_t>(blockIdx.x) * dim;
-  const int exponent = std::is_same_v<T, F16> ? ExponentFor(LargestOf(x + row, dim)) : 0;
+  const int exponent = std::is_same_v<T, F16> ? ExponentFor(LargestOf<kThreads>(x + row, dim)) : 0;
   const float factor = ldexpf(1.0f, exponent);
   for (int64_t i = threadIdx.x; i < dim; i += kThreads) {
     const float scaled = x[row + i] * factor;
@@ -59,10 +53,8 @@ class GemmLinear final : public Linear {
 
   Status Allocate() {
     LAMINA_ASSIGN_OR_RETURN(gemm_, Gemm::Create(stream_));
-    const int64_t parts = split() ? 2 : 1;
     LAMINA_ASSIGN_OR_RETURN(
-        x_, DeviceBuffer::Create(
-                static_cast<size_t>(parts * limits_.max_rows * limits_.max_in_features) * 2));
+        x_, DeviceBuffer::Create(SplitBytes(limits_.max_rows, limits_.max_in_features, parts())));
     LAMINA_ASSIGN_OR_RETURN(
         factors_, DeviceBuffer::Create(static_cast<size_t>(limits_.max_rows) * sizeof(float)));
     if (!split()) return OkStatus();
@@ -76,6 +68,11 @@ class GemmLinear final : public Linear {
   void Run(const LinearWeights& weights, const float* x, int64_t rows, const float* bias,
            float* y) override {
     if (rows == 0) return;
+    if (weights.quantized.codes != nullptr) {
+      return MultiplyCodes(
+          {weights.quantized, weights.out_features, weights.in_features, x, rows, bias, y, parts()},
+          x_.data(), factors_.as<float>(), stream_);
+    }
     switch (weights.dtype) {
       case DType::kF32:
         Multiply(weights, x, rows, y);
@@ -101,6 +98,7 @@ class GemmLinear final : public Linear {
   };
 
   bool split() const { return precision_ == LinearPrecision::kSplit; }
+  int parts() const { return split() ? 2 : 1; }
 
   template <typename T>
   void RunHalf(const LinearWeights& weights, const float* x, int64_t rows, const float* bias,
@@ -144,7 +142,8 @@ class GemmLinear final : public Linear {
   const LinearPrecision precision_;
   Stream& stream_;
   std::unique_ptr<Gemm> gemm_;
-  DeviceBuffer x_;        // [rows, in] high, then [rows, in] low if x is split; 16 bits
+  // [rows, in] high, then [rows, in] low if x is split; 16 bits. For codes as MultiplyCodes has it.
+  DeviceBuffer x_;
   DeviceBuffer factors_;  // [rows] fp32
   DeviceBuffer y_;        // [2 * rows, out] fp32, the sums of the high and of the low parts
 };

@@ -1,7 +1,8 @@
-// Linear layers on a CUDA device: y = x W^T + b by cuBLAS on tensor cores, with weights as they are
-// in the checkpoint and fp32 accumulation.
+// Linear layers on a CUDA device: y = x W^T + b on tensor cores with fp32 accumulation, by cuBLAS
+// with plain weights as they are in the checkpoint, and by a kernel of ours with quantized ones
+// (multiply_codes.h).
 //
-// cuBLAS multiplies operands of one type, and x is fp32. LinearPrecision chooses what is done:
+// Tensor cores multiply operands of one type, and x is fp32. LinearPrecision chooses what is done:
 //
 //   kSplit    x = high + low, both in the weights' dtype. This leaves at most 2^-16 of x with bf16
 //             weights and 2^-22 with fp16, so the error of a sum is at most that part of
@@ -12,10 +13,12 @@
 //             sum |x w| with bf16 weights and 2^-11 with fp16.
 //
 // With fp16 weights each row of x is first scaled by a power of two, so that nothing overflows.
-// With fp32 weights x is taken as it is (no TF32).
+// With fp32 weights x is taken as it is (no TF32). Quantized weights lose nothing, and x is scaled
+// and taken as with fp16 weights.
 //
-// Not batch-invariant: cuBLAS chooses its kernel by the number of rows, so the last bits of a row
-// depend on it. The same call gives the same bits again.
+// Layers with plain weights are not batch-invariant: cuBLAS chooses its kernel by the number of
+// rows, so the last bits of a row depend on it. Those with quantized weights are. The same call
+// gives the same bits again.
 //
 // libcublas is loaded when the first Linear is created, so programs start on machines without it.
 #pragma once
@@ -25,6 +28,7 @@
 
 #include "base/dtype.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/quantized_weights.h"
 
 namespace lamina::cuda {
 
@@ -39,13 +43,20 @@ struct LinearWeights {
   DType dtype = DType::kBF16;  // not kF8
   int64_t out_features = 0;
   int64_t in_features = 0;
+  // If it has codes, these are the weights, and there is no `data`.
+  QuantizedWeights quantized = {};
+
+  // The inputs that a call needs room for.
+  int64_t num_places() const {
+    return quantized.codes == nullptr ? in_features : quantized.num_places;
+  }
 };
 
 // The largest call. It sizes the workspace, which is allocated once, so that calls can be recorded
 // in a graph.
 struct LinearLimits {
   int64_t max_rows = 0;
-  int64_t max_in_features = 0;
+  int64_t max_in_features = 0;  // LinearWeights::num_places
   int64_t max_out_features = 0;
 };
 

@@ -2,6 +2,8 @@
 // are batch-invariant where a block works on one row.
 #pragma once
 
+#include <math.h>
+
 #include "kernels/cuda/platform.cuh"
 
 namespace lamina::cuda {
@@ -35,6 +37,14 @@ __device__ float BlockMax(float x) {
   __syncthreads();
   for (int i = 0; i < kBlockThreads / kWarpSize; ++i) x = fmaxf(x, of_warp[i]);
   return x;
+}
+
+// The largest |x| of a row, in every thread; NaN does not count. x: [n].
+template <int kBlockThreads>
+__device__ float LargestOf(const float* x, int64_t n) {
+  float largest = 0;
+  for (int64_t i = threadIdx.x; i < n; i += kBlockThreads) largest = fmaxf(largest, fabsf(x[i]));
+  return BlockMax<kBlockThreads>(largest);
 }
 
 }  // namespace lamina::cuda

@@ -46,9 +46,15 @@ TEST(CudaKernelsBench, PrintsOneLinePerCaseOrWhyItCannot) {
     EXPECT_GT(line["reference_value"].get<double>(), 0) << text;
     EXPECT_FALSE(sizes["device"].get<std::string>().empty());
   }
-  EXPECT_THAT(cases, ::testing::ElementsAre("attention", "linear 1 split", "linear 1 rounded",
-                                            "linear 16 split", "linear 16 rounded", "slice 1",
-                                            "slice 16", "attention_round_trip 1"));
+  std::vector<std::string> expected = {"attention", "linear 1 split", "linear 1 rounded",
+                                       "linear 16 split", "linear 16 rounded"};
+  for (int format = 0; format < 3; ++format) {
+    for (const std::string rows : {"1", "16"})
+      expected.insert(expected.end(),
+                      {"quantized_linear " + rows, "quantized_against_bf16 " + rows});
+  }
+  expected.insert(expected.end(), {"slice 1", "slice 16", "attention_round_trip 1"});
+  EXPECT_EQ(cases, expected);
 }
 
 TEST(CudaKernelsBench, SlicesAndRoundTripsAreForGpus) {

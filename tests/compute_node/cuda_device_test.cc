@@ -12,6 +12,7 @@
 #include "compute_node/make_compute_device.h"
 #include "kernels/cuda/device.h"
 #include "tests/support/families.h"
+#include "tests/support/gguf_models.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/tiny_checkpoint.h"
 
@@ -164,6 +165,25 @@ TEST_P(CudaFamiliesTest, SlicesAndAttentionGiveTheLogitsOfTransformers) {
 
 INSTANTIATE_TEST_SUITE_P(All, CudaFamiliesTest, ::testing::ValuesIn(Families()),
                          [](const auto& info) { return TestName(info.param); });
+INSTANTIATE_TEST_SUITE_P(Quantized, CudaFamiliesTest,
+                         ::testing::ValuesIn(testing::QuantizedFamilies()),
+                         [](const auto& info) { return TestName(info.param); });
+
+// The head is the embedding, and in memory twice: as codes and as a table.
+TEST_F(CudaDeviceTest, GgufWeightsGiveTheLogitsOfTheirDequantizedValues) {
+  const TemporaryFolder folder;
+  for (const testing::GgufGolden& golden : testing::GgufGoldens()) {
+    SCOPED_TRACE(golden.format);
+    const std::string file = folder / (golden.format + ".gguf");
+    testing::WriteTinyStories(golden.format, file);
+    OneSequence sequence(*device_, file, DType::kF32);
+    std::span<const TokenId> prompt = golden.prompts.front().prompt_ids;
+    for (; prompt.size() > kMaxRows; prompt = prompt.subspan(kMaxRows))
+      sequence.Step(prompt.first(kMaxRows), {kMaxRows - 1});
+    ExpectNear(sequence.Step(prompt, {static_cast<int>(prompt.size()) - 1}), golden.first_logits,
+               2e-3f);
+  }
+}
 
 TEST_F(CudaDeviceTest, TwoPartsOfASliceAndKeptRowsAreThoseOfTheCpu) {
   TinyCheckpointOptions options;

@@ -1,11 +1,10 @@
 // Quantized linear layers against the reference on the numbers that their codes stand for.
 #include <gtest/gtest.h>
 
-#include <random>
-
 #include "kernel_cases.h"
 #include "kernels/linear.h"
 #include "kernels/reference/reference.h"
+#include "quantized_cases.h"
 
 namespace lamina {
 namespace quantized_linear_test {
@@ -16,40 +15,8 @@ struct Case {
 };
 
 std::string Name(const Case& c) {
-  return "code " + std::to_string(static_cast<int>(c.format.code)) + " scales " +
-         std::string(DTypeName(c.format.dtype)) + " offset " +
-         std::to_string(static_cast<int>(c.format.offset)) + " group " +
-         std::to_string(c.format.group) + (c.format.indexed ? " indexed" : "") + " rows " +
-         std::to_string(c.rows) + " out " + std::to_string(c.out) + " in " + std::to_string(c.in);
-}
-
-// `x` as the nearest number of `dtype`.
-float Rounded(float x, DType dtype) {
-  return dtype == DType::kF16 ? ToFloat(ToF16(x)) : dtype == DType::kBF16 ? ToFloat(ToBF16(x)) : x;
-}
-
-QuantizedMatrix RandomMatrix(const WeightFormat& format, int64_t out, int64_t in, unsigned seed) {
-  std::mt19937 random(seed);
-  QuantizedMatrix m{.format = format, .out_features = out, .in_features = in};
-  const auto scales = static_cast<size_t>(out * m.num_groups());
-  m.codes.resize(static_cast<size_t>(out * in));
-  for (uint8_t& code : m.codes) {
-    code = static_cast<uint8_t>(random() % (HasFourBits(format.code) ? 16 : 256));
-    if (format.code == WeightCode::kF8 && (code & 0x7f) == 0x7f) code = 0;  // NaN
-  }
-  for (const float scale : RandomFloats(scales, seed + 1))
-    m.scales.push_back(Rounded(0.01f * scale, format.dtype));
-  if (format.offset == WeightOffset::kZero) {
-    m.zeros.resize(scales);
-    for (int8_t& zero : m.zeros) zero = static_cast<int8_t>(random());
-  }
-  if (format.offset == WeightOffset::kMinimum) {
-    for (const float minimum : RandomFloats(scales, seed + 2))
-      m.minima.push_back(Rounded(minimum, format.dtype));
-  }
-  for (int64_t i = 0; format.indexed && i < in; ++i)
-    m.group_of.push_back(static_cast<int32_t>(random() % static_cast<unsigned>(format.num_groups)));
-  return m;
+  return FormatName(c.format) + " rows " + std::to_string(c.rows) + " out " +
+         std::to_string(c.out) + " in " + std::to_string(c.in);
 }
 
 void ExpectReferenceBits(const Case& c) {
@@ -80,32 +47,8 @@ void ExpectReferenceBits(const Case& c) {
   }
 }
 
-std::vector<WeightFormat> Formats() {
-  using enum WeightCode;
-  std::vector<WeightFormat> formats;
-  for (const DType scales : kAllDTypes) {
-    for (const int64_t group : {0, 8, 32, 64, 128}) {
-      for (const WeightOffset offset :
-           {WeightOffset::kMinus8, WeightOffset::kZero, WeightOffset::kMinimum})
-        formats.emplace_back(kInt4, scales, group, offset);
-      for (const WeightOffset offset : {WeightOffset::kNone, WeightOffset::kZero})
-        formats.emplace_back(kInt8, scales, group, offset);
-      formats.emplace_back(kF8, scales, group);
-      formats.emplace_back(kF4, scales, group);
-    }
-    for (const WeightCode code : {kInt4, kInt8, kF8, kF4}) {
-      WeightFormat indexed(code, scales, 0,
-                           code == kInt4 ? WeightOffset::kZero : WeightOffset::kNone);
-      indexed.indexed = true;
-      indexed.num_groups = 5;
-      formats.push_back(indexed);
-    }
-  }
-  return formats;
-}
-
 TEST(QuantizedLinear, EqualsTheReferenceBitForBitOnEveryIsa) {
-  for (const WeightFormat& format : Formats()) {
+  for (const WeightFormat& format : QuantizedFormats()) {
     for (const Case& c : {Case{format, 1, 1, 1},
                           {format, 1, 17, 7},
                           {format, 2, 70, 129},
@@ -131,7 +74,7 @@ TEST(QuantizedLinear, EqualsTheReferenceForEveryNumberOfRows) {
 // Sums that are continued over several blocks of inputs, amid a group too, and rows over several
 // blocks of rows.
 TEST(QuantizedLinear, EqualsTheReferenceWhereBlocksMeet) {
-  for (const WeightFormat& format : Formats()) ExpectReferenceBits({format, 14, 18, 1603});
+  for (const WeightFormat& format : QuantizedFormats()) ExpectReferenceBits({format, 14, 18, 1603});
   for (const int64_t group : {0, 24, 1000, 4096}) {
     const WeightFormat format(WeightCode::kInt4, DType::kBF16, group, WeightOffset::kMinus8);
     for (const int64_t rows : {47, 49, 97, 200}) ExpectReferenceBits({format, rows, 36, 1031});

@@ -12,8 +12,10 @@
 #include "tests/kernels/cuda_cases.h"
 #include "tests/support/expect_golden.h"
 #include "tests/support/faulty_cluster.h"
+#include "tests/support/gguf_models.h"
 #include "tests/support/gpu_nic.h"
 #include "tests/support/serving.h"
+#include "tests/support/temporary_folder.h"
 #include "transport/transport.h"
 
 namespace lamina::testing {
@@ -272,6 +274,49 @@ TEST_P(CudaLoss, OfAMemoryNodeEndsNoRequestAndTheGpuGoesOn) {
   ASSERT_TRUE(again.Wait(Deadline::After(std::chrono::seconds(60))));
   check(again.results()[0], 0, kTokens);
   EXPECT_EQ(AwaitNoTokens(engine, Deadline::After(std::chrono::seconds(10))), "");
+}
+
+// Weights of 4 and 6 bits on GPUs, and shares of them: the tokens of their dequantized values.
+TEST(CudaQuantized, TokensAreThoseOfTheDequantizedWeights) {
+  if (const Result<int> count = cuda::DeviceCount(); !count.ok()) GTEST_SKIP() << count.status();
+  const TemporaryFolder folder;
+  const auto golden = std::ranges::find(GgufGoldens(), "q4_k_m", &GgufGolden::format);
+  ASSERT_NE(golden, GgufGoldens().end());
+  Deployment whole;
+  whole.model = folder / "q4_k_m.gguf";
+  WriteTinyStories(golden->format, whole.model);
+  whole.compute_device = "cuda:0";
+  whole.num_memory_nodes = 1;
+  whole.memory_devices = {"cuda:0"};
+  whole.kv_dtype = DType::kF32;
+  Deployment ranks = whole;
+  ranks.tensor_parallel_size = 2;
+  ranks.kv_head_parallel = 2;
+  ranks.num_memory_nodes = 2;
+  ranks.memory_devices = {"cuda:0", "cpu"};
+  for (const Deployment& deployment : {whole, ranks}) {
+    SCOPED_TRACE(deployment.Name());
+    const Result<std::unique_ptr<Serving>> serving = Serving::Create(deployment);
+    ASSERT_TRUE(serving.ok()) << serving.status();
+    std::vector<Collector> collectors(kPrompts);
+    for (size_t i = 0; i < kPrompts; ++i) {
+      ASSERT_TRUE(
+          (*serving)
+              ->engine
+              ->Submit(GreedyRequest(golden->prompts[i].prompt_ids, kTokens), collectors[i].sink())
+              .ok());
+    }
+    for (size_t i = 0; i < kPrompts; ++i) {
+      ASSERT_TRUE(collectors[i].Wait(Deadline::After(std::chrono::seconds(120))));
+      const Generated got = collectors[i].results()[0];
+      ASSERT_TRUE(got.error.ok()) << got.error;
+      const std::vector<TokenId>& expected = golden->prompts[i].continuation_ids;
+      EXPECT_EQ(got.tokens,
+                std::vector<TokenId>(
+                    expected.begin(),
+                    expected.begin() + std::min<int64_t>(kTokens, std::ssize(expected))));
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Signals, CudaLoss, ::testing::Values(SIGKILL, SIGSTOP),
