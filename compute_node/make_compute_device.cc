@@ -11,13 +11,22 @@
 namespace lamina {
 namespace {
 
-Result<std::unique_ptr<ComputeDevice>> MakeCudaDevice(const CudaGpu& gpu,
-                                                      [[maybe_unused]] WorkerTeam& team) {
+Result<std::unique_ptr<ComputeDevice>> MakeCudaDevice(
+    const CudaGpu& gpu, [[maybe_unused]] WorkerTeam& team,
+    [[maybe_unused]] const ComputeOffload& offload) {
+  if (offload.kv.any()) return Unimplemented("K and V cannot lie outside a GPU's memory yet");
+  if (!offload.weights.folder.empty() || offload.weights.gb_per_s > 0) {
+    return InvalidArgument(
+        "weights outside a GPU's memory lie in the host's: leave out the folder and its rate");
+  }
+  if (offload.weights.is_auto)
+    return Unimplemented("on a GPU the interval of weights that lie outside cannot change yet");
   const std::string name = "cuda:" + std::to_string(gpu.index);
   if (const Result<int> count = cuda::DeviceCount(); !count.ok())
     return count.status().WithContext(name);
 #if LAMINA_HAS_CUDA
-  Result<std::unique_ptr<ComputeDevice>> device = CudaDevice::Create(gpu.index, team);
+  Result<std::unique_ptr<ComputeDevice>> device =
+      CudaDevice::Create(gpu.index, team, offload.weights);
   if (device.ok()) return device;
   return device.status().WithContext(name);
 #else
@@ -29,11 +38,10 @@ Result<std::unique_ptr<ComputeDevice>> MakeCudaDevice(const CudaGpu& gpu,
 
 Result<std::unique_ptr<ComputeDevice>> MakeComputeDevice(const NodeDevice& device, WorkerTeam& team,
                                                          const ComputeOffload& offload) {
-  if (offload.any() && std::holds_alternative<CudaGpu>(device))
-    return Unimplemented("weights and KV cannot lie outside a GPU's memory yet");
   if (const auto* const spec = std::get_if<DeviceSpec>(&device))
     return std::unique_ptr<ComputeDevice>(std::make_unique<ModelledDevice>(*spec, offload));
-  if (const auto* const gpu = std::get_if<CudaGpu>(&device)) return MakeCudaDevice(*gpu, team);
+  if (const auto* const gpu = std::get_if<CudaGpu>(&device))
+    return MakeCudaDevice(*gpu, team, offload);
   return std::unique_ptr<ComputeDevice>(std::make_unique<CpuDevice>(team, offload));
 }
 

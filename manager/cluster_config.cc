@@ -184,8 +184,15 @@ void ReadOffload(YamlMap map, const std::string& yaml_path, NodeConfig* node) {
   if (node->device == "cpu") map.Require("folder", "where they lie, on a disk of the node's host");
   map.ReadString("folder", &offload.folder);
   map.ReadDouble("gb_per_s", &offload.gb_per_s);
-  if (IsGpuName(node->device))
-    map.Fail("folder", "'offload' is not there for GPUs yet: 'device' is '" + node->device + "'");
+  if (IsGpuName(node->device)) {
+    if (offload.is_auto)
+      map.Fail("interval",
+               "'interval: auto' is not there for GPUs yet: 'device' is '" + node->device + "'");
+    if (!offload.folder.empty() || offload.gb_per_s > 0)
+      map.Fail(offload.folder.empty() ? "gb_per_s" : "folder",
+               "weights outside a GPU's memory lie in the host's: leave out 'folder' and "
+               "'gb_per_s'");
+  }
   map.Close();
 }
 

@@ -65,23 +65,26 @@ class LoadingOnGpu final : public LoadingModel {
 
 }  // namespace
 
-Result<std::unique_ptr<ComputeDevice>> CudaDevice::Create(int index, WorkerTeam& team) {
+Result<std::unique_ptr<ComputeDevice>> CudaDevice::Create(int index, WorkerTeam& team,
+                                                          const OffloadOptions& offload) {
   LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceInfo info, cuda::DescribeDevice(index));
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<cuda::StagedStream> staged,
                           cuda::StagedStream::Create(index));
   LAMINA_LOG_INFO("cuda:{}: {}, {} of {} free; kernels: {}", index, info.name,
                   FormatGigabytes(info.free_bytes), FormatGigabytes(info.memory_bytes),
                   cuda::BuiltWith());
-  return std::unique_ptr<ComputeDevice>(new CudaDevice(std::move(staged), team));
+  return std::unique_ptr<ComputeDevice>(new CudaDevice(std::move(staged), team, offload));
 }
 
 Result<std::unique_ptr<LoadingModel>> CudaDevice::StartLoad(const WeightOptions& options) {
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> model,
                           LoadedModel::Describe(options.model_dir, options.share));
   LAMINA_ASSIGN_OR_RETURN(model->sinks, ReadSinks(model->sliced, model->config, options));
+  const CudaWeights::Loading::InTurns in_turns{model->sliced, model->slices(), offload_};
   LAMINA_ASSIGN_OR_RETURN(
       CudaWeights::Loading weights,
-      CudaWeights::Loading::Start(model->part(), model->config, options, engine_.staged()));
+      CudaWeights::Loading::Start(model->part(), model->config, options, engine_.staged(),
+                                  offload_.any() ? &in_turns : nullptr));
   weights.UnpackOn(team_);
   return std::unique_ptr<LoadingModel>(
       std::make_unique<LoadingOnGpu>(std::move(model), std::move(weights)));

@@ -14,9 +14,11 @@ namespace lamina {
 // one owner.
 class CudaDevice final : public ComputeDevice {
  public:
-  // Opens GPU number `index`. Borrows the team, which samples. Errors are those of
+  // Opens GPU number `index`. Borrows the team, which samples. Of models that are loaded the
+  // weights of some slices lie in the host's memory, as `offload` says. Errors are those of
   // cuda::DescribeDevice, for example if there is no such GPU, and of allocating the stream.
-  static Result<std::unique_ptr<ComputeDevice>> Create(int index, WorkerTeam& team);
+  static Result<std::unique_ptr<ComputeDevice>> Create(int index, WorkerTeam& team,
+                                                       const OffloadOptions& offload = {});
 
   Result<std::unique_ptr<LoadingModel>> StartLoad(const WeightOptions& options) override;
   Result<std::unique_ptr<SliceRunner>> MakeSlices(const LoadedModel& model, int max_rows) override;
@@ -36,12 +38,14 @@ class CudaDevice final : public ComputeDevice {
   CudaEngine& engine() { return engine_; }
 
  private:
-  CudaDevice(std::unique_ptr<cuda::StagedStream> staged, WorkerTeam& team)
-      : engine_(std::move(staged)), team_(team) {}
+  CudaDevice(std::unique_ptr<cuda::StagedStream> staged, WorkerTeam& team,
+             const OffloadOptions& offload)
+      : engine_(std::move(staged)), team_(team), offload_(offload) {}
   const int32_t* UploadRows(std::span<const std::span<const int>> rows);
 
   CudaEngine engine_;
   WorkerTeam& team_;
+  const OffloadOptions offload_;
   // Scratch: a message, the rows of its parts, and what AddUnpacked adds.
   cuda::DeviceBuffer message_, rows_, sum_;
 };

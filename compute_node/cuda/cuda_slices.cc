@@ -55,6 +55,7 @@ Result<std::unique_ptr<CudaSlices>> CudaSlices::Create(const SlicedModel& model,
 }
 
 Status CudaSlices::Allocate() {
+  turn_.Begin(weights_.ring());
   const auto rows = static_cast<size_t>(max_rows_);
   size_t floats = 0;
   std::vector<size_t> begins;
@@ -122,6 +123,7 @@ void CudaSlices::UploadRows() {
 // It stops at all-reduces even if there are no rows, because other ranks wait there.
 const Op* CudaSlices::RunTo(int k, ValueId there) {
   engine_.staged().Enter();
+  turn_.Enter(k);
   const std::vector<Op>& program = model_.slices[static_cast<size_t>(k)].program;
   size_t end = next_op_;
   bool is_there = false;
@@ -131,6 +133,7 @@ const Op* CudaSlices::RunTo(int k, ValueId there) {
   // The all-reduce at which it has stopped, if it has.
   const Op* const stopped = end < program.size() && !is_there ? &program[end] : nullptr;
   next_op_ = stopped != nullptr ? end + 1 : there < 0 ? 0 : end;
+  if (next_op_ == 0) turn_.Leave();
   if (!engine_.runs_ahead()) engine_.staged().Finish();
   return stopped;
 }

@@ -16,6 +16,7 @@
 #include "compute_node/cuda/cuda_experts.h"
 #include "compute_node/cuda/cuda_weights.h"
 #include "compute_node/cuda/slice_graphs.h"
+#include "compute_node/slice_turn.h"
 #include "kernels/cuda/host/sampler.h"
 #include "splitter/slices.h"
 
@@ -95,6 +96,7 @@ class CudaSlices final : public SliceRunner {
   cuda::DeviceBuffer frequencies_;  // inverse frequencies of rotary embeddings
   std::map<std::vector<float>, const float*> frequencies_at_;  // where they are in frequencies_
   size_t next_op_ = 0;  // in a slice that has stopped at q or an all-reduce
+  SliceTurn<CudaWeightRing> turn_;
   SliceGraphs graphs_;
   int recorded_with_ = 0;  // CudaEngine::version of the recorded graphs
   std::vector<TokenId> tokens_;

@@ -24,12 +24,11 @@ size_t Aligned(size_t bytes) {
   return (bytes + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
 }
 
-size_t BytesOnDevice(const WeightReader::Named& weight) {
-  if (weight.format.is_quantized())
-    return cuda::QuantizedLayout(weight.format, weight.shape[0], weight.shape[1]).size_bytes;
+size_t BytesOf(const WeightReader::Named& weight) {
+  if (weight.role == WeightRole::kMatrix) return static_cast<size_t>(BytesOnDevice(weight));
   const size_t element =
       weight.role == WeightRole::kVector ? sizeof(float) : ElementSize(weight.dtype);
-  return static_cast<size_t>(weight.num_elements) * element;
+  return Aligned(static_cast<size_t>(weight.num_elements) * element);
 }
 
 }  // namespace
@@ -48,12 +47,22 @@ Result<std::unique_ptr<CudaWeights>> CudaWeights::Load(const Graph& graph,
 Result<CudaWeights::Loading> CudaWeights::Loading::Start(const Graph& graph,
                                                          const ModelConfig& config,
                                                          const WeightOptions& options,
-                                                         cuda::StagedStream& stream) {
+                                                         cuda::StagedStream& stream,
+                                                         const InTurns* in_turns) {
   LAMINA_ASSIGN_OR_RETURN(WeightReader reader, WeightReader::Open(graph, config, options));
   LAMINA_ASSIGN_OR_RETURN(const std::vector<WeightReader::Named> named, reader.List());
+  Loading loading(std::move(reader), stream);
+  std::unique_ptr<CudaWeightRing>& ring = loading.weights_->ring_;
+  if (in_turns != nullptr) {
+    LAMINA_ASSIGN_OR_RETURN(ring, CudaWeightRing::Create(in_turns->model, in_turns->range, named,
+                                                         in_turns->offload, stream));
+  }
   size_t needed = 0;
   for (size_t i = 0; i < named.size(); ++i) {
-    if (i == 0 || !IsMatrixToo(named[i], named[i - 1])) needed += Aligned(BytesOnDevice(named[i]));
+    const bool is_outside =
+        ring != nullptr && named[i].role == WeightRole::kMatrix && ring->Has(named[i].id);
+    const bool is_there = i > 0 && IsMatrixToo(named[i], named[i - 1]);
+    if (!is_outside && !is_there) needed += BytesOf(named[i]);
   }
   stream.Enter();
   LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceInfo info, cuda::DescribeDevice(stream.device()));
@@ -64,7 +73,6 @@ Result<CudaWeights::Loading> CudaWeights::Loading::Start(const Graph& graph,
         info.name + ") has " + FormatGigabytes(info.free_bytes) +
         " free; share the model among several compute nodes, or stop what else uses the GPU");
   }
-  Loading loading(std::move(reader), stream);
   LAMINA_ASSIGN_OR_RETURN(loading.weights_->memory_, cuda::DeviceBuffer::Create(needed));
   return loading;
 }
@@ -72,8 +80,7 @@ Result<CudaWeights::Loading> CudaWeights::Loading::Start(const Graph& graph,
 Result<bool> CudaWeights::Loading::Continue() {
   stream_->Enter();
   LAMINA_ASSIGN_OR_RETURN(const bool more, reader_.ReadNext([this](const FoundWeight& found) {
-    weights_->Take(found, *stream_);
-    return OkStatus();
+    return weights_->Take(found, *stream_);
   }));
   if (more) return true;
   LAMINA_RETURN_IF_ERROR(stream_->Synchronize());
@@ -88,38 +95,50 @@ std::byte* CudaWeights::NextPlace(size_t bytes) {
   return place;
 }
 
-void CudaWeights::Take(const FoundWeight& found, cuda::StagedStream& stream) {
+Status CudaWeights::TakeMatrix(const FoundWeight& found, cuda::StagedStream& stream) {
+  cuda::LinearWeights& matrix = matrices_[found.id];
   const std::vector<int64_t>& shape = found.weight.shape;
-  if (found.quantized != nullptr) {
+  const std::span<const std::byte> data = found.tensor.data;
+  if (ring_ != nullptr && ring_->Has(found.id)) {
+    LAMINA_ASSIGN_OR_RETURN(matrix, ring_->Store(found, scratch_));
+  } else if (found.quantized != nullptr) {
     const cuda::QuantizedLayout layout(found.quantized->format, shape[0], shape[1]);
-    matrices_[found.id] =
+    matrix =
         cuda::UploadQuantized(*found.quantized, NextPlace(layout.size_bytes), scratch_, stream);
-    most_places_ = std::max(most_places_, layout.num_places);
-    return;
+  } else {
+    std::byte* const place = NextPlace(data.size());
+    stream.Copy(data.data(), data.size(), place);
+    matrix = {place, found.tensor.dtype, shape[0], shape[1]};
   }
+  most_places_ = std::max(most_places_, matrix.num_places());
+  return OkStatus();
+}
+
+Status CudaWeights::Take(const FoundWeight& found, cuda::StagedStream& stream) {
+  if (found.role == WeightRole::kMatrix) return TakeMatrix(found, stream);
   const DType dtype = found.tensor.dtype;
   if (found.role == WeightRole::kTable) {
     const auto matrix = matrices_.find(found.id);
     if (matrix != matrices_.end() && matrix->second.quantized.codes == nullptr) {
       tables_[found.id] = {matrix->second.data, dtype};
-      return;
+      return OkStatus();
     }
   }
   std::vector<float> vector;
   std::span<const std::byte> data = found.tensor.data;
   if (found.role == WeightRole::kVector) {
-    vector.resize(static_cast<size_t>(shape[0]));
-    ConvertToFloat(data.data(), dtype, shape[0], vector.data());
+    vector.resize(static_cast<size_t>(found.weight.shape[0]));
+    ConvertToFloat(data.data(), dtype, std::ssize(vector), vector.data());
     for (float& element : vector) element += found.weight.plus;
     data = std::as_bytes(std::span(vector));
   }
   std::byte* const place = NextPlace(data.size());
   stream.Copy(data.data(), data.size(), place);
-  switch (found.role) {
-    case WeightRole::kMatrix: matrices_[found.id] = {place, dtype, shape[0], shape[1]}; break;
-    case WeightRole::kVector: vectors_[found.id] = reinterpret_cast<const float*>(place); break;
-    case WeightRole::kTable: tables_[found.id] = {place, dtype}; break;
-  }
+  if (found.role == WeightRole::kVector)
+    vectors_[found.id] = reinterpret_cast<const float*>(place);
+  else
+    tables_[found.id] = {place, dtype};
+  return OkStatus();
 }
 
 }  // namespace lamina

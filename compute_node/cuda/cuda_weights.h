@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "base/worker_team.h"
 #include "compute_node/compute_device.h"
+#include "compute_node/cuda/cuda_weight_ring.h"
 #include "compute_node/weight_reader.h"
 #include "kernels/cuda/host/staged_stream.h"
 #include "kernels/cuda/linear.h"
@@ -39,13 +40,18 @@ class CudaWeights final : public DeviceWeights {
   const float* Vector(const WeightRef& weight) const { return vectors_.at(weight.id()); }
   Table Rows(const WeightRef& weight) const { return tables_.at(weight.id()); }
 
+  // Null if all weights are in the GPU's memory. Otherwise the matrices of a slice may be used only
+  // by kernels that are launched while it is entered there.
+  CudaWeightRing* ring() const { return ring_.get(); }
+
   // The most of cuda::LinearWeights::num_places of any quantized matrix.
   int64_t most_places() const { return most_places_; }
   int64_t size_bytes() const { return size_bytes_; }  // as stored in the checkpoint
 
  private:
   CudaWeights() = default;
-  void Take(const FoundWeight& found, cuda::StagedStream& stream);
+  Status Take(const FoundWeight& found, cuda::StagedStream& stream);
+  Status TakeMatrix(const FoundWeight& found, cuda::StagedStream& stream);
   std::byte* NextPlace(size_t bytes);
 
   cuda::DeviceBuffer memory_;   // of all weights
@@ -53,6 +59,7 @@ class CudaWeights final : public DeviceWeights {
   cuda::DeviceBuffer scratch_;  // of UploadQuantized, while loading
   int64_t most_places_ = 0;
   int64_t size_bytes_ = 0;
+  std::unique_ptr<CudaWeightRing> ring_;
   std::unordered_map<std::string, cuda::LinearWeights> matrices_;
   std::unordered_map<std::string, const float*> vectors_;
   std::unordered_map<std::string, Table> tables_;
@@ -61,12 +68,20 @@ class CudaWeights final : public DeviceWeights {
 // Weights on their way to the device, one after the other. Thread: one owner.
 class CudaWeights::Loading {
  public:
+  // Some slices' matrices lie outside the device's memory.
+  struct InTurns {
+    const SlicedModel& model;
+    SliceRange range;
+    const OffloadOptions& offload;
+  };
   // Begins to copy every weight, or part of a weight, that the graph names from the checkpoint to
   // the device. Borrows the config and the stream. kOutOfSpace, with what the weights need and what
   // the device has free, if they do not fit; other errors, also of Continue, are those of
-  // WeightReader (weight_reader.h).
+  // WeightReader (weight_reader.h). With `in_turns`, which may be null, also those of
+  // CudaWeightRing.
   static Result<Loading> Start(const Graph& graph, const ModelConfig& config,
-                               const WeightOptions& options, cuda::StagedStream& stream);
+                               const WeightOptions& options, cuda::StagedStream& stream,
+                               const InTurns* in_turns = nullptr);
 
   // Lets `team` unpack codes of GGUF files, instead of the thread that reads. Borrows it.
   void UnpackOn(WorkerTeam& team) { reader_.UnpackOn(team); }

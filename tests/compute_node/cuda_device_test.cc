@@ -13,8 +13,12 @@
 #include "kernels/cuda/device.h"
 #include "tests/support/families.h"
 #include "tests/support/gguf_models.h"
+#include "tests/support/golden_prompts.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/tiny_checkpoint.h"
+#if LAMINA_HAS_CUDA
+#include "compute_node/cuda/cuda_weights.h"
+#endif
 
 namespace lamina {
 namespace {
@@ -109,6 +113,7 @@ class OneSequence {
     return model_->sliced.graph.values[static_cast<size_t>(model_->sliced.graph.logits)].width;
   }
   SliceRunner& slices() { return *slices_; }
+  const LoadedModel& model() const { return *model_; }
 
  private:
   ComputeDevice& device_;
@@ -184,6 +189,109 @@ TEST_F(CudaDeviceTest, GgufWeightsGiveTheLogitsOfTheirDequantizedValues) {
                2e-3f);
   }
 }
+
+#if LAMINA_HAS_CUDA
+// A GPU, of whose models the weights of some slices lie in the host's memory. What a slice has left
+// behind is overwritten.
+std::unique_ptr<ComputeDevice> WithWeightsOutside(OffloadOptions offload, WorkerTeam& team) {
+  offload.poison = true;
+  return *MakeComputeDevice(CudaGpu{0}, team, {.weights = offload});
+}
+
+// The logits of a prompt and of some tokens behind it, for each of two steps that are in parts.
+std::vector<float> SomeLogits(OneSequence& sequence) {
+  std::vector<float> logits = sequence.Step(std::vector<TokenId>{1, 5, 9, 2}, {1, 3});
+  for (const TokenId token : {7, 3, 8, 4, 6}) {
+    const std::vector<float> more =
+        sequence.Step({&token, 1}, {0}, /*queries_first=*/token % 2 == 0);
+    logits.insert(logits.end(), more.begin(), more.end());
+  }
+  return logits;
+}
+
+TEST_F(CudaDeviceTest, WeightsThatLieOutsideGiveTheSameBits) {
+  const TemporaryFolder folder;
+  testing::WriteTinyStories("q4_k_m", folder / "m.gguf");
+  for (const std::string& dir : {testing::TinyStoriesDir(), folder / "m.gguf"}) {
+    OneSequence inside(*device_, dir, DType::kF32);
+    const std::vector<float> expected = SomeLogits(inside);
+    int num_rings = 0;
+    const int largest = dir == testing::TinyStoriesDir() ? 5 : 1;
+    for (int interval = 1; interval <= largest; ++interval) {
+      for (int buffers = 1; buffers <= 3; ++buffers) {
+        for (const double portion : {1.0, 0.4}) {
+          SCOPED_TRACE(dir + " interval " + std::to_string(interval) + " buffers " +
+                       std::to_string(buffers) + " portion " + std::to_string(portion));
+          const OffloadOptions offload{
+              .interval = interval, .portion = portion, .buffers = buffers};
+          const auto device = WithWeightsOutside(offload, team_);
+          WeightOptions options;
+          options.model_dir = dir;
+          if (const Status status = device->Load(options).status(); !status.ok()) {
+            EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status;
+            EXPECT_GE(buffers, 5 / interval) << status;
+            continue;
+          }
+          ++num_rings;
+          OneSequence sequence(*device, dir, DType::kF32);
+          EXPECT_EQ(SomeLogits(sequence), expected);
+          const cuda::PinnedRing& ring =
+              static_cast<const CudaWeights&>(*sequence.model().device_weights).ring()->ring();
+          EXPECT_EQ(ring.num_out_of_order(), 0);
+          // Six steps, and what has come for the next one. Of five blocks in three buffers one has
+          // a buffer to itself.
+          const int64_t stays = buffers == 3 ? ring.buffer_bytes() / buffers : 0;
+          EXPECT_GE(ring.bytes_copied(), 6 * (ring.bytes_outside() - stays));
+          EXPECT_LE(ring.bytes_copied(), 6 * ring.bytes_outside() + ring.buffer_bytes());
+          EXPECT_LT(ring.buffer_bytes(), ring.bytes_outside() * buffers);
+        }
+      }
+    }
+    EXPECT_EQ(num_rings, 2 * (largest == 5 ? 3 + 1 : 3));
+  }
+}
+
+// The slices of two steps in turn: each finds another one's weights in its buffer.
+TEST_F(CudaDeviceTest, TwoRunnersMayShareWhatLiesOutside) {
+  const std::string dir = testing::TinyStoriesDir();
+  WeightOptions options;
+  options.model_dir = dir;
+  const auto device = WithWeightsOutside({.interval = 1, .buffers = 1}, team_);
+  const auto outside = *device->Load(options), inside = *device_->Load(options);
+  const auto step = [&](SliceRunner& slices, int k) {
+    if (k == 0) slices.Begin(std::vector<TokenId>{5}, std::vector<int32_t>{3});
+    EXPECT_EQ(slices.Run(k), nullptr);
+  };
+  const auto result = [&](ComputeDevice& of, const LoadedModel& model, SliceRunner& slices) {
+    return Read(
+        of, slices.value(model.sliced.attentions[0].inputs[0]),
+        model.sliced.graph.values[static_cast<size_t>(model.sliced.attentions[0].inputs[0])].width);
+  };
+  const auto plain = *device_->MakeSlices(*inside, kMaxRows);
+  step(*plain, 0);
+  const std::vector<float> expected = result(*device_, *inside, *plain);
+  const auto one = *device->MakeSlices(*outside, kMaxRows),
+             other = *device->MakeSlices(*outside, kMaxRows);
+  for (int times = 0; times < 3; ++times) {
+    step(*one, 0);
+    EXPECT_EQ(result(*device, *outside, *one), expected);
+    step(*other, 0);
+    EXPECT_EQ(result(*device, *outside, *other), expected);
+  }
+  const CudaWeightRing& ring = *static_cast<const CudaWeights&>(*outside->device_weights).ring();
+  EXPECT_EQ(ring.ring().num_out_of_order(), 5);
+}
+
+TEST_F(CudaDeviceTest, WhatCannotLieOutsideIsRefused) {
+  const auto refused = [&](const ComputeOffload& offload) {
+    return MakeComputeDevice(CudaGpu{0}, team_, offload).status().message();
+  };
+  EXPECT_THAT(refused({.weights = {.is_auto = true}}), HasSubstr("cannot change yet"));
+  EXPECT_THAT(refused({.weights = {.interval = 2, .folder = "/var/tmp"}}),
+              HasSubstr("leave out the folder"));
+  EXPECT_THAT(refused({.kv = {.interval = 2}}), HasSubstr("K and V cannot lie outside"));
+}
+#endif
 
 TEST_F(CudaDeviceTest, TwoPartsOfASliceAndKeptRowsAreThoseOfTheCpu) {
   TinyCheckpointOptions options;

@@ -350,7 +350,11 @@ TEST(ClusterConfig, WeightsMayLieOutside) {
   EXPECT_THAT(with("{interval: 3, folder: /x, memory: 1GiB}"), HasSubstr("memory"));
   EXPECT_THAT(with("{interval: 3, folder: /x, buffers: 0}"), HasSubstr("'buffers'"));
   EXPECT_THAT(with("{interval: 3, folder: /x}", ", device: \"cuda:0\""),
-              HasSubstr("'offload' is not there for GPUs yet: 'device' is 'cuda:0'"));
+              HasSubstr("weights outside a GPU's memory lie in the host's: leave out 'folder'"));
+  EXPECT_THAT(with("{interval: 3, gb_per_s: 2}", ", device: \"cuda:0\""),
+              HasSubstr("weights outside a GPU's memory lie in the host's"));
+  EXPECT_THAT(with("{interval: auto, record: r.csv}", ", device: \"cuda:0\""),
+              HasSubstr("'interval: auto' is not there for GPUs yet: 'device' is 'cuda:0'"));
   EXPECT_THAT(with("{interval: 3, folder: /x, tier: 2}"), HasSubstr("tier"));
 }
 
