@@ -7,7 +7,8 @@
 #include "base/clock.h"
 #include "bench/kernels/cuda_samples.h"
 #include "bench/kernels/random_values.h"
-#include "kernels/cuda/elementwise.h"
+#include "kernels/elementwise.h"
+#include "kernels/kv_rows.h"
 
 namespace lamina {
 namespace {
@@ -19,13 +20,20 @@ constexpr double kSampleSeconds = 0.02;
 
 Result<cuda::DeviceBuffer> Filled(size_t n, DType dtype, cuda::Stream& stream) {
   constexpr size_t kDifferent = 65521;  // a prime, so that rows begin at different values
-  LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer values,
-                          Uploaded(RandomValues(std::min(n, kDifferent), 3), stream));
+  const std::vector<float> values = RandomValues(std::min(n, kDifferent), 3);
+  std::vector<std::byte> elements(values.size() * ElementSize(dtype));
+  const auto num_values = static_cast<int64_t>(values.size());
+  if (HasScales(dtype)) {
+    RoundWithScale(values.data(), num_values, dtype, elements.data());
+  } else {
+    ConvertFromFloat(values.data(), num_values, dtype, elements.data());
+  }
+  LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer uploaded, Uploaded(elements, stream));
   LAMINA_ASSIGN_OR_RETURN(cuda::DeviceBuffer buffer,
                           cuda::DeviceBuffer::Create(n * ElementSize(dtype)));
   for (size_t at = 0; at < n; at += kDifferent) {
-    cuda::ConvertFromFloat(values.as<float>(), static_cast<int64_t>(std::min(kDifferent, n - at)),
-                           dtype, buffer.as<std::byte>() + at * ElementSize(dtype), stream);
+    cuda::CopyOnDevice(buffer.as<std::byte>() + at * ElementSize(dtype), uploaded.data(),
+                       std::min(kDifferent, n - at) * ElementSize(dtype), stream);
   }
   LAMINA_RETURN_IF_ERROR(stream.Synchronize());
   return buffer;

@@ -20,7 +20,8 @@ Result<cuda::DeviceBuffer> Uploaded(const std::vector<T>& values, cuda::Stream& 
   return buffer;
 }
 
-// n values of `dtype` on the device: random ones, which repeat after 65,521.
+// n values of `dtype` on the device: random ones, which repeat after 65,521. If the type has
+// scales: codes only, of all sizes.
 Result<cuda::DeviceBuffer> Filled(size_t n, DType dtype, cuda::Stream& stream);
 
 // Times a launch by running it many times back to back. Thread: owner.

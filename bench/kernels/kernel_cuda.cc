@@ -33,6 +33,14 @@ struct CudaAttentionSizes {
   int64_t context, sequences;
 };
 
+// The largest code then stands for a number between 0.5 and 1.5.
+std::vector<float> RandomScales(size_t n, DType dtype) {
+  const float largest_code = dtype == DType::kI8Scaled ? 127.0f : kMaxF8;
+  std::vector<float> scales = RandomValues(n, 7);
+  for (float& scale : scales) scale = (1 + scale / 2) / largest_code;
+  return scales;
+}
+
 // The slab has exactly the tokens of all sequences, each in random slots.
 Result<Measurement> MeasureCudaAttention(const CudaAttentionSizes& sizes, int repeats,
                                          cuda::Stream& stream) {
@@ -44,7 +52,21 @@ Result<Measurement> MeasureCudaAttention(const CudaAttentionSizes& sizes, int re
              width = static_cast<size_t>(num_heads * sizes.head_dim);
   LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer k, Filled(slab_elements, sizes.dtype, stream));
   LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceBuffer v, Filled(slab_elements, sizes.dtype, stream));
-  const KvView kv = {k.data(), v.data(), capacity * sizes.head_dim, sizes.head_dim, sizes.dtype};
+  // As cuda::KvCache lays them out.
+  std::vector<float> host_scales;
+  cuda::DeviceBuffer scales;
+  if (HasScales(sizes.dtype)) {
+    host_scales = RandomScales(static_cast<size_t>(2 * kCudaKvHeads * capacity), sizes.dtype);
+    LAMINA_ASSIGN_OR_RETURN(scales, Uploaded(host_scales, stream));
+  }
+  KvView kv = {.k = k.data(),
+               .v = v.data(),
+               .head_stride = capacity * sizes.head_dim,
+               .slot_stride = sizes.head_dim,
+               .dtype = sizes.dtype,
+               .scale_head_stride = 2 * capacity,
+               .scale_slot_stride = 2};
+  if (!host_scales.empty()) kv.v_scales = (kv.k_scales = scales.as<float>()) + 1;
   LAMINA_RETURN_IF_ERROR(cuda::CheckAttention(shape, kv));
 
   std::vector<TokenSlot> slots(static_cast<size_t>(capacity));
@@ -74,7 +96,7 @@ Result<Measurement> MeasureCudaAttention(const CudaAttentionSizes& sizes, int re
   TimedLaunches ours([&] { cuda::Attention(shape, kv, batch, scratch, stream); }, stream);
   TimedLaunches other([&] { cuda::CopyOnDevice(copy.data(), k.data(), k.size_bytes(), stream); },
                       stream);
-  const auto bytes = static_cast<double>(k.size_bytes() + v.size_bytes());
+  const auto bytes = static_cast<double>(k.size_bytes() + v.size_bytes() + scales.size_bytes());
   const Measurement m = MeasureRatePair(
       "attention",
       {{"kv", DTypeName(sizes.dtype)},
@@ -100,8 +122,10 @@ Result<Measurement> MeasureCudaAttention(const CudaAttentionSizes& sizes, int re
   cuda::CopyToHost(got.data(), out.data(), width * sizeof(float), stream);
   LAMINA_RETURN_IF_ERROR(stream.Synchronize());
   const AttentionRow row = {q.data(), slots.data(), sizes.context, expected.data(), nullptr};
-  reference::Attention(
-      shape, {host_k.data(), host_v.data(), kv.head_stride, kv.slot_stride, kv.dtype}, {&row, 1});
+  kv.k = host_k.data();
+  kv.v = host_v.data();
+  if (!host_scales.empty()) kv.v_scales = (kv.k_scales = host_scales.data()) + 1;
+  reference::Attention(shape, kv, {&row, 1});
   for (size_t i = 0; i < width; ++i) {
     if (!(std::abs(got[i] - expected[i]) <= 1e-4))
       return InternalError(fmt::format("attention: {} for {}", got[i], expected[i]));

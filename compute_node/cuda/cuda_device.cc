@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/check.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "compute_node/cuda/cuda_kv.h"
@@ -22,10 +21,6 @@ static_assert(sizeof(int) == sizeof(int32_t), "rows are uploaded as they stand")
 // Whether the rows have no gaps. Such rows need no list in device memory. REQUIRES: ascending.
 bool FollowEachOther(std::span<const int> rows) {
   return rows.empty() || rows.back() - rows.front() + 1 == std::ssize(rows);
-}
-
-size_t BytesOf(const RowParts& parts, DType dtype) {
-  return static_cast<size_t>(parts.num_elements()) * ElementSize(dtype);
 }
 
 // The rows as kernels take them. `index` is their list in device memory, for rows with gaps.
@@ -131,16 +126,18 @@ void CudaDevice::PackOnDevice(std::span<const PackedParts> packed, std::byte* me
   std::vector<std::span<const int>> rows;
   for (const PackedParts& each : packed) rows.push_back(each.parts.rows);
   const int32_t* index = UploadRows(rows);
-  for (const auto& [value, parts, dtype, head_dim] : packed) {
-    // A session whose K and V have scales found no KV cache on this device (cuda::KvCache::Create).
-    LAMINA_CHECK(!HasScales(dtype), "K and V in {} cannot be packed on a GPU", DTypeName(dtype));
-    if (parts.rows.size() == 1) {
+  for (const PackedParts& each : packed) {
+    const auto& [value, parts, dtype, head_dim] = each;
+    if (HasScales(dtype)) {
+      cuda::PackKvRows(BeginOf(value, parts), SetOf(parts, index), head_dim, dtype, message,
+                       engine_.stream());
+    } else if (parts.rows.size() == 1) {
       cuda::ConvertFromFloat(BeginOf(value, parts), parts.width, dtype, message, engine_.stream());
     } else {
       cuda::PackRows(BeginOf(value, parts), SetOf(parts, index), dtype, message, engine_.stream());
     }
     if (!FollowEachOther(parts.rows)) index += parts.rows.size();
-    message += BytesOf(parts, dtype);
+    message += each.num_bytes();
   }
 }
 
@@ -148,7 +145,7 @@ std::byte* CudaDevice::Pack(std::span<const PackedParts> packed, std::byte* mess
   cuda::StagedStream& staged = engine_.staged();
   staged.Enter();
   size_t bytes = 0;
-  for (const PackedParts& each : packed) bytes += BytesOf(each.parts, each.dtype);
+  for (const PackedParts& each : packed) bytes += static_cast<size_t>(each.num_bytes());
   if (bytes == 0) return message;
   cuda::GrowTo(bytes, staged, message_);
   PackOnDevice(packed, message_.as<std::byte>());
@@ -172,7 +169,7 @@ void CudaDevice::Unpack(const std::byte* message, DType dtype, const RowParts& p
                         float* value) {
   cuda::StagedStream& staged = engine_.staged();
   staged.Enter();
-  const size_t bytes = BytesOf(parts, dtype);
+  const size_t bytes = static_cast<size_t>(parts.num_elements()) * ElementSize(dtype);
   cuda::GrowTo(bytes, staged, message_);
   staged.Copy(message, bytes, message_.data());
   UnpackOnDevice(message_.as<std::byte>(), dtype, parts, value);

@@ -118,15 +118,15 @@ void LaunchFma(const AttentionWork& work, Stream& stream) {
 
 // Only the shape decides, never the number of rows, because the two ways round differently and a
 // row must not depend on the batch.
-template <typename T>
+template <typename T, bool kScaled = false>
 void LaunchNarrow(const AttentionWork& work, Stream& stream) {
   const int head_dim = work.shape.head_dim;
   if constexpr (sizeof(T) > 1) {
     if (head_dim % kStep != 0) return LaunchFma<T>(work, stream);
   }
-  if (head_dim <= 64) return LaunchSplits<TensorSplit<T, 4>>(work, stream);
-  if (head_dim <= 128) return LaunchSplits<TensorSplit<T, 8>>(work, stream);
-  LaunchSplits<TensorSplit<T, 16>>(work, stream);
+  if (head_dim <= 64) return LaunchSplits<TensorSplit<T, 4, kScaled>>(work, stream);
+  if (head_dim <= 128) return LaunchSplits<TensorSplit<T, 8, kScaled>>(work, stream);
+  LaunchSplits<TensorSplit<T, 16, kScaled>>(work, stream);
 }
 
 void LaunchForType(const AttentionWork& work, Stream& stream) {
@@ -135,10 +135,8 @@ void LaunchForType(const AttentionWork& work, Stream& stream) {
     case DType::kBF16: return LaunchNarrow<BF16>(work, stream);
     case DType::kF16: return LaunchNarrow<F16>(work, stream);
     case DType::kF8: return LaunchNarrow<F8>(work, stream);
-    case DType::kI8Scaled:
-    case DType::kF8Scaled:
-      return stream.Fail(
-          InternalError("attention over K and V in " + std::string(DTypeName(work.kv.dtype))));
+    case DType::kI8Scaled: return LaunchNarrow<int8_t, /*kScaled=*/true>(work, stream);
+    case DType::kF8Scaled: return LaunchNarrow<F8, /*kScaled=*/true>(work, stream);
   }
 }
 
@@ -152,11 +150,6 @@ int64_t PartialHeadsPerRow(const AttentionShape& shape, int64_t max_tokens) {
 }  // namespace
 
 Status CheckAttention(const AttentionShape& shape, const KvView& kv) {
-  if (HasScales(kv.dtype)) {
-    return Unimplemented("K and V in " + std::string(DTypeName(kv.dtype)) +
-                         ": CUDA kernels do not read scales yet; use fp8, bfloat16 or float16 as "
-                         "kv_dtype, or a CPU as this node's device");
-  }
   if (shape.num_kv_heads < 1 || shape.num_heads < shape.num_kv_heads ||
       shape.num_heads % shape.num_kv_heads != 0) {
     return InvalidArgument("attention with " + std::to_string(shape.num_heads) + " heads over " +
@@ -167,10 +160,11 @@ Status CheckAttention(const AttentionShape& shape, const KvView& kv) {
     return InvalidArgument("attention with head_dim " + std::to_string(shape.head_dim) +
                            ": CUDA kernels have multiples of 8 up to 256");
   }
-  if (kv.dtype == DType::kF8 && shape.head_dim % 16 != 0) {
+  if (IsForKvOnly(kv.dtype) && shape.head_dim % 16 != 0) {
     return InvalidArgument("attention with head_dim " + std::to_string(shape.head_dim) +
-                           " over K and V in fp8: CUDA kernels have multiples of 16 up to 256; K "
-                           "and V in bfloat16 or float16 do");
+                           " over K and V in " + std::string(DTypeName(kv.dtype)) +
+                           ": CUDA kernels have multiples of 16 up to 256; K and V in bfloat16 or "
+                           "float16 do");
   }
   const auto bytes = static_cast<int64_t>(ElementSize(kv.dtype));
   const uintptr_t all = reinterpret_cast<uintptr_t>(kv.k) | reinterpret_cast<uintptr_t>(kv.v) |

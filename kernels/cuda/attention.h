@@ -8,11 +8,12 @@
 // What should bound it is memory. 4.8 TB/s of K and V over the 132 multiprocessors of an H200 are
 // 36 GB/s each, for which about 30 KB must be in flight at any time (800 ns). A block of four warps
 // has 32 KB of tiles with 128 dims (attention_split.cuh), and four blocks are resident. Tensor
-// cores multiply K and V of 16 bits or in FP8 where head_dim is a multiple of 16, and fp32 units
-// the rest. Partials are 1/256 (group 1) to 1/32 (group 8) of the bytes read, twice as much with
-// FP8. docs/cuda.md has what was measured.
+// cores multiply K and V of 16 or 8 bits where head_dim is a multiple of 16, and fp32 units the
+// rest. Partials are 1/256 (group 1) to 1/32 (group 8) of the bytes read, twice as much with 8
+// bits. docs/cuda.md has what was measured.
 //
-// K and V in FP8 are exact in fp16, and treated as fp16 would be.
+// K and V of 8 bits are exact in fp16, and treated as fp16 would be. Their scales, if they have
+// some, are multiplied with scores and weights.
 #pragma once
 
 #include <cstddef>
@@ -56,11 +57,10 @@ struct AttentionBatch {
   bool rows_share_slots = false;
 };
 
-// Whether the kernels can do this shape; to be asked once, when shapes are known. kUnimplemented if
-// K and V have scales, which only CPUs read so far; kInvalidArgument, saying what is wrong, unless
-// num_kv_heads divides num_heads, head_dim is a multiple of 8 up to 256 (of 16 for K and V in FP8),
-// k, v and both strides of `kv` are multiples of 16 bytes, and slots are less than 4 GiB
-// apart.
+// Whether the kernels can do this shape; to be asked once, when shapes are known. kInvalidArgument,
+// saying what is wrong, unless num_kv_heads divides num_heads, head_dim is a multiple of 8 up to
+// 256 (of 16 for K and V of 8 bits), k, v and both strides of their elements are multiples of 16
+// bytes, and slots are less than 4 GiB apart.
 Status CheckAttention(const AttentionShape& shape, const KvView& kv);
 
 // The scratch memory with which all rows run in one launch. With less, down to

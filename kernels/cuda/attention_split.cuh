@@ -124,8 +124,12 @@ struct SplitLayout {
 
 // One split of rows [row, row + num_rows), which begin at the same slot, for the block's query
 // heads. T: the type of K and V; kQueries: the queries that the block has room for.
-template <typename T, int kQueries, int kDims, int kPad, int kTailBytes>
+// kScaled: K and V have scales. The scale of a token lies in the first bytes of the padding behind
+// its row of a tile, and is copied with it.
+template <typename T, int kQueries, int kDims, int kPad, int kTailBytes, bool kScaled = false>
 class SplitBase {
+  static_assert(!kScaled || (kDims > 0 && kPad * sizeof(T) >= sizeof(float)));
+
  public:
   using Layout = SplitLayout<T, kQueries, kDims, kPad, kTailBytes>;
 
@@ -177,6 +181,10 @@ class SplitBase {
   __device__ T* TileRow(int tile, int token) const {
     return reinterpret_cast<T*>(at(layout_.tiles_at())) +
            ((warp_ * kStages + tile % kStages) * kTile<T> + token) * layout_.pitch();
+  }
+  // The scale of that K or V.
+  __device__ float& ScaleOf(int tile, int token) const {
+    return *reinterpret_cast<float*>(TileRow(tile, token) + layout_.dims());
   }
   __device__ int FirstToken(int tile) const {
     return ((tile < num_tiles_ ? tile : tile - num_tiles_) * kWarps + warp_) * kTile<T>;
@@ -286,6 +294,7 @@ class SplitBase {
   // token are cleared where kDims is set: tensor cores multiply them too, by weights of 0, and 0
   // times NaN is NaN.
   __device__ void StartTile(int tile) {
+    if constexpr (kScaled) StartScales(tile);
     const Part part = PartOfTile();
     if (tile < 2 * num_tiles_ && part.is_there) {
       const bool is_v = tile >= num_tiles_;
@@ -318,6 +327,22 @@ class SplitBase {
       }
     }
     CommitCopies();
+  }
+
+  // The same for the tile's scales: a lane for each token.
+  __device__ void StartScales(int tile) {
+    static_assert(kTile<T> == kWarpSize);
+    if (tile >= 2 * num_tiles_) return;
+    const bool is_v = tile >= num_tiles_;
+    const int token = FirstToken(tile) + lane_;
+    float& to = ScaleOf(tile, lane_);
+    if (token < num_tokens_) {
+      const float* const of_head =
+          (is_v ? work_.kv.v_scales : work_.kv.k_scales) + kv_head_ * work_.kv.scale_head_stride;
+      CopyAsync4(&to, of_head + int64_t{slots()[token]} * work_.kv.scale_slot_stride);
+    } else if (is_v) {
+      to = 0;
+    }
   }
 
   // Clears what the rows of the warp's tiles have behind head_dim, for good.

@@ -3,7 +3,12 @@
 // nothing, which still takes far fewer instructions than multiply-add units do (attention_fma.cuh).
 //
 // Queries and weights are split into two parts (two_parts.cuh) of the type of K and V, or of F16 if
-// that is F8. An infinite V may come out as NaN.
+// that has 8 bits. An infinite V may come out as NaN.
+//
+// Scales of K and V (kernels/attention_shape.h) are multiplied with scores and weights. Weights
+// times scales can have any magnitude, and those that are large may come last: so whenever the
+// largest of a query's is larger than those before it, what has been added up is brought to the new
+// power of two.
 #pragma once
 
 #include "kernels/cuda/attention_split.cuh"
@@ -21,11 +26,13 @@ inline constexpr int kRowPad = 16 / sizeof(T);
 template <int kDims>
 inline constexpr int kWarpSumBytes = kWarps* kMaxQueries* kDims * 4;
 
-// T: the type of K and V; kSteps: the most steps of kStep dims that a row of K has.
-template <typename T, int kSteps>
-class TensorSplit
-    : private SplitBase<T, kMaxQueries, kSteps * kStep, kRowPad<T>, kWarpSumBytes<kSteps * kStep>> {
-  using Base = SplitBase<T, kMaxQueries, kSteps * kStep, kRowPad<T>, kWarpSumBytes<kSteps * kStep>>;
+// T: the type of elements of K and V; kSteps: the most steps of kStep dims that a row of K has;
+// kScaled: K and V have scales, which takes a T of 8 bits.
+template <typename T, int kSteps, bool kScaled>
+class TensorSplit : private SplitBase<T, kMaxQueries, kSteps * kStep, kRowPad<T>,
+                                      kWarpSumBytes<kSteps * kStep>, kScaled> {
+  using Base =
+      SplitBase<T, kMaxQueries, kSteps * kStep, kRowPad<T>, kWarpSumBytes<kSteps * kStep>, kScaled>;
 
  public:
   using typename Base::Layout;
@@ -74,8 +81,11 @@ class TensorSplit
   // Loads whose results are in registers at a time, so that not every product waits for one.
   static constexpr int kLoads = kSteps / Loaded::kSteps < 4 ? kSteps / Loaded::kSteps : 4;
 
-  // Brings weights, which are at most 1, to the upper end of fp16 (two_parts.cuh).
-  static constexpr float kWeightScale = std::is_same_v<Part, F16> ? 32768 : 1;
+  // Brings weights, which are at most 1, to the upper end of fp16 (two_parts.cuh). Those times
+  // scales have weight_exponent_ instead.
+  static constexpr float kWeightScale = std::is_same_v<Part, F16> && !kScaled ? 32768 : 1;
+  // Where weight_exponent_ begins: the largest that ExponentFor gives.
+  static constexpr int kMostExponent = 114;
 
   // This lane's part of operand b of MultiplyAdd, in two parts.
   struct Factor {
@@ -89,16 +99,60 @@ class TensorSplit
   __device__ static Factor QueriesAt(const float* at, int apart, float scale) {
     return FactorOf({at[0] * scale, at[1] * scale, at[apart] * scale, at[apart + 1] * scale});
   }
-  // The weights of the scores there, relative to `max`, which are also added to `sum`.
-  __device__ static Factor WeightsAt(const float* at, int apart, float max, float& sum) {
-    float weight[4] = {at[0], at[1], at[apart], at[apart + 1]};
+  // This lane's weights of a tile: four for each of its steps, of query major_.
+  using Weights = float[Loaded::kSteps][4];
+  // The token of the tile that weight j of step s is of.
+  __device__ int TokenOfWeight(int s, int j) const {
+    return s * kStep + minor_ + j % 2 + j / 2 * 8;
+  }
+  // From the tile's scores, relative to `max`; they are also added to `sum`.
+  __device__ void FindWeights(int tile, float max, Weights& weights, float& sum) const {
+    const float* const of_tile = scores() + major_ * kScoresPitch + FirstToken(tile);
     LAMINA_UNROLL
-    for (float& x : weight) {
-      x = Exp(x - max);
-      sum += x;
-      x *= kWeightScale;
+    for (int s = 0; s < Loaded::kSteps; ++s) {
+      LAMINA_UNROLL
+      for (int j = 0; j < 4; ++j) {
+        const float weight = Exp(of_tile[TokenOfWeight(s, j)] - max);
+        sum += weight;
+        weights[s][j] = weight * kWeightScale;
+      }
     }
-    return FactorOf(weight);
+  }
+
+  // Multiplies weights by the scales of V and by 2^weight_exponent_, which first follows the
+  // largest of them, and `out` with it.
+  __device__ void MultiplyByScales(int tile, Weights& weights, float (&out)[kSteps][4]) {
+    float largest = 0;
+    LAMINA_UNROLL
+    for (int s = 0; s < Loaded::kSteps; ++s) {
+      LAMINA_UNROLL
+      for (int j = 0; j < 4; ++j) {
+        weights[s][j] *= this->ScaleOf(tile, TokenOfWeight(s, j));
+        largest = fmaxf(largest, fabsf(weights[s][j]));  // without those that are NaN
+      }
+    }
+    for (int lanes = 1; lanes < 4; lanes *= 2)
+      largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, lanes));
+    const int exponent = largest > 0 ? ExponentFor(largest) : kMostExponent,
+              lowered = exponent < weight_exponent_ ? exponent - weight_exponent_ : 0;
+    weight_exponent_ += lowered;
+    // What would be lowered by more is nothing beside the new weights.
+    const float change = PowerOfTwo(lowered > -126 ? lowered : -126);
+    const float changes[2] = {__shfl_sync(kAllLanes, change, minor_ * 4),
+                              __shfl_sync(kAllLanes, change, minor_ * 4 + 4)};
+    if (changes[0] != 1 || changes[1] != 1) {
+      LAMINA_UNROLL
+      for (int b = 0; b < kSteps; ++b) {
+        LAMINA_UNROLL
+        for (int j = 0; j < 4; ++j) out[b][j] *= changes[j % 2];
+      }
+    }
+    const float power = PowerOfTwo(weight_exponent_);
+    LAMINA_UNROLL
+    for (int s = 0; s < Loaded::kSteps; ++s) {
+      LAMINA_UNROLL
+      for (float& weight : weights[s]) weight *= power;
+    }
   }
 
   // The exponent of the power of two by which the query of this lane's column is scaled. bf16 has
@@ -173,10 +227,16 @@ class TensorSplit
     }
     const int token = FirstToken(tile) + first + major_;
     float* const to = scores() + minor_ * kScoresPitch + token;
+    float scale_of_k[2] = {1, 1};  // of this lane's two tokens
+    if constexpr (kScaled) {
+      LAMINA_UNROLL
+      for (int i = 0; i < 2; ++i) scale_of_k[i] = this->ScaleOf(tile, first + major_ + i * 8);
+    }
     LAMINA_UNROLL
     for (int j = 0; j < 4; ++j) {  // elements of (token, query)
-      const float score =
-          token + j / 2 * 8 < num_tokens_ ? Capped((high[j] + low[j]) * scale[j % 2]) : -INFINITY;
+      float product = (high[j] + low[j]) * scale[j % 2];
+      if constexpr (kScaled) product *= scale_of_k[j / 2];
+      const float score = token + j / 2 * 8 < num_tokens_ ? Capped(product) : -INFINITY;
       max[j % 2] = fmaxf(max[j % 2], score);
       to[j % 2 * kScoresPitch + j / 2 * 8] = score;
     }
@@ -184,11 +244,12 @@ class TensorSplit
 
   // Adds the tile's weighted values, as products of dims x queries, and this lane's weights.
   __device__ void AddValues(int tile, float max, float (&out)[kSteps][4], float& sum) {
+    Weights each;
+    FindWeights(tile, max, each, sum);
+    if constexpr (kScaled) MultiplyByScales(tile, each, out);
     Factor weights[Loaded::kSteps];
     LAMINA_UNROLL
-    for (int s = 0; s < Loaded::kSteps; ++s)
-      weights[s] = WeightsAt(
-          scores() + major_ * kScoresPitch + FirstToken(tile) + s * kStep + minor_, 8, max, sum);
+    for (int s = 0; s < Loaded::kSteps; ++s) weights[s] = FactorOf(each[s]);
     const T* const v_row = TileRow(tile, Loaded::TokenOfV(lane_)) + Loaded::DimOfV(lane_);
     LAMINA_UNROLL
     for (int begin = 0; begin < kSteps; begin += kLoads) {
@@ -208,6 +269,12 @@ class TensorSplit
 
   // Adds up the sums of all warps and writes the outputs.
   __device__ void AddWarps(const float (&out)[kSteps][4], float max, float sum) {
+    float undo[2] = {1, 1};  // what has scaled the two queries of this lane's columns
+    if constexpr (kScaled) {
+      LAMINA_UNROLL
+      for (int j = 0; j < 2; ++j)
+        undo[j] = PowerOfTwo(-__shfl_sync(kAllLanes, weight_exponent_, (minor_ + j) * 4));
+    }
     for (int lanes = 1; lanes < 4; lanes *= 2) sum += __shfl_xor_sync(kAllLanes, sum, lanes);
     if (lane_ % 4 == 0) {
       maxima()[warp_ * kMaxQueries + major_] = max;
@@ -219,7 +286,8 @@ class TensorSplit
     for (int b = 0; b < kSteps; ++b) {
       LAMINA_UNROLL
       for (int j = 0; j < 4; ++j)  // elements of (dim, query)
-        of_warp[(j % 2 * kSteps + b) * kStep + Loaded::DimOfRow(major_ + j / 2 * 8)] = out[b][j];
+        of_warp[(j % 2 * kSteps + b) * kStep + Loaded::DimOfRow(major_ + j / 2 * 8)] =
+            out[b][j] * undo[j % 2];
     }
     __syncthreads();
     this->WriteOutputs(1, kWeightScale);
@@ -229,6 +297,8 @@ class TensorSplit
   static_assert(kTile<T> == Loaded::kSteps * kStep && kSteps % Loaded::kSteps == 0);
 
   const int major_, minor_;  // row and first column of this lane's elements (tensor_cores.cuh)
+  // Of the power of two by which the weights of query major_, times scales, are multiplied.
+  int weight_exponent_ = kMostExponent;
 };
 
 }  // namespace lamina::cuda

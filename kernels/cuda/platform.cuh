@@ -60,6 +60,17 @@ __device__ inline void CopyAsync16(void* shared, const void* global) {
                : "memory");
 #endif
 }
+// Starts a copy of 4 bytes. REQUIRES: both ends are aligned to 4 bytes.
+__device__ inline void CopyAsync4(void* shared, const void* global) {
+#if LAMINA_CUDA_EMULATED
+  emulation::StartCopy(shared, global, 4);
+#else
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(
+                   static_cast<unsigned>(__cvta_generic_to_shared(shared))),
+               "l"(global)
+               : "memory");
+#endif
+}
 // Makes a group of the copies that this thread has started since the last commit.
 __device__ inline void CommitCopies() {
 #if LAMINA_CUDA_EMULATED

@@ -41,12 +41,41 @@ struct Fragments {
   uint32_t words[4];
 };
 
-// F8 is loaded as if two bytes were one element of 16 bits, which takes no shared memory and causes
-// no more bank conflicts, and converted to F16 in registers. A load serves two multiplications. Of
-// K it brings 32 dims, of which a lane has four neighbours for each multiplication; of V it brings
-// 32 tokens, of which a lane has two dims each, which become different rows of a.
-template <>
-struct Fragments<F8> {
+// Two words of F16s.
+struct HalvesOfWord {
+  uint32_t first, second;
+};
+
+// The four elements of a word as F16s: the first two and the last two.
+__device__ inline HalvesOfWord Neighbours(uint32_t word, F8 /*type*/) {
+  return {HalvesOf(word), UpperHalvesOf(word)};
+}
+__device__ inline HalvesOfWord Neighbours(uint32_t word, int8_t /*type*/) {
+  const uint32_t raised = RaisedIntegers(word);
+  return {HalvesOfRaised<0x4140>(raised), HalvesOfRaised<0x4342>(raised)};
+}
+
+// Of V a word holds two dims of a token, then the same dims of the next token. Both tokens of the
+// first dim, and of the second one.
+__device__ inline HalvesOfWord ByDim(uint32_t word, F8 type) {
+#if LAMINA_CUDA_EMULATED
+  return Neighbours((word & 0xff0000ffu) | (word & 0xff00u) << 8 | (word >> 8 & 0xff00u), type);
+#else
+  return Neighbours(__byte_perm(word, 0, 0x3120), type);
+#endif
+}
+__device__ inline HalvesOfWord ByDim(uint32_t word, int8_t /*type*/) {
+  const uint32_t raised = RaisedIntegers(word);
+  return {HalvesOfRaised<0x4240>(raised), HalvesOfRaised<0x4341>(raised)};
+}
+
+// Elements of 8 bits, F8 or integers, are loaded as if two bytes were one element of 16 bits, which
+// takes no shared memory and causes no more bank conflicts, and converted to F16 in registers. A
+// load serves two multiplications. Of K it brings 32 dims, of which a lane has four neighbours for
+// each multiplication; of V it brings 32 tokens, of which a lane has two dims each, which become
+// different rows of a.
+template <typename T>
+requires(sizeof(T) == 1) struct Fragments<T> {
   using Multiplied = F16;
   static constexpr int kSteps = 2;
 
@@ -59,32 +88,23 @@ struct Fragments<F8> {
   static constexpr int kDimsApart = 2;
   __device__ static int DimOfRow(int row) { return row % 8 * 2 + row / 8; }
 
-  __device__ void LoadK(const F8* at) { LoadMatrices(at, words); }
-  __device__ void LoadV(const F8* at) { LoadTransposed(at, words); }
+  __device__ void LoadK(const T* at) { LoadMatrices(at, words); }
+  __device__ void LoadV(const T* at) { LoadTransposed(at, words); }
   __device__ void GetK(int step, uint32_t (&a)[4]) const {
     LAMINA_UNROLL
     for (int i = 0; i < 2; ++i) {
-      a[i] = HalvesOf(words[2 * step + i]);
-      a[i + 2] = UpperHalvesOf(words[2 * step + i]);
+      const HalvesOfWord of_word = Neighbours(words[2 * step + i], T{});
+      a[i] = of_word.first;
+      a[i + 2] = of_word.second;
     }
   }
   __device__ void GetV(int step, uint32_t (&a)[4]) const {
     LAMINA_UNROLL
     for (int i = 0; i < 2; ++i) {
-      const uint32_t by_dim = ByDim(words[2 * step + i]);
-      a[2 * i] = HalvesOf(by_dim);
-      a[2 * i + 1] = UpperHalvesOf(by_dim);
+      const HalvesOfWord of_word = ByDim(words[2 * step + i], T{});
+      a[2 * i] = of_word.first;
+      a[2 * i + 1] = of_word.second;
     }
-  }
-
-  // A word holds two dims of a token, then the same dims of the next token. Returns both tokens of
-  // the first dim, then of the second.
-  __device__ static uint32_t ByDim(uint32_t word) {
-#if LAMINA_CUDA_EMULATED
-    return (word & 0xff0000ffu) | (word & 0xff00u) << 8 | (word >> 8 & 0xff00u);
-#else
-    return __byte_perm(word, 0, 0x3120);
-#endif
   }
 
   uint32_t words[4];

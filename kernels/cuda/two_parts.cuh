@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/platform.cuh"
+#include "kernels/cuda/vectors.cuh"
 
 namespace lamina::cuda {
 
@@ -19,6 +20,11 @@ __device__ inline int ExponentFor(float largest) {
   if (!(largest > 0) || isinf(largest)) return 0;
   const int exponent = ilogbf(largest);
   return 14 - (exponent > -100 ? exponent : -100);
+}
+
+// 2^exponent. REQUIRES: exponent is in [-126, 127].
+__device__ inline float PowerOfTwo(int exponent) {
+  return AsFloat(static_cast<uint32_t>(exponent + 127) << 23);
 }
 
 // Rounds two values to T and puts them side by side, the first one in the lower half. FirstOf and

@@ -74,6 +74,26 @@ __device__ inline uint32_t UpperHalvesOf(uint32_t pairs) {
 #endif
 }
 
+// Converts integers of 8 bits to F16s in two steps, exactly. First the four of a word are raised by
+// 128, which makes bytes of [0, 255] of them. Put below 0x64, such a byte is the F16 of 1024 more,
+// so that taking away 1152 leaves the integer.
+__device__ inline uint32_t RaisedIntegers(uint32_t word) { return word ^ 0x80808080u; }
+// kPlaces: which bytes of `raised`, 0 to 3, become the first and the second F16, as the selector of
+// a byte permute, in which 4 is 0x64: 0x4<second>4<first>.
+template <unsigned kPlaces>
+__device__ inline uint32_t HalvesOfRaised(uint32_t raised) {
+#if LAMINA_CUDA_EMULATED
+  const auto half = [&](unsigned place) {
+    return uint32_t{ToF16(static_cast<float>(raised >> 8 * place & 0xffu) - 128).bits};
+  };
+  return half(kPlaces & 0xf) | half(kPlaces >> 8 & 0xf) << 16;
+#else
+  const __half2 integers =
+      __hsub2(AsHalves(__byte_perm(raised, 0x64646464u, kPlaces)), AsHalves(0x64806480u));
+  return *reinterpret_cast<const uint32_t*>(&integers);
+#endif
+}
+
 // Loads x = p[0, 8) and converts it to fp32. REQUIRES: p is aligned to 16 bytes, or to 8 if it is
 // of F8.
 __device__ inline void LoadVector(const BF16* p, float (&x)[kVector]) {
@@ -113,8 +133,8 @@ __device__ inline void LoadVector(const float* p, float (&x)[kVector]) {
   }
 }
 
-// The elements of T that CopyVectorAsync copies: eight, or 16 of F8, since no copy is of fewer than
-// 16 bytes.
+// The elements of T that CopyVectorAsync copies: eight, or 16 of 8 bits, since no copy is of fewer
+// than 16 bytes.
 template <typename T>
 inline constexpr int kCopied = sizeof(T) == 1 ? 16 : kVector;
 

@@ -57,6 +57,15 @@ TEST(CudaKernelsBench, PrintsOneLinePerCaseOrWhyItCannot) {
   EXPECT_EQ(cases, expected);
 }
 
+TEST(CudaKernelsBench, MeasuresKAndVWithScales) {
+  if (const Result<int> count = cuda::DeviceCount(); !count.ok()) GTEST_SKIP() << count.status();
+  const CommandOutput output =
+      BenchCudaKernels({"--device", "cuda:0", "--only", "attention", "--kv", "int8s,fp8s"});
+  ASSERT_EQ(output.exit_status, 0) << output.err;
+  EXPECT_THAT(output.out, ::testing::HasSubstr("\"int8_per_token_head\""));
+  EXPECT_THAT(output.out, ::testing::HasSubstr("\"fp8_per_token_head\""));
+}
+
 TEST(CudaKernelsBench, SlicesAndRoundTripsAreForGpus) {
   for (const std::string kernel : {"slice", "round-trip"}) {
     const CommandOutput output = BenchCudaKernels({"--only", kernel});

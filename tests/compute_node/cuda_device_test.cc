@@ -354,11 +354,12 @@ TEST_F(CudaDeviceTest, MessagesAreThoseOfTheCpuBitForBit) {
   EXPECT_EQ(Read(*device_, value, kRows * kPitch), here);
 
   const std::vector<int> gaps = {0, 2, 5}, run = {2, 3, 4}, one = {4}, none;
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kF8}) {
+  for (const DType dtype :
+       {DType::kF32, DType::kBF16, DType::kF16, DType::kF8, DType::kI8Scaled, DType::kF8Scaled}) {
     for (const std::vector<int>& rows : {gaps, run, one, none}) {
       const RowParts parts{rows, kPitch, 8, 24};
       const auto packed = [&](const float* of) {
-        return std::vector<PackedParts>{{of, parts, dtype},
+        return std::vector<PackedParts>{{of, parts, dtype, /*head_dim=*/8},
                                         {of, RowParts{gaps, kPitch, 16, 8}, DType::kF32},
                                         {of, parts, DType::kBF16}};
       };
@@ -366,7 +367,7 @@ TEST_F(CudaDeviceTest, MessagesAreThoseOfTheCpuBitForBit) {
       const auto bytes = cpu_.Pack(packed(here.data()), expected.data()) - expected.data();
       EXPECT_EQ(device_->Pack(packed(value), got.data()) - got.data(), bytes);
       EXPECT_EQ(got, expected);
-      if (dtype == DType::kF8) continue;  // K and V, which a compute node only sends
+      if (IsForKvOnly(dtype)) continue;  // a compute node only sends them
 
       std::vector<float> before(here.size(), 7.0f);
       Write(*device_, before, value);
@@ -476,7 +477,9 @@ TEST_F(CudaDeviceTest, MadeUpTokensAreAttendedTo) {
   const std::vector<AttentionWork> rows = {
       {.sequence = kSequence, .node = NodeId{}, .position = 599, .slot = last}};
   float* const out = slices->value(model->sliced.attentions[0].output);
-  for (const KvShape& kv : {KvShape{2, 2, 8, DType::kBF16}, KvShape{2, 1, 16, DType::kF8}}) {
+  for (const KvShape& kv :
+       {KvShape{2, 2, 8, DType::kBF16}, KvShape{2, 1, 16, DType::kF8},
+        KvShape{2, 1, 16, DType::kI8Scaled}, KvShape{2, 1, 16, DType::kF8Scaled}}) {
     const AttentionShape shape{2 * kv.num_kv_heads, kv.num_kv_heads, kv.head_dim, 0.35f, 0};
     const std::unique_ptr<LocalKv> cache = *device_->MakeKv(shape, kv, {}, 600);
     EXPECT_TRUE(cache->cache().AppendDummy(kSequence, 0, slots, StepId{1}).ok());
@@ -496,19 +499,13 @@ TEST_F(CudaDeviceTest, MadeUpTokensAreAttendedTo) {
   }
 }
 
-TEST_F(CudaDeviceTest, HeadsThatDoNotGoIntoFp8AreRefused) {
-  const Status made = device_->MakeKv({4, 2, 24, 1, 0}, {2, 2, 24, DType::kF8}, {}, 8).status();
-  EXPECT_EQ(made.code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(made.message(),
-              HasSubstr("head_dim 24 over K and V in fp8: CUDA kernels have multiples of 16"));
-}
-
-TEST_F(CudaDeviceTest, KAndVWithScalesAreRefused) {
-  for (const DType dtype : {DType::kI8Scaled, DType::kF8Scaled}) {
-    const Status made = device_->MakeKv({4, 2, 64, 1, 0}, {2, 2, 64, dtype}, {}, 8).status();
-    EXPECT_EQ(made.code(), StatusCode::kUnimplemented);
-    EXPECT_THAT(made.message(), HasSubstr("cuda:0: K and V in " + std::string(DTypeName(dtype)) +
-                                          ": CUDA kernels do not read scales yet; use fp8"));
+TEST_F(CudaDeviceTest, HeadsThatDoNotGoInto8BitsAreRefused) {
+  for (const DType dtype : {DType::kF8, DType::kI8Scaled, DType::kF8Scaled}) {
+    const Status made = device_->MakeKv({4, 2, 24, 1, 0}, {2, 2, 24, dtype}, {}, 8).status();
+    EXPECT_EQ(made.code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(made.message(),
+                HasSubstr("head_dim 24 over K and V in " + std::string(DTypeName(dtype)) +
+                          ": CUDA kernels have multiples of 16"));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <span>
@@ -67,15 +68,22 @@ class CudaAttention : public CudaTest {
         std::fill_n(v.begin() + at, c.head_dim, NAN);
       }
     }
-    k_ = Encode(k, c.kv_dtype);
-    v_ = Encode(v, c.kv_dtype);
-    device_k_ = Upload(k_);
-    device_v_ = Upload(v_);
+    if (HasScales(c.kv_dtype)) {
+      scales_.resize(2 * slab_size / static_cast<size_t>(c.head_dim));
+      k_ = EncodeWithScales(k, c, 0);
+      v_ = EncodeWithScales(v, c, 1);
+    } else {
+      scales_.clear();
+      k_ = Encode(k, c.kv_dtype);
+      v_ = Encode(v, c.kv_dtype);
+    }
     device_slots_ = Upload(slots_);
-    host_kv_ = {k_.data(), v_.data(), capacity * c.head_dim, c.head_dim, c.kv_dtype};
-    device_kv_ = host_kv_;
-    device_kv_.k = device_k_.data();
-    device_kv_.v = device_v_.data();
+    host_kv_ = {.head_stride = capacity * c.head_dim,
+                .slot_stride = c.head_dim,
+                .dtype = c.kv_dtype,
+                .scale_head_stride = 2 * capacity,
+                .scale_slot_stride = 2};
+    UploadKv();
     q_ = Encode(RandomFloats(c.num_tokens.size() * RowFloats(), 5, scale_of_q), c.q_dtype);
     q_dtype_ = c.q_dtype;
     out_dtype_ = c.out_dtype;
@@ -85,6 +93,52 @@ class CudaAttention : public CudaTest {
       rows_.push_back({first, n});
       first += n;
     }
+  }
+
+  // The scales become part k_or_v of scales_.
+  std::vector<std::byte> EncodeWithScales(const std::vector<float>& values, const Case& c,
+                                          size_t k_or_v) {
+    std::vector<std::byte> codes(values.size());
+    const auto head_dim = static_cast<size_t>(c.head_dim);
+    for (size_t i = 0; i < values.size() / head_dim; ++i) {
+      scales_[2 * i + k_or_v] = reference::RoundWithScale(&values[i * head_dim], c.head_dim,
+                                                          c.kv_dtype, &codes[i * head_dim]);
+    }
+    return codes;
+  }
+
+  // After a change of k_, v_ or scales_.
+  void UploadKv() {
+    device_k_ = Upload(k_);
+    device_v_ = Upload(v_);
+    host_kv_.k = k_.data();
+    host_kv_.v = v_.data();
+    if (!scales_.empty()) host_kv_.v_scales = (host_kv_.k_scales = scales_.data()) + 1;
+    device_kv_ = host_kv_;
+    device_kv_.k = device_k_.data();
+    device_kv_.v = device_v_.data();
+    if (scales_.empty()) return;
+    device_scales_ = Upload(scales_);
+    device_kv_.k_scales = device_scales_.as<float>();
+    device_kv_.v_scales = device_kv_.k_scales + 1;
+  }
+
+  // The scale of K (0) or V (1) of a kv_head and the t-th of all tokens, in scales_.
+  float& ScaleOf(int64_t t, size_t k_or_v, int64_t kv_head = 0) {
+    return scales_[static_cast<size_t>(kv_head * host_kv_.scale_head_stride) +
+                   slots_[static_cast<size_t>(t)] * 2 + k_or_v];
+  }
+
+  // Makes K or V of kv_head 0 of the t-th token NaN on the device.
+  void PoisonOnDevice(size_t t, size_t k_or_v) {
+    if (!scales_.empty()) {
+      FillOnDevice(device_scales_.as<float>() + slots_[t] * 2 + k_or_v, 0xff, sizeof(float),
+                   stream());
+      return;
+    }
+    const size_t bytes = static_cast<size_t>(shape_.head_dim) * ElementSize(host_kv_.dtype);
+    const DeviceBuffer& slab = k_or_v == 0 ? device_k_ : device_v_;
+    FillOnDevice(slab.as<std::byte>() + slots_[t] * bytes, 0xff, bytes, stream());
   }
 
   size_t RowFloats() const { return static_cast<size_t>(shape_.num_heads * shape_.head_dim); }
@@ -159,8 +213,9 @@ class CudaAttention : public CudaTest {
   AttentionShape shape_;
   std::vector<TokenSlot> slots_;
   std::vector<std::byte> k_, v_, q_;
+  std::vector<float> scales_;  // [kv_heads, slots, 2 (K, V)], if the type has some
   DType q_dtype_{}, out_dtype_{};
-  DeviceBuffer device_k_, device_v_, device_slots_;
+  DeviceBuffer device_k_, device_v_, device_scales_, device_slots_;
   KvView host_kv_, device_kv_;
   std::vector<RowTokens> rows_;
 };
@@ -220,6 +275,25 @@ TEST_F(CudaAttention, MatchesTheReferenceOverTheTableOfShapes) {
   for (const Case& c : kCases) ExpectMatchesReference(c);
 }
 
+TEST_F(CudaAttention, MatchesTheReferenceWithScales) {
+  for (const DType dtype : kKvDTypesWithScales) {
+    SCOPED_TRACE(DTypeName(dtype));
+    const std::vector<int64_t> lengths = {
+        0, 1, 2, 15, 17, 33, 63, 65, 129, kSplit - 1, kSplit, kSplit + 1, 2 * kSplit + 1};
+    const Case kCases[] = {
+        {"lengths", 2, 2, 64, dtype, lengths},
+        {"the same in larger groups", 1, 4, 64, dtype, lengths},
+        {"only empty rows", 2, 4, 64, dtype, {0, 0}},
+        {"one long row", 1, 1, 32, dtype, {5000}},
+        {"heads without groups", 8, 1, 128, dtype, {40, 3}},
+        {"heads in groups of eight", 2, 8, 128, dtype, {kLong, 17}},
+        {"capped scores", 2, 4, 64, dtype, {0, 1, kLong, 65}, DType::kF32, DType::kF32, 0.5f},
+        {"bf16 in and out", 2, 4, 96, dtype, {5, kLong}, DType::kBF16, DType::kBF16},
+    };
+    for (const Case& c : kCases) ExpectMatchesReference(c);
+  }
+}
+
 TEST_F(CudaAttention, MatchesTheReferenceForEveryHeadDim) {
   for (int head_dim = 8; head_dim <= 256; head_dim += 8) {
     SCOPED_TRACE(head_dim);
@@ -232,6 +306,8 @@ TEST_F(CudaAttention, MatchesTheReferenceForEveryHeadDim) {
         {"on tensor cores", 1, 4, head_dim, head_dim % 32 == 0 ? DType::kBF16 : DType::kF16, {67}});
     ExpectMatchesReference({"fp8", 1, 2, head_dim, DType::kF8, {67}});
     ExpectMatchesReference({"fp8 on tensor cores", 1, 4, head_dim, DType::kF8, {67}});
+    for (const DType dtype : kKvDTypesWithScales)
+      ExpectMatchesReference({"with scales", 2, 4, head_dim, dtype, {67}});
   }
 }
 
@@ -239,7 +315,8 @@ TEST_F(CudaAttention, MatchesTheReferenceForEveryGroup) {
   for (int group = 1; group <= 17; ++group) {
     SCOPED_TRACE(group);
     ExpectMatchesReference({"group", 2, group, 40, kAllDTypes[group % 3], {70, 0, 290}});
-    ExpectMatchesReference({"group over fp8", 2, group, 16, DType::kF8, {70, 0, 290}});
+    for (const DType dtype : {DType::kF8, kKvDTypesWithScales[group % 2]})
+      ExpectMatchesReference({"group over 8 bits", 2, group, 16, dtype, {70, 0, 290}});
     if (group >= 4 && group % 4 < 2)
       ExpectMatchesReference({"on tensor cores",
                               2,
@@ -252,7 +329,7 @@ TEST_F(CudaAttention, MatchesTheReferenceForEveryGroup) {
 
 TEST_F(CudaAttention, MatchesTheReferenceForWideHeadsInGroups) {
   for (const int head_dim : {96, 128, 256}) {
-    for (const DType dtype : kKvDTypesWithoutScales)
+    for (const DType dtype : kKvDTypes)
       ExpectMatchesReference({"wide heads", 1, 8, head_dim, dtype, {99}});
   }
 }
@@ -287,12 +364,7 @@ TEST_F(CudaAttention, UsesWhatFp16HasNoExponentsFor) {
   k_ = Encode(k, DType::kF16);
   v_ = Encode(v, DType::kF16);
   q_ = Encode(q, DType::kF32);
-  host_kv_.k = k_.data();
-  host_kv_.v = v_.data();
-  device_k_ = Upload(k_);
-  device_v_ = Upload(v_);
-  device_kv_.k = device_k_.data();
-  device_kv_.v = device_v_.data();
+  UploadKv();
   const Outcome got = Run(rows(), {0}), expected = Expected(rows(), {0});
   EXPECT_GT(expected.out[0], 7e-6f);
   EXPECT_LT(LargestError(got.out, expected.out), 1e-9);
@@ -324,10 +396,130 @@ TEST_F(CudaAttention, EveryNumberInFp8IsExact) {
   }
 }
 
+// The same with integers, whose scale is 0.5.
+TEST_F(CudaAttention, EveryIntegerIsExact) {
+  constexpr size_t kDim = 256, kGroup = 4;
+  Build({"all numbers", 1, kGroup, kDim, DType::kI8Scaled, {1}});
+  shape_.scale = 1;
+  std::vector<float> expected(kDim);
+  for (size_t d = 0; d < kDim; ++d) {
+    const auto code = static_cast<int8_t>(d);
+    expected[d] = 0.5f * static_cast<float>(code);
+    k_[slots_[0] * kDim + d] = v_[slots_[0] * kDim + d] = static_cast<std::byte>(code);
+  }
+  ScaleOf(0, 0) = ScaleOf(0, 1) = 0.5f;
+  UploadKv();
+  std::vector<float> q(kDim * kDim);  // a head for each dim
+  for (size_t d = 0; d < kDim; ++d) q[d * kDim + d] = 1;
+  q_ = Encode(q, DType::kF32);
+  std::vector<size_t> q_of(kDim / kGroup);
+  std::iota(q_of.begin(), q_of.end(), size_t{0});
+  const Outcome got = Run(std::vector<RowTokens>(q_of.size(), {0, 1}), q_of);
+  for (size_t i = 0; i < got.out.size(); ++i) ASSERT_EQ(got.out[i], expected[i % kDim]) << i;
+  ASSERT_EQ(got.lse, expected);
+}
+
+// Scales of V that are huge, tiny, or both among the tokens of a row, in every order; weights that
+// are as tiny as scales are huge; and zeros.
+TEST_F(CudaAttention, ScalesMayHaveAnyMagnitude) {
+  constexpr int64_t kTokens = kLong;
+  // Of token t; the log of its weight is `score`.
+  struct Token {
+    float scale, score;
+  };
+  const auto at = [](int64_t t) { return static_cast<float>(t) / kTokens; };
+  const std::pair<const char*, std::function<Token(int64_t)>> kCases[] = {
+      {"huge",
+       [](int64_t) {
+         return Token{1e30f, 0};
+       }},
+      {"tiny",
+       [](int64_t) {
+         return Token{1e-30f, 0};
+       }},
+      {"growing",
+       [&](int64_t t) {
+         return Token{std::pow(10.0f, 60 * at(t) - 30), 0};
+       }},
+      {"shrinking",
+       [&](int64_t t) {
+         return Token{std::pow(10.0f, 30 - 60 * at(t)), 0};
+       }},
+      {"huge with tiny weights",
+       [](int64_t t) {
+         return t % 7 == 3 ? Token{1e30f, -69} : Token{1, 0};
+       }},
+      {"tiny with all the weight",
+       [](int64_t t) {
+         return t % 50 == 49 ? Token{1e-20f, 0} : Token{1e5f, -60};
+       }},
+      {"zero before others",
+       [](int64_t t) {
+         return Token{t < 400 ? 0 : 1e-25f, 0};
+       }},
+      {"zero",
+       [](int64_t) {
+         return Token{0, 0};
+       }},
+  };
+  for (const DType dtype : kKvDTypesWithScales) {
+    for (const auto& [name, token] : kCases) {
+      SCOPED_TRACE(std::string(name) + " " + std::string(DTypeName(dtype)));
+      Build({name, 1, 4, 32, dtype, {kTokens}}, 0.1f);
+      shape_.scale = 1;
+      std::vector<float> q = Decode(q_, DType::kF32);
+      for (size_t head = 0; head < 4; ++head) q[head * 32] = 1;
+      q_ = Encode(q, DType::kF32);
+      for (int64_t t = 0; t < kTokens; ++t) {
+        // K is (score, about 0, ...), the first a code of 64.
+        std::byte* const k = &k_[slots_[static_cast<size_t>(t)] * 32];
+        std::fill_n(k, 32, std::byte{0});
+        k[0] = dtype == DType::kI8Scaled ? std::byte{64} : std::byte{ToF8(64).bits};
+        ScaleOf(t, 0) = token(t).score / 64;
+        ScaleOf(t, 1) = token(t).scale;
+      }
+      UploadKv();
+      const Outcome got = Run(rows(), {0}), expected = Expected(rows(), {0});
+      float largest = 0;
+      for (const float x : expected.out) largest = std::max(largest, std::abs(x));
+      for (size_t i = 0; i < got.out.size(); ++i)
+        ASSERT_NEAR(got.out[i], expected.out[i], 3e-5f * largest) << i;
+      ExpectClose({expected.out, got.lse}, expected, 1e-5);
+    }
+  }
+}
+
+TEST_F(CudaAttention, AScaleThatIsNoNumberReachesWhoAttendsToItOnly) {
+  for (const DType dtype : kKvDTypesWithScales) {
+    for (const size_t k_or_v : {0, 1}) {
+      SCOPED_TRACE(std::string(DTypeName(dtype)) + (k_or_v == 0 ? " K" : " V"));
+      Build({"no number", 2, 4, 32, dtype, {kLong, 40}});
+      const std::vector<RowTokens> rows = {{0, 100}, {0, 101}, {0, kLong}, {101, 400}, {kLong, 40}};
+      const std::vector<size_t> q_of = {0, 0, 0, 1, 1};
+      const Outcome before = Run(rows, q_of, 0, true);
+      ScaleOf(100, k_or_v, /*kv_head=*/1) = NAN;
+      UploadKv();
+      const Outcome after = Run(rows, q_of, 0, true);
+      for (size_t i = 0; i < after.out.size(); ++i) {
+        const size_t row = i / RowFloats(), head = i % RowFloats() / 32;
+        const bool is_nan = (row == 1 || row == 2) && head >= 4;
+        ASSERT_EQ(std::isnan(after.out[i]), is_nan) << "row " << row << " head " << head;
+        if (!is_nan) ASSERT_EQ(after.out[i], before.out[i]) << "row " << row << " head " << head;
+      }
+      for (size_t i = 0; i < after.lse.size(); ++i) {
+        const bool is_nan = k_or_v == 0 && (i / 8 == 1 || i / 8 == 2) && i % 8 >= 4;
+        ASSERT_EQ(std::isnan(after.lse[i]), is_nan) << i;
+        if (!is_nan) ASSERT_EQ(after.lse[i], before.lse[i]) << i;
+      }
+    }
+  }
+}
+
 TEST_F(CudaAttention, ARowDoesNotDependOnItsBatchOrTheScratch) {
   for (const auto& [group, head_dim, dtype] :
        {std::tuple(3, 40, DType::kBF16), std::tuple(4, 32, DType::kBF16),
-        std::tuple(3, 16, DType::kF8), std::tuple(4, 48, DType::kF8)}) {
+        std::tuple(3, 16, DType::kF8), std::tuple(4, 48, DType::kF8),
+        std::tuple(3, 48, DType::kI8Scaled), std::tuple(4, 32, DType::kF8Scaled)}) {
     Build({"rows", 2, group, head_dim, dtype, {1, 200, 0, 64, 600, 1000, 257}});
     const std::vector<size_t> all_q = {0, 1, 2, 3, 4, 5, 6};
     const Outcome all = Run(rows(), all_q);
@@ -350,11 +542,13 @@ TEST_F(CudaAttention, ARowDoesNotDependOnItsBatchOrTheScratch) {
 
 // Rows of one sequence with growing numbers of tokens are its prompt; a window begins further on.
 TEST_F(CudaAttention, PromptsAndWindowsAreRowsThatShareSlots) {
-  Build({"prompt", 1, 2, 32, DType::kF16, {kLong}});
-  const std::vector<RowTokens> rows = {
-      {0, 1}, {0, 2}, {0, 150}, {0, kLong - 1}, {0, kLong}, {200, kLong - 200}, {44, kSplit}};
-  const std::vector<size_t> q_of(rows.size(), 0);
-  ExpectClose(Run(rows, q_of), Expected(rows, q_of), 1e-5);
+  for (const DType dtype : {DType::kF16, DType::kI8Scaled, DType::kF8Scaled}) {
+    Build({"prompt", 1, 2, 32, dtype, {kLong}});
+    const std::vector<RowTokens> rows = {
+        {0, 1}, {0, 2}, {0, 150}, {0, kLong - 1}, {0, kLong}, {200, kLong - 200}, {44, kSplit}};
+    const std::vector<size_t> q_of(rows.size(), 0);
+    ExpectClose(Run(rows, q_of), Expected(rows, q_of), 1e-5);
+  }
 }
 
 // Rows side by side that share reads of K and V: the same bits as each alone, whatever is beside
@@ -368,6 +562,8 @@ TEST_F(CudaAttention, SharedReadsDoNotChangeABit) {
       {"fp16 on tensor cores", 2, 5, 32, DType::kF16, {kLong, 40}},
       {"fp8", 2, 1, 16, DType::kF8, {kLong, 40}},
       {"fp8 on tensor cores", 2, 4, 48, DType::kF8, {kLong, 40}},
+      {"integers with scales", 2, 2, 32, DType::kI8Scaled, {kLong, 40}},
+      {"fp8 with scales", 2, 4, 48, DType::kF8Scaled, {kLong, 40}},
   };
   for (const Case& c : kCases) {
     SCOPED_TRACE(c.name);
@@ -377,11 +573,7 @@ TEST_F(CudaAttention, SharedReadsDoNotChangeABit) {
                       kSplit + 1, kLong - 1})
       rows.push_back({0, n});
     rows.insert(rows.end(), {{kLong, 5}, {0, 7}, {kLong, 9}});
-    const size_t width = static_cast<size_t>(shape_.head_dim) * ElementSize(host_kv_.dtype);
-    const auto at = static_cast<size_t>(host_kv_.slot_stride) *
-                    slots_[static_cast<size_t>(kLong) - 1] * ElementSize(host_kv_.dtype);
-    // Kv head 0 of the last token, which no row has.
-    FillOnDevice(device_v_.as<std::byte>() + at, 0xff, width, stream());
+    PoisonOnDevice(static_cast<size_t>(kLong) - 1, 1);  // the last token, which no row has
     const std::vector<size_t> q_of(rows.size(), 0);
     const Outcome alone = Run(rows, q_of), shared = Run(rows, q_of, 0, true),
                   in_pieces = Run(rows, q_of, 5, true);
@@ -398,16 +590,15 @@ TEST_F(CudaAttention, SharedReadsDoNotChangeABit) {
 }
 
 TEST_F(CudaAttention, ARowReadsItsOwnTokensOnly) {
-  for (const auto& [group, dtype] : {std::pair(2, DType::kBF16), std::pair(4, DType::kBF16),
-                                     std::pair(2, DType::kF8), std::pair(4, DType::kF8)}) {
+  for (const auto& [group, dtype] :
+       {std::pair(2, DType::kBF16), std::pair(4, DType::kBF16), std::pair(2, DType::kF8),
+        std::pair(4, DType::kF8), std::pair(2, DType::kI8Scaled), std::pair(4, DType::kF8Scaled)}) {
     Build({"stray reads", 1, group, 64, dtype, {100}});
     const Outcome before = Run({{0, 70}}, {0});
-    const size_t bytes = 64 * ElementSize(dtype);
-    const uint8_t nan = dtype == DType::kF8 ? 0x7f : 0xff;
-    for (size_t t = 70; t < 100; ++t)
-      FillOnDevice(device_k_.as<std::byte>() + slots_[t] * bytes, nan, bytes, stream());
-    for (size_t t = 70; t < 100; ++t)
-      FillOnDevice(device_v_.as<std::byte>() + slots_[t] * bytes, nan, bytes, stream());
+    for (size_t t = 70; t < 100; ++t) {
+      PoisonOnDevice(t, 0);
+      PoisonOnDevice(t, 1);
+    }
     const Outcome after = Run({{0, 70}, {0, 71}}, {0, 0});
     EXPECT_TRUE(SameBits(
         before.out,
@@ -459,13 +650,13 @@ TEST_F(CudaAttention, SaysWhichShapesItCannotDo) {
     EXPECT_EQ(refused({8, 2, head_dim, 1, 0}, kv), "");
   }
   KvView scaled = kv;
-  for (const DType dtype : {DType::kI8Scaled, DType::kF8Scaled}) {
+  for (const DType dtype : kKvDTypesWithScales) {
     scaled.dtype = dtype;
-    EXPECT_EQ(CheckAttention(good, scaled).code(), StatusCode::kUnimplemented);
-    EXPECT_EQ(refused(good, scaled), "K and V in " + std::string(DTypeName(dtype)) +
-                                         ": CUDA kernels do not read scales yet; use fp8, "
-                                         "bfloat16 or float16 as kv_dtype, or a CPU as this "
-                                         "node's device");
+    EXPECT_EQ(refused(good, scaled), "");
+    EXPECT_EQ(refused({8, 2, 40, 1, 0}, scaled),
+              "attention with head_dim 40 over K and V in " + std::string(DTypeName(dtype)) +
+                  ": CUDA kernels have multiples of 16 up to 256; K and V in bfloat16 or float16 "
+                  "do");
   }
   in_fp8.slot_stride = 136;
   EXPECT_EQ(refused(good, in_fp8), "K, V and their strides must be multiples of 16 bytes");

@@ -29,6 +29,7 @@ constexpr DType kAllDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};  // of 
 constexpr DType kKvDTypes[] = {DType::kF32, DType::kBF16,     DType::kF16,
                                DType::kF8,  DType::kI8Scaled, DType::kF8Scaled};
 constexpr DType kKvDTypesWithoutScales[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kF8};
+constexpr DType kKvDTypesWithScales[] = {DType::kI8Scaled, DType::kF8Scaled};
 
 // Runs a scope on one instruction set.
 class WithIsa {

@@ -13,8 +13,6 @@
 namespace lamina {
 namespace {
 
-constexpr DType kScaled[] = {DType::kI8Scaled, DType::kF8Scaled};
-
 struct Rounded {
   std::vector<uint8_t> codes;
   float scale;
@@ -34,7 +32,7 @@ Rounded Round(const std::vector<float>& x, DType dtype) {
 }
 
 void ExpectAsTheReference(const std::vector<float>& x) {
-  for (const DType dtype : kScaled) {
+  for (const DType dtype : kKvDTypesWithScales) {
     std::vector<uint8_t> codes(x.size());
     const float scale = reference::RoundWithScale(x.data(), std::ssize(x), dtype, codes.data());
     for (const CpuIsa isa : SupportedIsas()) {
@@ -89,7 +87,7 @@ TEST(RoundWithScale, IsWithinHalfOfTheDistanceOfCodes) {
 
 TEST(RoundWithScale, ZerosAndWhatUnderflowsAreZero) {
   for (const float x : {0.0f, -0.0f, 1e-45f, -5e-44f}) {
-    for (const DType dtype : kScaled) {
+    for (const DType dtype : kKvDTypesWithScales) {
       for (const CpuIsa isa : SupportedIsas()) {
         const WithIsa with(isa);
         const Rounded got = Round(std::vector<float>(24, x), dtype);
@@ -109,7 +107,7 @@ TEST(RoundWithScale, WhatIsNoNumberBecomesNone) {
         std::vector<float> x = RandomFloats(n, 5);
         x[at] = odd;
         ExpectAsTheReference(x);
-        for (const DType dtype : kScaled) {
+        for (const DType dtype : kKvDTypesWithScales) {
           for (const CpuIsa isa : SupportedIsas()) {
             const WithIsa with(isa);
             const Rounded got = Round(x, dtype);

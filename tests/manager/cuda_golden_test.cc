@@ -25,9 +25,9 @@ constexpr size_t kPrompts = 3, kTokens = 12;
 constexpr size_t kLongTokens = 40;  // long enough that a node can die in the middle
 
 // With K and V in bf16, a value on the other side of a rounding than PyTorch's changes it by 2^-8;
-// the golden run rounds no query and no output on its way. In FP8 as LogprobTolerance has it.
+// the golden run rounds no query and no output on its way. In 8 bits as LogprobTolerance has it.
 double Tolerance(const Deployment& deployment) {
-  if (deployment.kv_dtype == DType::kF8) return 2e-2;
+  if (IsForKvOnly(deployment.kv_dtype)) return 2e-2;
   return deployment.wire_dtype == DType::kF16 ? 1e-2
          : deployment.kv_dtype == DType::kF32 ? kLogprobTolerance
                                               : 5e-3;
@@ -125,6 +125,17 @@ std::vector<Deployment> WithGpus() {
   eight_bits.kv_dtype = DType::kF8;
   std::vector<Deployment> all = {one_process, two_gpus, cpu_keeps, cpu_computes,
                                  both_keep,   spread,   heads,     eight_bits};
+  for (const DType kv_dtype : {DType::kI8Scaled, DType::kF8Scaled}) {
+    // Rows with scales are made on GPUs and CPUs, and read on both.
+    for (Deployment scaled : {one_process, two_gpus, cpu_keeps, cpu_computes, heads}) {
+      scaled.kv_dtype = kv_dtype;
+      all.push_back(scaled);
+    }
+    Deployment polled = two_gpus;
+    polled.kv_dtype = kv_dtype;
+    polled.polling = PollingMode::kDevice;
+    all.push_back(polled);
+  }
   two_gpus.num_memory_nodes = 2;
   two_gpus.memory_devices = {"cuda:0", "cuda:0"};
   two_gpus.num_batches = 2;

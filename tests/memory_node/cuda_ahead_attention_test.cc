@@ -13,7 +13,7 @@
 #include "compute_node/compute_device.h"
 #include "compute_node/make_compute_device.h"
 #include "kernels/cuda/device.h"
-#include "kernels/elementwise.h"
+#include "kernels/kv_rows.h"
 #include "memory_node/kv_device.h"
 #include "memory_node/make_kv_device.h"
 #include "tests/kernels/cuda_cases.h"
@@ -179,8 +179,8 @@ class CudaAheadAttentionTest : public ::testing::TestWithParam<bool> {
     const RowParts q{step.rows, kQ, 0, kQ}, kv{step.rows, kKv, 0, kKv};
     const std::array<PackedParts, 3> message = {
         PackedParts{step.device_q[i].as<float>(), q, wire_.wire_dtype},
-        PackedParts{step.device_k[i].as<float>(), kv, wire_.kv_dtype},
-        PackedParts{step.device_v[i].as<float>(), kv, wire_.kv_dtype}};
+        PackedParts{step.device_k[i].as<float>(), kv, wire_.kv_dtype, wire_.head_dim},
+        PackedParts{step.device_v[i].as<float>(), kv, wire_.kv_dtype, wire_.head_dim}};
     Lane(step.batch)
         .Post(AboutMessage(step.id, step.sequences.size(), step.sequences.size()), message);
   }
@@ -229,7 +229,7 @@ class CudaAheadAttentionTest : public ::testing::TestWithParam<bool> {
 
   std::vector<std::byte> AsKv(const float* row) const {
     std::vector<std::byte> bytes(wire_.kv_row_bytes());
-    ConvertFromFloat(row, kKv, wire_.kv_dtype, bytes.data());
+    PackKvRow(row, wire_.num_kv_heads, wire_.head_dim, wire_.kv_dtype, bytes.data());
     return bytes;
   }
 
@@ -266,13 +266,17 @@ TEST_P(CudaAheadAttentionTest, AllLayersOfTwoBatchesAreAskedForBeforeAnyIsAnswer
   EXPECT_GT(ahead_->attention_us(), 0);
 }
 
-TEST_P(CudaAheadAttentionTest, KAndVInFp8AreAttendedTo) {
-  wire_.kv_dtype = DType::kF8;
-  MakeMemory();
-  for (int round = 0; round < 3; ++round) {
-    Step step = Begin(0, {1, 2, 3});
-    for (int layer = 0; layer < kLayers; ++layer) Ask(step, layer);
-    Check(step);
+TEST_P(CudaAheadAttentionTest, KAndVIn8BitsAreAttendedTo) {
+  for (const DType dtype : {DType::kF8, DType::kI8Scaled, DType::kF8Scaled}) {
+    SCOPED_TRACE(DTypeName(dtype));
+    wire_.kv_dtype = dtype;
+    lengths_.clear();
+    MakeMemory();
+    for (int round = 0; round < 3; ++round) {
+      Step step = Begin(0, {1, 2, 3});
+      for (int layer = 0; layer < kLayers; ++layer) Ask(step, layer);
+      Check(step);
+    }
   }
 }
 

@@ -7,10 +7,12 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <random>
 
 #include "kernels/cuda/device.h"
 #include "kernels/elementwise.h"
+#include "kernels/kv_rows.h"
 #include "memory_node/cpu_kv_device.h"
 #include "memory_node/make_kv_device.h"
 #include "memory_node/memory_node.h"
@@ -63,6 +65,15 @@ class CudaKvDeviceTest : public ::testing::Test {
     return bytes;
   }
 
+  // A row of K or V.
+  std::vector<std::byte> RandomKv() {
+    const std::vector<std::byte> values = Random(kKvWidth, DType::kF32);
+    std::vector<std::byte> row(static_cast<size_t>(KvRowBytes(dtype_, kKvHeads, kHeadDim)));
+    PackKvRow(reinterpret_cast<const float*>(values.data()), kKvHeads, kHeadDim, dtype_,
+              row.data());
+    return row;
+  }
+
   // Appends tokens to the sequence, with K and V in all layers. Every seventh slot: neighbours do
   // not follow each other.
   void AppendTokens(uint64_t sequence, int64_t first, int64_t count, uint64_t step = 1) {
@@ -73,7 +84,7 @@ class CudaKvDeviceTest : public ::testing::Test {
       ASSERT_TRUE(device->cache().Append(SequenceId{sequence}, first, slots, StepId{step}).ok());
     for (int layer = 0; layer < kLayers; ++layer) {
       for (int64_t position = first; position < first + count; ++position) {
-        const std::vector<std::byte> k = Random(kKvWidth, dtype_), v = Random(kKvWidth, dtype_);
+        const std::vector<std::byte> k = RandomKv(), v = RandomKv();
         for (const auto& device : devices_)
           ASSERT_TRUE(
               device->cache()
@@ -156,9 +167,10 @@ class CudaKvDeviceTest : public ::testing::Test {
 };
 
 TEST_F(CudaKvDeviceTest, AttentionIsThatOfTheCpu) {
-  for (const DType kv_dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kF8}) {
+  for (const DType kv_dtype :
+       {DType::kF32, DType::kBF16, DType::kF16, DType::kF8, DType::kI8Scaled, DType::kF8Scaled}) {
     SCOPED_TRACE(DTypeName(kv_dtype));
-    const DType dtype = kv_dtype == DType::kF8 ? DType::kBF16 : kv_dtype;  // of the queries
+    const DType dtype = IsForKvOnly(kv_dtype) ? DType::kBF16 : kv_dtype;  // of the queries
     next_slot_ = 0;
     Open(kv_dtype);
     AppendTokens(1, 0, 290);  // more than one split
@@ -253,14 +265,37 @@ TEST_F(CudaKvDeviceTest, TablesAreKeptAsOnTheCpu) {
   for (const float lse : made_up.lse) EXPECT_TRUE(std::isfinite(lse));
 }
 
-TEST_F(CudaKvDeviceTest, HeadsThatDoNotGoIntoFp8AreRefused) {
+TEST_F(CudaKvDeviceTest, HeadsThatDoNotGoInto8BitsAreRefused) {
   for (const int head_dim : {8, 24, 40}) {
-    const Status made = MakeKvDevice(OnGpu(), {2, 2, head_dim, DType::kF8}, 16, team_).status();
-    EXPECT_EQ(made.code(), StatusCode::kInvalidArgument);
-    EXPECT_THAT(made.message(),
-                HasSubstr("head_dim " + std::to_string(head_dim) +
-                          " over K and V in fp8: CUDA kernels have multiples of 16"));
+    for (const DType dtype : {DType::kF8, DType::kI8Scaled, DType::kF8Scaled}) {
+      const Status made = MakeKvDevice(OnGpu(), {2, 2, head_dim, dtype}, 16, team_).status();
+      EXPECT_EQ(made.code(), StatusCode::kInvalidArgument);
+      EXPECT_THAT(made.message(),
+                  HasSubstr("head_dim " + std::to_string(head_dim) + " over K and V in " +
+                            std::string(DTypeName(dtype)) + ": CUDA kernels have multiples of 16"));
+    }
     EXPECT_TRUE(MakeKvDevice(OnGpu(), {2, 2, head_dim, DType::kBF16}, 16, team_).ok());
+  }
+}
+
+// Made-up K and V are about 1 in size, whatever they are rounded to.
+TEST_F(CudaKvDeviceTest, MadeUpTokensHaveScales) {
+  for (const DType dtype : {DType::kI8Scaled, DType::kF8Scaled}) {
+    Open(dtype);
+    std::vector<TokenSlot> slots(300);
+    std::iota(slots.begin(), slots.end(), TokenSlot{7});
+    KvDevice& gpu = *devices_[1];
+    ASSERT_TRUE(gpu.cache().AppendDummy(SequenceId{1}, 0, slots, StepId{1}).ok());
+    for (int layer = 0; layer < kLayers; ++layer) {
+      const Answers answers = Ask(gpu, layer, DType::kF32, {{1, 299, 300}, {1, 0, 300}},
+                                  Random(2 * kWidth, DType::kF32));
+      std::vector<float> out(2 * kWidth);
+      std::memcpy(out.data(), answers.out.data(), answers.out.size());
+      float largest = 0;
+      for (const float x : out) largest = std::max(largest, std::abs(x));
+      EXPECT_GT(largest, 0.5f);
+      EXPECT_LE(largest, 1.0f);
+    }
   }
 }
 
@@ -294,9 +329,10 @@ TEST_F(CudaKvDeviceTest, WhatDoesNotFitIsRefusedWithBothSizes) {
 }
 
 TEST_F(CudaKvDeviceTest, MoreThanTheGpuHasLiesInTheHostsMemory) {
-  for (const DType dtype : {DType::kBF16, DType::kF32, DType::kF8}) {
-    const DType of_queries = dtype == DType::kF8 ? DType::kF32 : dtype;
-    const int64_t layer_bytes = 2 * kKvWidth * kCapacity * static_cast<int64_t>(ElementSize(dtype));
+  for (const DType dtype :
+       {DType::kBF16, DType::kF32, DType::kF8, DType::kI8Scaled, DType::kF8Scaled}) {
+    const DType of_queries = IsForKvOnly(dtype) ? DType::kF32 : dtype;
+    const int64_t layer_bytes = 2 * KvRowBytes(dtype, kKvHeads, kHeadDim) * kCapacity;
     for (const int64_t host_bytes : {int64_t{1}, layer_bytes, layer_bytes + 1, int64_t{1} << 40}) {
       SCOPED_TRACE(host_bytes);
       next_slot_ = 0;

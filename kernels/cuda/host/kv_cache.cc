@@ -8,7 +8,7 @@
 
 #include "base/host_memory.h"
 #include "base/units.h"
-#include "kernels/elementwise.h"
+#include "kernels/kv_rows.h"
 
 namespace lamina::cuda {
 namespace {
@@ -35,11 +35,6 @@ Result<std::unique_ptr<KvCache>> KvCache::Create(const KvShape& shape, int64_t c
                            " tokens, " + std::to_string(shape.num_layers) + " layers and " +
                            std::to_string(shape.num_kv_heads) + " kv heads of " +
                            std::to_string(shape.head_dim));
-  if (HasScales(shape.dtype)) {
-    KvView none;
-    none.dtype = shape.dtype;
-    return CheckAttention({}, none).WithContext(name);
-  }
   stream.Enter();
   // A product beyond 64 bits is refused below, like any other size that the device does not have.
   const int64_t bytes = SaturatedProduct(shape.bytes_per_token(), capacity_tokens);
@@ -71,17 +66,41 @@ Result<std::unique_ptr<KvCache>> KvCache::Create(const KvShape& shape, int64_t c
 }
 
 KvPlace KvCache::Place(int layer) const {
-  const int64_t half = int64_t{shape_.num_kv_heads} * capacity_tokens() * shape_.head_dim *
-                       static_cast<int64_t>(ElementSize(shape_.dtype));
-  const int64_t host_layer = layer - (shape_.num_layers - slabs_.host_layers);
-  std::byte* const k = host_layer < 0 ? slabs_.device.as<std::byte>() + 2 * layer * half
-                                      : slabs_.host.as<std::byte>() + 2 * host_layer * half;
-  return {k, k + half, capacity_tokens() * shape_.head_dim, shape_.head_dim, shape_.dtype};
+  const int64_t scales_of_layer = int64_t{2} * shape_.num_kv_heads * capacity_tokens(),
+                half = scales_of_layer / 2 * shape_.head_dim *
+                       static_cast<int64_t>(ElementSize(shape_.dtype));  // bytes of K, or of V
+  const int64_t device_layers = shape_.num_layers - slabs_.host_layers;
+  const bool is_on_host = layer >= device_layers;
+  const int64_t layers_of_slab = is_on_host ? slabs_.host_layers : device_layers,
+                layer_of_slab = is_on_host ? layer - device_layers : layer;
+  std::byte* const slab = is_on_host ? slabs_.host.as<std::byte>() : slabs_.device.as<std::byte>();
+  std::byte* const k = slab + 2 * layer_of_slab * half;
+  KvPlace place = {.k = k,
+                   .v = k + half,
+                   .head_stride = capacity_tokens() * shape_.head_dim,
+                   .slot_stride = shape_.head_dim,
+                   .dtype = shape_.dtype};
+  if (HasScales(shape_.dtype)) {
+    auto* const scales = reinterpret_cast<float*>(slab + 2 * layers_of_slab * half);
+    place.k_scales = scales + layer_of_slab * scales_of_layer;
+    place.v_scales = place.k_scales + 1;
+    place.scale_head_stride = 2 * capacity_tokens();
+    place.scale_slot_stride = 2;
+  }
+  return place;
 }
 
 KvView KvCache::View(int layer) const {
   const KvPlace place = Place(layer);
-  return {place.k, place.v, place.head_stride, place.slot_stride, place.dtype};
+  return {.k = place.k,
+          .v = place.v,
+          .head_stride = place.head_stride,
+          .slot_stride = place.slot_stride,
+          .dtype = place.dtype,
+          .k_scales = place.k_scales,
+          .v_scales = place.v_scales,
+          .scale_head_stride = place.scale_head_stride,
+          .scale_slot_stride = place.scale_slot_stride};
 }
 
 Status KvCache::Append(SequenceId sequence, int64_t position, std::span<const TokenSlot> slots,
@@ -104,7 +123,7 @@ Status KvCache::AppendDummy(SequenceId sequence, int64_t position, std::span<con
     const std::span<const TokenSlot> piece =
         slots.subspan(first, std::min(kDummyRows, slots.size() - first));
     const size_t half = piece.size() * width;
-    dummy_.resize(2 * half * ElementSize(shape_.dtype));
+    dummy_.resize(2 * piece.size() * row_bytes());
     for (int layer = 0; layer < shape_.num_layers; ++layer) {
       for (size_t i = 0; i < 2 * half; ++i) {
         if (i % width == 0)
@@ -113,9 +132,10 @@ Status KvCache::AppendDummy(SequenceId sequence, int64_t position, std::span<con
         state = state * 1664525u + 1013904223u;
         values[i] = static_cast<float>(static_cast<int32_t>(state)) * 0x1p-31f;
       }
-      lamina::ConvertFromFloat(values.data(), static_cast<int64_t>(2 * half), shape_.dtype,
-                               dummy_.data());
-      WriteFromHost(layer, dummy_.data(), dummy_.data() + half * ElementSize(shape_.dtype), piece);
+      std::byte* row = dummy_.data();
+      for (size_t i = 0; i < 2 * half; i += width)
+        row = PackKvRow(&values[i], shape_.num_kv_heads, shape_.head_dim, shape_.dtype, row);
+      WriteFromHost(layer, dummy_.data(), dummy_.data() + piece.size() * row_bytes(), piece);
     }
   }
   return OkStatus();
@@ -148,9 +168,7 @@ Status KvCache::WriteRaw(int layer, SequenceId sequence, int64_t position, const
                          const void* v, StepId step) {
   LAMINA_ASSIGN_OR_RETURN(const TokenSlot slot, Claim(layer, sequence, position, step));
   Collected& rows = collected_[static_cast<size_t>(layer)];
-  const size_t bytes =
-      static_cast<size_t>(shape_.num_kv_heads * shape_.head_dim) * ElementSize(shape_.dtype);
-  const auto append = [bytes](const void* row, std::vector<std::byte>& to) {
+  const auto append = [bytes = row_bytes()](const void* row, std::vector<std::byte>& to) {
     const auto* const begin = static_cast<const std::byte*>(row);
     to.insert(to.end(), begin, begin + bytes);
   };
@@ -192,8 +210,7 @@ void KvCache::WriteThrough(int layer, const NewRows& rows, StagedStream& stream)
 void KvCache::WriteFromHost(int layer, const std::byte* k, const std::byte* v,
                             std::span<const TokenSlot> slots) {
   if (slots.empty()) return;
-  const size_t bytes = slots.size() * static_cast<size_t>(shape_.num_kv_heads * shape_.head_dim) *
-                       ElementSize(shape_.dtype);
+  const size_t bytes = slots.size() * row_bytes();
   GrowTo(bytes, *writes_, write_k_);
   GrowTo(bytes, *writes_, write_v_);
   writes_->Copy(k, bytes, write_k_.data());

@@ -36,10 +36,9 @@ class KvCache final : public lamina::KvCache {
  public:
   // Borrows the stream. `host_bytes` of the cache, rounded up to whole layers, lie in the host's
   // memory. kOutOfSpace if the device has less memory free than the rest needs (the message names
-  // both) or the host does not have its part or cannot pin it. kUnimplemented, before memory is
-  // asked for, if K and V have scales. kInvalidArgument if there are no layers, kv_heads, elements
-  // of a head or tokens, if there are more than 2^32 - 1 tokens, or if CheckAttention refuses the
-  // shape.
+  // both) or the host does not have its part or cannot pin it. kInvalidArgument if there are no
+  // layers, kv_heads, elements of a head or tokens, if there are more than 2^32 - 1 tokens, or if
+  // CheckAttention refuses the shape.
   static Result<std::unique_ptr<KvCache>> Create(const KvShape& shape, int64_t capacity_tokens,
                                                  int64_t host_bytes, StagedStream& stream);
 
@@ -84,8 +83,9 @@ class KvCache final : public lamina::KvCache {
   KvPlace Place(int layer) const;
   KvView View(int layer) const;
 
-  // Stores rows of K and V in claimed slots. k, v: [slots.size(), num_kv_heads, head_dim] of
-  // `dtype`, which is kF32 or the cache's; device memory. REQUIRES: no slot occurs twice.
+  // Stores rows of K and V in claimed slots. k, v: [slots.size()] rows of `dtype`, which is kF32 or
+  // the cache's, as WriteKv takes them (kernels/cuda/rows.h); device memory. REQUIRES: no slot
+  // occurs twice.
   void Write(int layer, const void* k, const void* v, DType dtype,
              std::span<const TokenSlot> slots);
 
@@ -115,7 +115,7 @@ class KvCache final : public lamina::KvCache {
  private:
   // Rows of one layer that the device does not have yet. No slot occurs twice.
   struct Collected {
-    std::vector<std::byte> k, v;  // [slots, num_kv_heads, head_dim] of the cache's dtype
+    std::vector<std::byte> k, v;  // [slots, row_bytes()]
     std::vector<TokenSlot> slots;
   };
   // The slots of the rows of a step, as they were uploaded.
@@ -126,13 +126,15 @@ class KvCache final : public lamina::KvCache {
   };
 
   // The memory for K and V: [layers of this slab, 2 (K, V), num_kv_heads, capacity_tokens,
-  // head_dim] of the cache's dtype. The last `host_layers` layers lie in `host`.
+  // head_dim] of the cache's dtype, then, if that has scales, [layers of this slab, num_kv_heads,
+  // capacity_tokens, 2 (K, V)] fp32: a GPU reads 32 bytes of memory at a time, and finds both
+  // scales of a token there. The last `host_layers` layers lie in `host`.
   struct Slabs {
     DeviceBuffer device;
     PinnedBuffer host;
     int64_t host_layers = 0;
   };
-  // Rows to store. k, v: [slots.size(), num_kv_heads, head_dim] of `dtype`, device memory.
+  // Rows to store, as Write has them.
   struct NewRows {
     const void* k = nullptr;
     const void* v = nullptr;
@@ -147,9 +149,13 @@ class KvCache final : public lamina::KvCache {
         tables_(shape.num_layers, capacity_tokens),
         slabs_(std::move(slabs)),
         collected_(static_cast<size_t>(shape.num_layers)) {}
+  // Of K, or of V, of one token in one layer.
+  size_t row_bytes() const {
+    return static_cast<size_t>(KvRowBytes(shape_.dtype, shape_.num_kv_heads, shape_.head_dim));
+  }
   void WriteCollected(int layer);
   // Stores rows of K and V from the host's memory, which is free again when it returns. k, v:
-  // [slots.size(), num_kv_heads, head_dim] of the cache's dtype. REQUIRES: no slot occurs twice.
+  // [slots.size(), row_bytes()]. REQUIRES: no slot occurs twice.
   void WriteFromHost(int layer, const std::byte* k, const std::byte* v,
                      std::span<const TokenSlot> slots);
   // Uploads the slots and runs WriteKv, both on `stream`.
@@ -167,8 +173,8 @@ class KvCache final : public lamina::KvCache {
   std::array<Uploaded, 8> uploads_;
   size_t oldest_upload_ = 0;
   DeviceBuffer scratch_;  // of attention
-  // Of the latest write: [rows] TokenSlot; of the latest WriteFromHost: [rows, num_kv_heads,
-  // head_dim] of the cache's dtype, K and V.
+  // Of the latest write: [rows] TokenSlot; of the latest WriteFromHost: [rows, row_bytes()], K and
+  // V.
   DeviceBuffer write_slots_, write_k_, write_v_;
   std::vector<std::byte> dummy_;      // rows of AppendDummy
   std::vector<Collected> collected_;  // [layers]
