@@ -4,6 +4,7 @@
 
 #include "compute_node/modelled_device.h"
 #include "kernels/cuda/device.h"
+#include "node/outside_gpu.h"
 #if LAMINA_HAS_CUDA
 #include "compute_node/cuda/cuda_device.h"
 #endif
@@ -14,19 +15,13 @@ namespace {
 Result<std::unique_ptr<ComputeDevice>> MakeCudaDevice(
     const CudaGpu& gpu, [[maybe_unused]] WorkerTeam& team,
     [[maybe_unused]] const ComputeOffload& offload) {
-  if (offload.kv.any()) return Unimplemented("K and V cannot lie outside a GPU's memory yet");
-  if (!offload.weights.folder.empty() || offload.weights.gb_per_s > 0) {
-    return InvalidArgument(
-        "weights outside a GPU's memory lie in the host's: leave out the folder and its rate");
-  }
-  if (offload.weights.is_auto)
-    return Unimplemented("on a GPU the interval of weights that lie outside cannot change yet");
+  for (const OffloadOptions* part : {&offload.weights, &offload.kv})
+    LAMINA_RETURN_IF_ERROR(CheckOutsideGpu(*part));
   const std::string name = "cuda:" + std::to_string(gpu.index);
   if (const Result<int> count = cuda::DeviceCount(); !count.ok())
     return count.status().WithContext(name);
 #if LAMINA_HAS_CUDA
-  Result<std::unique_ptr<ComputeDevice>> device =
-      CudaDevice::Create(gpu.index, team, offload.weights);
+  Result<std::unique_ptr<ComputeDevice>> device = CudaDevice::Create(gpu.index, team, offload);
   if (device.ok()) return device;
   return device.status().WithContext(name);
 #else

@@ -137,6 +137,20 @@ void ReadOffloadInterval(YamlMap& map, const std::string& yaml_path, NodeConfig*
 }
 
 // Of layers' K and V: how many lie outside, and where.
+// What lies outside a GPU's memory lies in its host's, and is always the same.
+void CheckOutsideGpu(YamlMap& map, const NodeConfig& node, const OffloadOptions& offload) {
+  if (!IsGpuName(node.device)) return;
+  if (offload.is_auto) {
+    map.Fail(offload.expansion > 0 ? "expansion" : "interval",
+             "'auto' is not there for GPUs yet: 'device' is '" + node.device + "'");
+  }
+  if (!offload.folder.empty() || offload.gb_per_s > 0) {
+    map.Fail(offload.folder.empty() ? "gb_per_s" : "folder",
+             "what lies outside a GPU's memory lies in the host's: leave out 'folder' and "
+             "'gb_per_s'");
+  }
+}
+
 void ReadKvOffload(YamlMap& map, const NodeConfig& node, OffloadOptions* offload) {
   if (map.Has("expansion")) {
     std::string expansion;
@@ -157,11 +171,12 @@ void ReadKvOffload(YamlMap& map, const NodeConfig& node, OffloadOptions* offload
   map.ReadString("folder", &offload->folder);
   map.ReadDouble("gb_per_s", &offload->gb_per_s);
   const bool own = node.role == NodeRole::kCompute;
-  if (IsGpuName(node.device) || (!own && IsModelled(node))) {
-    map.Fail("folder", std::string("layers that lie outside are not there yet for ") +
-                           (own ? "GPUs" : "memory nodes but with the device cpu") +
-                           ": 'device' is '" + node.device + "'");
+  if (!own && IsModelled(node)) {
+    map.Fail("folder",
+             "layers that lie outside are not there yet for modelled memory nodes: 'device' is '" +
+                 node.device + "'");
   }
+  CheckOutsideGpu(map, node, *offload);
   if (own && node.memory_bytes == 0)
     map.Fail("folder",
              "'kv_offload' is for a compute node with 'memory', which keeps the KV itself");
@@ -184,15 +199,7 @@ void ReadOffload(YamlMap map, const std::string& yaml_path, NodeConfig* node) {
   if (node->device == "cpu") map.Require("folder", "where they lie, on a disk of the node's host");
   map.ReadString("folder", &offload.folder);
   map.ReadDouble("gb_per_s", &offload.gb_per_s);
-  if (IsGpuName(node->device)) {
-    if (offload.is_auto)
-      map.Fail("interval",
-               "'interval: auto' is not there for GPUs yet: 'device' is '" + node->device + "'");
-    if (!offload.folder.empty() || offload.gb_per_s > 0)
-      map.Fail(offload.folder.empty() ? "gb_per_s" : "folder",
-               "weights outside a GPU's memory lie in the host's: leave out 'folder' and "
-               "'gb_per_s'");
-  }
+  CheckOutsideGpu(map, *node, offload);
   map.Close();
 }
 

@@ -8,6 +8,7 @@
 #include "memory_node/cpu_kv_device.h"
 #include "memory_node/modelled_kv_device.h"
 #include "node/kv_ring.h"
+#include "node/outside_gpu.h"
 #if LAMINA_HAS_CUDA
 #include "memory_node/cuda/cuda_kv_device.h"
 #endif
@@ -17,12 +18,13 @@ namespace {
 
 std::string NameOf(const CudaGpu& gpu) { return "cuda:" + std::to_string(gpu.index); }
 
-Result<std::unique_ptr<KvDevice>> MakeCudaKvDevice(const CudaGpu& gpu,
-                                                   [[maybe_unused]] const KvShape& shape,
-                                                   [[maybe_unused]] int64_t capacity_tokens,
-                                                   [[maybe_unused]] int64_t host_memory_bytes) {
+Result<std::unique_ptr<KvDevice>> MakeCudaKvDevice(
+    const CudaGpu& gpu, [[maybe_unused]] const KvShape& shape,
+    [[maybe_unused]] int64_t capacity_tokens, [[maybe_unused]] const MemoryNodeOptions& options) {
 #if LAMINA_HAS_CUDA
-  return CudaKvDevice::Create(gpu.index, shape, capacity_tokens, host_memory_bytes);
+  cuda::KvOutside outside{.host_bytes = options.host_memory_bytes};
+  LAMINA_ASSIGN_OR_RETURN(outside.in_turns, LayersOutsideOf(options.offload, shape.num_layers));
+  return CudaKvDevice::Create(gpu.index, shape, capacity_tokens, outside);
 #else
   return Unimplemented(NameOf(gpu) + ": this program was built without CUDA");
 #endif
@@ -33,9 +35,14 @@ Result<std::unique_ptr<KvDevice>> MakeCudaKvDevice(const CudaGpu& gpu,
 Status CheckKvDevice(const MemoryNodeOptions& options) {
   const NodeDevice& device = options.device;
   const int64_t memory_bytes = options.memory_bytes, host_memory_bytes = options.host_memory_bytes;
-  if (options.offload.any() && !std::holds_alternative<HostCpu>(device))
-    return Unimplemented(
-        "layers of the KV cache can lie on a disk only where the device is the CPU");
+  if (options.offload.any() && std::holds_alternative<DeviceSpec>(device))
+    return Unimplemented("layers of a modelled memory node's KV cache cannot lie outside yet");
+  if (options.offload.any() && std::holds_alternative<CudaGpu>(device)) {
+    LAMINA_RETURN_IF_ERROR(CheckOutsideGpu(options.offload));
+    if (host_memory_bytes > 0)
+      return InvalidArgument(
+          "layers outside take turns, or kernels read them with --host-memory: give one of both");
+  }
   if (const auto* const spec = std::get_if<DeviceSpec>(&device);
       spec != nullptr && memory_bytes > spec->memory_bytes) {
     return InvalidArgument("--memory " + FormatGigabytes(memory_bytes) + " is more than the " +
@@ -76,7 +83,7 @@ Result<std::unique_ptr<KvDevice>> MakeKvDevice(const MemoryNodeOptions& options,
     return std::unique_ptr<KvDevice>(
         std::make_unique<ModelledKvDevice>(*spec, shape.dtype, capacity_tokens));
   if (const auto* const gpu = std::get_if<CudaGpu>(&options.device))
-    return MakeCudaKvDevice(*gpu, shape, capacity_tokens, options.host_memory_bytes);
+    return MakeCudaKvDevice(*gpu, shape, capacity_tokens, options);
   std::unique_ptr<KvStore> store;
   if (options.offload.any()) {
     LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<KvRing> ring,

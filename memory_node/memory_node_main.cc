@@ -33,7 +33,8 @@ int main(int argc, char** argv) {
     }
     *bytes = *parsed;
   }
-  const lamina::Result<lamina::OffloadOptions> offload = flags.Parse(/*needs_folder=*/true);
+  const lamina::Result<lamina::OffloadOptions> offload = flags.Parse(
+      /*needs_folder=*/!std::holds_alternative<lamina::CudaGpu>(options.device));
   if (!offload.ok()) {
     LAMINA_LOG_ERROR("{}", offload.status().message());
     return 2;

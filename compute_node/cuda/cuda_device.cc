@@ -12,6 +12,7 @@
 #include "compute_node/cuda/cuda_weights.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/rows.h"
+#include "node/outside_gpu.h"
 
 namespace lamina {
 namespace {
@@ -61,7 +62,7 @@ class LoadingOnGpu final : public LoadingModel {
 }  // namespace
 
 Result<std::unique_ptr<ComputeDevice>> CudaDevice::Create(int index, WorkerTeam& team,
-                                                          const OffloadOptions& offload) {
+                                                          const ComputeOffload& offload) {
   LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceInfo info, cuda::DescribeDevice(index));
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<cuda::StagedStream> staged,
                           cuda::StagedStream::Create(index));
@@ -75,11 +76,11 @@ Result<std::unique_ptr<LoadingModel>> CudaDevice::StartLoad(const WeightOptions&
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> model,
                           LoadedModel::Describe(options.model_dir, options.share));
   LAMINA_ASSIGN_OR_RETURN(model->sinks, ReadSinks(model->sliced, model->config, options));
-  const CudaWeights::Loading::InTurns in_turns{model->sliced, model->slices(), offload_};
+  const CudaWeights::Loading::InTurns in_turns{model->sliced, model->slices(), offload_.weights};
   LAMINA_ASSIGN_OR_RETURN(
       CudaWeights::Loading weights,
       CudaWeights::Loading::Start(model->part(), model->config, options, engine_.staged(),
-                                  offload_.any() ? &in_turns : nullptr));
+                                  offload_.weights.any() ? &in_turns : nullptr));
   weights.UnpackOn(team_);
   return std::unique_ptr<LoadingModel>(
       std::make_unique<LoadingOnGpu>(std::move(model), std::move(weights)));
@@ -97,9 +98,10 @@ Result<std::unique_ptr<SliceRunner>> CudaDevice::MakeSlices(const LoadedModel& m
 Result<std::unique_ptr<LocalKv>> CudaDevice::MakeKv(const AttentionShape& shape, const KvShape& kv,
                                                     const AttentionLayers& layers,
                                                     int64_t capacity_tokens) {
-  LAMINA_ASSIGN_OR_RETURN(
-      std::unique_ptr<cuda::KvCache> cache,
-      cuda::KvCache::Create(kv, capacity_tokens, /*host_bytes=*/0, engine_.staged()));
+  cuda::KvOutside outside;
+  LAMINA_ASSIGN_OR_RETURN(outside.in_turns, LayersOutsideOf(offload_.kv, kv.num_layers));
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<cuda::KvCache> cache,
+                          cuda::KvCache::Create(kv, capacity_tokens, outside, engine_.staged()));
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<CudaKv> made,
                           CudaKv::Create(shape, layers, std::move(cache), engine_.staged()));
   return std::unique_ptr<LocalKv>(std::move(made));

@@ -18,7 +18,7 @@ class CudaDevice final : public ComputeDevice {
   // weights of some slices lie in the host's memory, as `offload` says. Errors are those of
   // cuda::DescribeDevice, for example if there is no such GPU, and of allocating the stream.
   static Result<std::unique_ptr<ComputeDevice>> Create(int index, WorkerTeam& team,
-                                                       const OffloadOptions& offload = {});
+                                                       const ComputeOffload& offload = {});
 
   Result<std::unique_ptr<LoadingModel>> StartLoad(const WeightOptions& options) override;
   Result<std::unique_ptr<SliceRunner>> MakeSlices(const LoadedModel& model, int max_rows) override;
@@ -39,13 +39,13 @@ class CudaDevice final : public ComputeDevice {
 
  private:
   CudaDevice(std::unique_ptr<cuda::StagedStream> staged, WorkerTeam& team,
-             const OffloadOptions& offload)
+             const ComputeOffload& offload)
       : engine_(std::move(staged)), team_(team), offload_(offload) {}
   const int32_t* UploadRows(std::span<const std::span<const int>> rows);
 
   CudaEngine engine_;
   WorkerTeam& team_;
-  const OffloadOptions offload_;
+  const ComputeOffload offload_;
   // Scratch: a message, the rows of its parts, and what AddUnpacked adds.
   cuda::DeviceBuffer message_, rows_, sum_;
 };

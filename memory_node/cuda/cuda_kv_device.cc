@@ -1,6 +1,9 @@
 #include "memory_node/cuda/cuda_kv_device.h"
 
+#include <fmt/format.h>
+
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "base/log.h"
@@ -18,28 +21,32 @@ size_t LseBytes(const AttentionShape& shape) {
 
 Result<std::unique_ptr<KvDevice>> CudaKvDevice::Create(int index, const KvShape& shape,
                                                        int64_t capacity_tokens,
-                                                       int64_t host_bytes) {
+                                                       const cuda::KvOutside& outside) {
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<cuda::StagedStream> stream,
                           cuda::StagedStream::Create(index));
   LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<cuda::KvCache> cache,
-                          cuda::KvCache::Create(shape, capacity_tokens, host_bytes, *stream));
+                          cuda::KvCache::Create(shape, capacity_tokens, outside, *stream));
   const int64_t bytes = shape.bytes_per_token() * capacity_tokens;
-  if (cache->host_bytes() > 0) {
-    LAMINA_LOG_INFO(
-        "cuda:{} holds the KV cache: {} of {}; the other {}, {} of {} layers, lie in the host's "
-        "memory; kernels: {}",
-        index, FormatGigabytes(bytes - cache->host_bytes()), FormatGigabytes(bytes),
-        FormatGigabytes(cache->host_bytes()), cache->host_layers(), shape.num_layers,
-        cuda::BuiltWith());
-  } else {
-    LAMINA_LOG_INFO("cuda:{} holds the KV cache: {}; kernels: {}", index, FormatGigabytes(bytes),
-                    cuda::BuiltWith());
+  const cuda::KvLayers& layers = cache->layers();
+  std::string elsewhere;
+  if (layers.host_bytes() > 0) {
+    elsewhere =
+        fmt::format("; {}, {} of {} layers, are read in the host's memory",
+                    FormatGigabytes(layers.host_bytes()), layers.host_layers(), shape.num_layers);
+  } else if (layers.ring() != nullptr) {
+    elsewhere = fmt::format("; {} of it lie in the host's memory and take turns in {} here",
+                            FormatGigabytes(layers.ring()->bytes_outside()),
+                            FormatGigabytes(layers.ring()->buffer_bytes()));
   }
+  LAMINA_LOG_INFO("cuda:{} holds the KV cache: {}{}; kernels: {}", index, FormatGigabytes(bytes),
+                  elsewhere, cuda::BuiltWith());
   return std::unique_ptr<KvDevice>(new CudaKvDevice(std::move(stream), std::move(cache)));
 }
 
 Result<std::unique_ptr<AheadAttention>> CudaKvDevice::MakeAheadAttention(
     const AttentionShape& shape, const WireShape& wire) {
+  if (cache_->layers().ring() != nullptr)
+    return Unimplemented("layers of the memory node's KV cache lie outside its GPU's memory");
   LAMINA_ASSIGN_OR_RETURN(uploads_, cuda::StagedStream::Create(stream_->device()));
   // Freeing device memory would wait for kernels that wait for messages.
   uploads_->KeepOutgrown();

@@ -15,12 +15,13 @@ namespace lamina {
 // one owner.
 class CudaKvDevice final : public KvDevice {
  public:
-  // Keeps the cache on GPU number `index`, except for `host_bytes` of it, rounded up to whole
-  // layers, which lie in the host's memory. kOutOfSpace if the device has less memory free than the
-  // rest needs or the host cannot pin its part; kInvalidArgument if shape or capacity are not
-  // supported; kInternal if the device cannot be used.
+  // Keeps the cache on GPU number `index`, except for what lies outside its memory. kOutOfSpace if
+  // the device has less memory free than its part needs or the host cannot pin the other;
+  // kInvalidArgument if shape or capacity are not supported; kInternal if the device cannot be
+  // used.
   static Result<std::unique_ptr<KvDevice>> Create(int index, const KvShape& shape,
-                                                  int64_t capacity_tokens, int64_t host_bytes);
+                                                  int64_t capacity_tokens,
+                                                  const cuda::KvOutside& outside);
 
   KvCache& cache() override { return *cache_; }
   void Attend(const AttentionShape& shape, int layer, DType dtype,

@@ -282,14 +282,27 @@ TEST_F(CudaDeviceTest, TwoRunnersMayShareWhatLiesOutside) {
   EXPECT_EQ(ring.ring().num_out_of_order(), 5);
 }
 
+TEST_F(CudaDeviceTest, LayersThatLieOutsideGiveTheSameBits) {
+  const std::string dir = testing::TinyStoriesDir();
+  OneSequence inside(*device_, dir, DType::kBF16);
+  const std::vector<float> expected = SomeLogits(inside);
+  for (const OffloadOptions& kv : {OffloadOptions{.interval = 1, .buffers = 1, .poison = true},
+                                   OffloadOptions{.interval = 2, .buffers = 1, .poison = true},
+                                   OffloadOptions{.expansion = 2, .poison = true}}) {
+    const auto device = *MakeComputeDevice(CudaGpu{0}, team_, {.kv = kv});
+    OneSequence sequence(*device, dir, DType::kBF16);
+    EXPECT_EQ(SomeLogits(sequence), expected) << kv.interval;
+  }
+}
+
 TEST_F(CudaDeviceTest, WhatCannotLieOutsideIsRefused) {
   const auto refused = [&](const ComputeOffload& offload) {
     return MakeComputeDevice(CudaGpu{0}, team_, offload).status().message();
   };
   EXPECT_THAT(refused({.weights = {.is_auto = true}}), HasSubstr("cannot change yet"));
+  EXPECT_THAT(refused({.kv = {.expansion = 2, .is_auto = true}}), HasSubstr("cannot change yet"));
   EXPECT_THAT(refused({.weights = {.interval = 2, .folder = "/var/tmp"}}),
               HasSubstr("leave out the folder"));
-  EXPECT_THAT(refused({.kv = {.interval = 2}}), HasSubstr("K and V cannot lie outside"));
 }
 #endif
 

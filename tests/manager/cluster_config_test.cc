@@ -350,11 +350,11 @@ TEST(ClusterConfig, WeightsMayLieOutside) {
   EXPECT_THAT(with("{interval: 3, folder: /x, memory: 1GiB}"), HasSubstr("memory"));
   EXPECT_THAT(with("{interval: 3, folder: /x, buffers: 0}"), HasSubstr("'buffers'"));
   EXPECT_THAT(with("{interval: 3, folder: /x}", ", device: \"cuda:0\""),
-              HasSubstr("weights outside a GPU's memory lie in the host's: leave out 'folder'"));
+              HasSubstr("outside a GPU's memory lies in the host's: leave out 'folder'"));
   EXPECT_THAT(with("{interval: 3, gb_per_s: 2}", ", device: \"cuda:0\""),
-              HasSubstr("weights outside a GPU's memory lie in the host's"));
+              HasSubstr("outside a GPU's memory lies in the host's"));
   EXPECT_THAT(with("{interval: auto, record: r.csv}", ", device: \"cuda:0\""),
-              HasSubstr("'interval: auto' is not there for GPUs yet: 'device' is 'cuda:0'"));
+              HasSubstr("'auto' is not there for GPUs yet: 'device' is 'cuda:0'"));
   EXPECT_THAT(with("{interval: 3, folder: /x, tier: 2}"), HasSubstr("tier"));
 }
 
@@ -439,9 +439,13 @@ TEST(ClusterConfig, LayersOfAMemoryNodeMayLieOutside) {
   EXPECT_EQ(with("{expansion: auto, folder: /x}")->nodes[1].offload,
             (OffloadOptions{.expansion = 2, .is_auto = true, .folder = "/x"}));
   EXPECT_THAT(error_of("{interval: 3, folder: /x, portion: 0.5}"), HasSubstr("portion"));
-  EXPECT_THAT(
-      error_of("{interval: 3, folder: /x}", "cuda:0"),
-      HasSubstr("not there yet for memory nodes but with the device cpu: 'device' is 'cuda:0'"));
+  EXPECT_THAT(error_of("{interval: 3, folder: /x}", "modelled:A10"),
+              HasSubstr("not there yet for modelled memory nodes: 'device' is 'modelled:A10'"));
+  EXPECT_EQ(with("{expansion: 2}", "cuda:0")->nodes[1].offload, (OffloadOptions{.expansion = 2}));
+  EXPECT_THAT(error_of("{interval: 3, folder: /x}", "cuda:0"),
+              HasSubstr("outside a GPU's memory lies in the host's: leave out 'folder'"));
+  EXPECT_THAT(error_of("{expansion: auto}", "cuda:0"),
+              HasSubstr("'auto' is not there for GPUs yet: 'device' is 'cuda:0'"));
 }
 
 TEST(ClusterConfig, LayersOfAComputeNodeThatKeepsTheKvMayLieOutside) {

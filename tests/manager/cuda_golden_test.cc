@@ -136,6 +136,18 @@ std::vector<Deployment> WithGpus() {
     polled.polling = PollingMode::kDevice;
     all.push_back(polled);
   }
+  Deployment outside = two_gpus;  // weights, and layers of the cache
+  outside.offload = {.interval = 2, .buffers = 1, .poison = true};
+  outside.memory_offload = {.interval = 1, .buffers = 2, .poison = true};
+  outside.num_batches = 1;
+  Deployment own_layers = one_process;
+  own_layers.kind = "daemons";
+  own_layers.num_memory_nodes = 0;
+  own_layers.kv_offload = {.expansion = 2, .poison = true};
+  Deployment weights_ahead = outside;  // the host launches a whole step
+  weights_ahead.memory_offload = {};
+  weights_ahead.polling = PollingMode::kDevice;
+  all.insert(all.end(), {outside, own_layers, weights_ahead});
   two_gpus.num_memory_nodes = 2;
   two_gpus.memory_devices = {"cuda:0", "cuda:0"};
   two_gpus.num_batches = 2;

@@ -76,13 +76,14 @@ class CudaKvDeviceTest : public ::testing::Test {
 
   // Appends tokens to the sequence, with K and V in all layers. Every seventh slot: neighbours do
   // not follow each other.
-  void AppendTokens(uint64_t sequence, int64_t first, int64_t count, uint64_t step = 1) {
+  void AppendTokens(uint64_t sequence, int64_t first, int64_t count, uint64_t step = 1,
+                    int num_layers = kLayers) {
     std::vector<TokenSlot> slots;
     for (int64_t i = 0; i < count; ++i)
       slots.push_back(static_cast<TokenSlot>(next_slot_++ * 7 % kCapacity));
     for (const auto& device : devices_)
       ASSERT_TRUE(device->cache().Append(SequenceId{sequence}, first, slots, StepId{step}).ok());
-    for (int layer = 0; layer < kLayers; ++layer) {
+    for (int layer = 0; layer < num_layers; ++layer) {
       for (int64_t position = first; position < first + count; ++position) {
         const std::vector<std::byte> k = RandomKv(), v = RandomKv();
         for (const auto& device : devices_)
@@ -263,6 +264,67 @@ TEST_F(CudaKvDeviceTest, TablesAreKeptAsOnTheCpu) {
   const Answers made_up =
       Ask(*devices_[1], 0, DType::kF32, {{6, 0, 1}}, Random(kWidth, DType::kF32));
   for (const float lse : made_up.lse) EXPECT_TRUE(std::isfinite(lse));
+}
+
+// Steps over all layers, with pushes in between, and now and then another order. `device` twice: a
+// GPU that has all layers inside, and one where they take turns.
+TEST_F(CudaKvDeviceTest, LayersThatTakeTurnsGiveTheSameBits) {
+  constexpr int kMoreLayers = 5;
+  for (const DType kv_dtype : {DType::kBF16, DType::kI8Scaled}) {
+    for (const OffloadOptions& offload :
+         std::vector<OffloadOptions>{{.interval = 1, .buffers = 1},
+                                     {.interval = 1, .buffers = 2},
+                                     {.interval = 1, .buffers = 4},
+                                     {.interval = 2, .buffers = 1},
+                                     {.interval = 3, .num_in_group = 2, .buffers = 1},
+                                     {.expansion = 1.6}}) {
+      SCOPED_TRACE(std::string(DTypeName(kv_dtype)) + " interval " +
+                   std::to_string(offload.interval) + " buffers " +
+                   std::to_string(offload.buffers));
+      dtype_ = kv_dtype;
+      next_slot_ = 0;
+      MemoryNodeOptions options = OnGpu();
+      options.offload = offload;
+      options.offload.poison = true;
+      const KvShape shape{kMoreLayers, kKvHeads, kHeadDim, kv_dtype};
+      devices_ = {*MakeKvDevice(OnGpu(), shape, kCapacity, team_),
+                  *MakeKvDevice(options, shape, kCapacity, team_)};
+      const auto expect_same = [&](int layer, const std::vector<Asked>& asked) {
+        const std::vector<std::byte> q = Random(std::ssize(asked) * kWidth, DType::kF32);
+        std::array<Answers, 2> answers;
+        for (size_t i = 0; i < 2; ++i) {
+          answers[i] = Ask(*devices_[i], layer, DType::kF32, asked, q);
+          std::vector<Asked> more = asked;
+          for (Asked& row : more) row = {row.sequence, 0, 2};
+          answers[i] = Ask(*devices_[i], layer, DType::kF32, more, q, std::move(answers[i]));
+        }
+        EXPECT_EQ(answers[0].out, answers[1].out) << "layer " << layer;
+        EXPECT_EQ(answers[0].lse, answers[1].lse) << "layer " << layer;
+      };
+      for (uint64_t step = 1; step <= 4; ++step) {
+        AppendTokens(step, 0, 3 + static_cast<int64_t>(step), step, kMoreLayers);
+        for (int layer = 0; layer < kMoreLayers; ++layer) {
+          expect_same(layer, {{step, 0, 3}, {1, 1, 4}});
+          // What is written while the next layers are on their way.
+          if (layer == 2) AppendTokens(100 + step, 0, 2, step, kMoreLayers);
+        }
+      }
+      for (const int layer : {3, 0, 4, 4, 1}) expect_same(layer, {{2, 0, 5}, {104, 0, 2}});
+    }
+  }
+}
+
+TEST_F(CudaKvDeviceTest, WhatCannotTakeTurnsIsRefused) {
+  MemoryNodeOptions options = OnGpu(1 << 20);
+  options.memory_bytes = 2 << 20;
+  options.offload = {.interval = 1};
+  EXPECT_THAT(MemoryNode::Create(options).status().message(), HasSubstr("give one of both"));
+  options.host_memory_bytes = 0;
+  EXPECT_TRUE(MemoryNode::Create(options).ok());
+  options.offload.folder = "/var/tmp";
+  EXPECT_THAT(MemoryNode::Create(options).status().message(), HasSubstr("leave out the folder"));
+  options.offload = {.expansion = 2, .is_auto = true};
+  EXPECT_THAT(MemoryNode::Create(options).status().message(), HasSubstr("cannot change yet"));
 }
 
 TEST_F(CudaKvDeviceTest, HeadsThatDoNotGoInto8BitsAreRefused) {

@@ -27,71 +27,25 @@ constexpr size_t kMaxCollectedBytes = size_t{4} << 20;
 }  // namespace
 
 Result<std::unique_ptr<KvCache>> KvCache::Create(const KvShape& shape, int64_t capacity_tokens,
-                                                 int64_t host_bytes, StagedStream& stream) {
-  const std::string name = "cuda:" + std::to_string(stream.device());
+                                                 const KvOutside& outside, StagedStream& stream) {
   if (shape.num_layers <= 0 || shape.num_kv_heads <= 0 || shape.head_dim <= 0 ||
       capacity_tokens <= 0 || capacity_tokens > std::numeric_limits<TokenSlot>::max())
-    return InvalidArgument(name + ": a KV cache of " + std::to_string(capacity_tokens) +
-                           " tokens, " + std::to_string(shape.num_layers) + " layers and " +
+    return InvalidArgument("cuda:" + std::to_string(stream.device()) + ": a KV cache of " +
+                           std::to_string(capacity_tokens) + " tokens, " +
+                           std::to_string(shape.num_layers) + " layers and " +
                            std::to_string(shape.num_kv_heads) + " kv heads of " +
                            std::to_string(shape.head_dim));
   stream.Enter();
-  // A product beyond 64 bits is refused below, like any other size that the device does not have.
-  const int64_t bytes = SaturatedProduct(shape.bytes_per_token(), capacity_tokens);
-  LAMINA_ASSIGN_OR_RETURN(const DeviceInfo info, DescribeDevice(stream.device()));
-  const int64_t layer_bytes = bytes / shape.num_layers;
-  const int64_t host_layers =
-      std::min<int64_t>((host_bytes + layer_bytes - 1) / layer_bytes, shape.num_layers);
-  const int64_t device_bytes = bytes - host_layers * layer_bytes;
-  if (device_bytes > info.free_bytes) {
-    return OutOfSpace(
-        name + " (" + info.name + ") has " + FormatGigabytes(info.free_bytes) + " free, and " +
-        std::to_string(capacity_tokens) + " tokens of " + std::to_string(shape.bytes_per_token()) +
-        " bytes of KV need " + FormatGigabytes(bytes) +
-        (host_layers > 0 ? ", " + FormatGigabytes(device_bytes) + " of them there" : "") +
-        "; use fewer tokens, more host memory, or another GPU");
-  }
-  LAMINA_RETURN_IF_ERROR(CheckHostMemory(bytes - device_bytes, "the KV cache's last layers"));
-  Slabs slabs;
-  LAMINA_ASSIGN_OR_RETURN(slabs.device, DeviceBuffer::Create(static_cast<size_t>(device_bytes)));
-  LAMINA_ASSIGN_OR_RETURN(slabs.host,
-                          PinnedBuffer::Create(static_cast<size_t>(bytes - device_bytes)));
-  slabs.host_layers = host_layers;
-  std::unique_ptr<KvCache> cache(new KvCache(shape, capacity_tokens, std::move(slabs), stream));
+  LAMINA_ASSIGN_OR_RETURN(std::unique_ptr<KvLayers> layers,
+                          KvLayers::Create(shape, capacity_tokens, outside, stream));
   // Of the shape only head_dim and alignment are checked here: the number of query heads is not
   // known yet.
   LAMINA_RETURN_IF_ERROR(CheckAttention(
-      {shape.num_kv_heads, shape.num_kv_heads, shape.head_dim, 1, 0}, cache->View(0)));
-  return cache;
+      {shape.num_kv_heads, shape.num_kv_heads, shape.head_dim, 1, 0}, ViewOf(layers->Place(0))));
+  return std::unique_ptr<KvCache>(new KvCache(shape, capacity_tokens, std::move(layers), stream));
 }
 
-KvPlace KvCache::Place(int layer) const {
-  const int64_t scales_of_layer = int64_t{2} * shape_.num_kv_heads * capacity_tokens(),
-                half = scales_of_layer / 2 * shape_.head_dim *
-                       static_cast<int64_t>(ElementSize(shape_.dtype));  // bytes of K, or of V
-  const int64_t device_layers = shape_.num_layers - slabs_.host_layers;
-  const bool is_on_host = layer >= device_layers;
-  const int64_t layers_of_slab = is_on_host ? slabs_.host_layers : device_layers,
-                layer_of_slab = is_on_host ? layer - device_layers : layer;
-  std::byte* const slab = is_on_host ? slabs_.host.as<std::byte>() : slabs_.device.as<std::byte>();
-  std::byte* const k = slab + 2 * layer_of_slab * half;
-  KvPlace place = {.k = k,
-                   .v = k + half,
-                   .head_stride = capacity_tokens() * shape_.head_dim,
-                   .slot_stride = shape_.head_dim,
-                   .dtype = shape_.dtype};
-  if (HasScales(shape_.dtype)) {
-    auto* const scales = reinterpret_cast<float*>(slab + 2 * layers_of_slab * half);
-    place.k_scales = scales + layer_of_slab * scales_of_layer;
-    place.v_scales = place.k_scales + 1;
-    place.scale_head_stride = 2 * capacity_tokens();
-    place.scale_slot_stride = 2;
-  }
-  return place;
-}
-
-KvView KvCache::View(int layer) const {
-  const KvPlace place = Place(layer);
+KvView KvCache::ViewOf(const KvPlace& place) {
   return {.k = place.k,
           .v = place.v,
           .head_stride = place.head_stride,
@@ -203,8 +157,10 @@ void KvCache::Write(int layer, const void* k, const void* v, DType dtype,
 void KvCache::WriteThrough(int layer, const NewRows& rows, StagedStream& stream) {
   GrowTo(rows.slots.size_bytes(), stream, write_slots_);
   stream.Copy(rows.slots.data(), rows.slots.size_bytes(), write_slots_.data());
-  WriteKv(rows.k, rows.v, rows.dtype, write_slots_.as<TokenSlot>(), std::ssize(rows.slots),
-          shape_.num_kv_heads, shape_.head_dim, Place(layer), stream.stream());
+  for (const KvPlace& place : layers_->BeginWrite(layer)) {
+    WriteKv(rows.k, rows.v, rows.dtype, write_slots_.as<TokenSlot>(), std::ssize(rows.slots),
+            shape_.num_kv_heads, shape_.head_dim, place, stream.stream());
+  }
 }
 
 void KvCache::WriteFromHost(int layer, const std::byte* k, const std::byte* v,
@@ -252,7 +208,7 @@ void KvCache::Attend(const AttentionShape& shape, int layer, const Queries& quer
   batch.out_dtype = queries.out_dtype;
   batch.lse = queries.lse;
   tables.FillIn(batch);
-  Attention(shape, View(layer), batch, scratch_, stream_.stream());
+  Attention(shape, ViewOf(layers_->Use(layer)), batch, scratch_, stream_.stream());
 }
 
 }  // namespace lamina::cuda

@@ -1,11 +1,11 @@
 // The KV cache of one GPU: tables of token slots on the host, K and V in the device's memory, and
 // attention over them.
 //
-// K and V may be larger than the device's memory. Those of the last layers then lie in pinned
-// memory of the host, and kernels read them from there at the speed of PCIe. A step attends in
-// every layer, so each byte crosses PCIe once per step (twice with more than 8 query heads per
-// kv_head) whichever part of the cache is on the host, and pages that migrate on demand would cross
-// in both directions.
+// K and V may be larger than the device's memory (kv_layers.h). Layers in the host's memory that
+// kernels read there have each byte cross PCIe once per step (twice with more than 8 query heads
+// per kv_head); so have layers that take turns in the device's, ahead of their use and at the rate
+// of copies. A step attends in every layer, so pages that migrate on demand would cross in both
+// directions.
 #pragma once
 
 #include <array>
@@ -18,6 +18,7 @@
 #include "base/status.h"
 #include "kernels/attention_shape.h"
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/host/kv_layers.h"
 #include "kernels/cuda/host/staged_stream.h"
 #include "kernels/cuda/host/uploaded_tables.h"
 #include "kernels/cuda/rows.h"
@@ -34,18 +35,14 @@ namespace lamina::cuda {
 // owner.
 class KvCache final : public lamina::KvCache {
  public:
-  // Borrows the stream. `host_bytes` of the cache, rounded up to whole layers, lie in the host's
-  // memory. kOutOfSpace if the device has less memory free than the rest needs (the message names
-  // both) or the host does not have its part or cannot pin it. kInvalidArgument if there are no
-  // layers, kv_heads, elements of a head or tokens, if there are more than 2^32 - 1 tokens, or if
-  // CheckAttention refuses the shape.
+  // Borrows the stream. Errors of KvLayers; kInvalidArgument if there are no layers, kv_heads,
+  // elements of a head or tokens, if there are more than 2^32 - 1 tokens, or if CheckAttention
+  // refuses the shape.
   static Result<std::unique_ptr<KvCache>> Create(const KvShape& shape, int64_t capacity_tokens,
-                                                 int64_t host_bytes, StagedStream& stream);
+                                                 const KvOutside& outside, StagedStream& stream);
 
   const KvShape& shape() const { return shape_; }
-  // The part of the cache that lies in the host's memory.
-  int64_t host_layers() const { return slabs_.host_layers; }
-  int64_t host_bytes() const { return static_cast<int64_t>(slabs_.host.size_bytes()); }
+  const KvLayers& layers() const { return *layers_; }
 
   int64_t capacity_tokens() const override { return tables_.capacity_tokens(); }
   Status SetLayersInside(int num_layers) override { return tables_.SetLayersInside(num_layers); }
@@ -80,8 +77,9 @@ class KvCache final : public lamina::KvCache {
     return tables_.ClaimAll(sequence, num_tokens, step);
   }
   // Where a layer's K and V are, in device or pinned memory: for kernels that write and that read.
-  KvPlace Place(int layer) const;
-  KvView View(int layer) const;
+  // REQUIRES: no layers take turns.
+  KvPlace Place(int layer) const { return layers_->Place(layer); }
+  KvView View(int layer) const { return ViewOf(Place(layer)); }
 
   // Stores rows of K and V in claimed slots. k, v: [slots.size()] rows of `dtype`, which is kF32 or
   // the cache's, as WriteKv takes them (kernels/cuda/rows.h); device memory. REQUIRES: no slot
@@ -125,15 +123,6 @@ class KvCache final : public lamina::KvCache {
     UploadedTables tables;
   };
 
-  // The memory for K and V: [layers of this slab, 2 (K, V), num_kv_heads, capacity_tokens,
-  // head_dim] of the cache's dtype, then, if that has scales, [layers of this slab, num_kv_heads,
-  // capacity_tokens, 2 (K, V)] fp32: a GPU reads 32 bytes of memory at a time, and finds both
-  // scales of a token there. The last `host_layers` layers lie in `host`.
-  struct Slabs {
-    DeviceBuffer device;
-    PinnedBuffer host;
-    int64_t host_layers = 0;
-  };
   // Rows to store, as Write has them.
   struct NewRows {
     const void* k = nullptr;
@@ -142,17 +131,19 @@ class KvCache final : public lamina::KvCache {
     std::span<const TokenSlot> slots;
   };
 
-  KvCache(const KvShape& shape, int64_t capacity_tokens, Slabs slabs, StagedStream& stream)
+  KvCache(const KvShape& shape, int64_t capacity_tokens, std::unique_ptr<KvLayers> layers,
+          StagedStream& stream)
       : shape_(shape),
         stream_(stream),
         writes_(&stream),
         tables_(shape.num_layers, capacity_tokens),
-        slabs_(std::move(slabs)),
+        layers_(std::move(layers)),
         collected_(static_cast<size_t>(shape.num_layers)) {}
   // Of K, or of V, of one token in one layer.
   size_t row_bytes() const {
     return static_cast<size_t>(KvRowBytes(shape_.dtype, shape_.num_kv_heads, shape_.head_dim));
   }
+  static KvView ViewOf(const KvPlace& place);
   void WriteCollected(int layer);
   // Stores rows of K and V from the host's memory, which is free again when it returns. k, v:
   // [slots.size(), row_bytes()]. REQUIRES: no slot occurs twice.
@@ -168,7 +159,7 @@ class KvCache final : public lamina::KvCache {
   StagedStream* writes_;  // what WriteFromHost works on
   KvTables tables_;
   uint64_t version_ = 1;  // of the tables: grows with each change
-  const Slabs slabs_;
+  const std::unique_ptr<KvLayers> layers_;
   // Several, because batches in flight take turns, and so do layers with and without a window.
   std::array<Uploaded, 8> uploads_;
   size_t oldest_upload_ = 0;
