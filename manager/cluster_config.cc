@@ -137,12 +137,12 @@ void ReadOffloadInterval(YamlMap& map, const std::string& yaml_path, NodeConfig*
 }
 
 // Of layers' K and V: how many lie outside, and where.
-// What lies outside a GPU's memory lies in its host's, and is always the same.
+// What lies outside a GPU's memory lies in its host's.
 void CheckOutsideGpu(YamlMap& map, const NodeConfig& node, const OffloadOptions& offload) {
   if (!IsGpuName(node.device)) return;
-  if (offload.is_auto) {
-    map.Fail(offload.expansion > 0 ? "expansion" : "interval",
-             "'auto' is not there for GPUs yet: 'device' is '" + node.device + "'");
+  if (offload.is_elastic()) {
+    map.Fail("expansion",
+             "'expansion: auto' is not there for GPUs yet: 'device' is '" + node.device + "'");
   }
   if (!offload.folder.empty() || offload.gb_per_s > 0) {
     map.Fail(offload.folder.empty() ? "gb_per_s" : "folder",

@@ -10,8 +10,8 @@ Status CheckOutsideGpu(const OffloadOptions& offload) {
     return InvalidArgument(
         "what lies outside a GPU's memory lies in the host's: leave out the folder and its rate");
   }
-  if (offload.is_auto)
-    return Unimplemented("how much lies outside a GPU's memory cannot change yet: leave out auto");
+  if (offload.is_elastic())
+    return Unimplemented("the layers that lie outside a GPU's memory cannot change yet");
   return OkStatus();
 }
 

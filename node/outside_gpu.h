@@ -1,5 +1,4 @@
-// What lies outside a GPU's memory, weights or layers of a KV cache: in the host's memory, always
-// the same.
+// What lies outside a GPU's memory, weights or layers of a KV cache: in the host's memory.
 #pragma once
 
 #include "base/status.h"
@@ -8,8 +7,8 @@
 
 namespace lamina {
 
-// kInvalidArgument if a folder or a rate is given, kUnimplemented if what lies outside is to
-// change.
+// kInvalidArgument if a folder or a rate is given, kUnimplemented if how many times the tokens find
+// room is to change.
 Status CheckOutsideGpu(const OffloadOptions& offload);
 
 // Which layers lie outside, and in how many buffers they take turns: none, if nothing does.

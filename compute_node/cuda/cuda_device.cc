@@ -41,14 +41,15 @@ T* BeginOf(T* value, const RowParts& parts) {
 
 class LoadingOnGpu final : public LoadingModel {
  public:
-  LoadingOnGpu(std::unique_ptr<LoadedModel> model, CudaWeights::Loading weights)
-      : model_(std::move(model)), weights_(std::move(weights)) {}
+  LoadingOnGpu(std::unique_ptr<LoadedModel> model, CudaWeights::Loading weights, bool is_auto)
+      : model_(std::move(model)), weights_(std::move(weights)), is_auto_(is_auto) {}
 
   Result<std::unique_ptr<LoadedModel>> Continue() override {
     LAMINA_ASSIGN_OR_RETURN(const bool more, weights_.Continue());
     if (more) return std::unique_ptr<LoadedModel>();
     std::unique_ptr<CudaWeights> weights = weights_.Take();
     model_->weight_bytes = weights->size_bytes();
+    if (is_auto_) model_->largest_interval = weights->ring()->first_interval();
     model_->device_weights = std::move(weights);
     return std::move(model_);
   }
@@ -57,6 +58,7 @@ class LoadingOnGpu final : public LoadingModel {
  private:
   std::unique_ptr<LoadedModel> model_;
   CudaWeights::Loading weights_;  // borrows the model's config
+  const bool is_auto_;            // intervals are chosen while it serves
 };
 
 }  // namespace
@@ -82,8 +84,8 @@ Result<std::unique_ptr<LoadingModel>> CudaDevice::StartLoad(const WeightOptions&
       CudaWeights::Loading::Start(model->part(), model->config, options, engine_.staged(),
                                   offload_.weights.any() ? &in_turns : nullptr));
   weights.UnpackOn(team_);
-  return std::unique_ptr<LoadingModel>(
-      std::make_unique<LoadingOnGpu>(std::move(model), std::move(weights)));
+  return std::unique_ptr<LoadingModel>(std::make_unique<LoadingOnGpu>(
+      std::move(model), std::move(weights), offload_.weights.is_auto));
 }
 
 Result<std::unique_ptr<SliceRunner>> CudaDevice::MakeSlices(const LoadedModel& model,

@@ -140,7 +140,8 @@ const Op* CudaSlices::RunTo(int k, ValueId there) {
 
 void CudaSlices::Run(const OpRange& range) {
   if (tokens_.empty() || range.begin == range.end) return;
-  if (std::exchange(recorded_with_, engine_.version()) != engine_.version()) graphs_.Clear();
+  const int version = engine_.version() + weights_.version();
+  if (std::exchange(recorded_with_, version) != version) graphs_.Clear();
   const std::span<const Op> ops = std::span(model_.slices[static_cast<size_t>(range.slice)].program)
                                       .subspan(range.begin, range.end - range.begin);
   const std::optional<int64_t> rows = SliceGraphs::FilledRows(num_rows(), max_rows_);

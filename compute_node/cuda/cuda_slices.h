@@ -98,7 +98,7 @@ class CudaSlices final : public SliceRunner {
   size_t next_op_ = 0;  // in a slice that has stopped at q or an all-reduce
   SliceTurn<CudaWeightRing> turn_;
   SliceGraphs graphs_;
-  int recorded_with_ = 0;  // CudaEngine::version of the recorded graphs
+  int recorded_with_ = 0;  // versions of the engine and of the weights, of the recorded graphs
   std::vector<TokenId> tokens_;
   std::vector<int32_t> positions_;
   std::vector<TokenId> table_rows_;  // scratch

@@ -20,27 +20,34 @@
 
 namespace lamina {
 
-// The interval is fixed. Use while loading: Create, and Store for each matrix that it Has. Then
-// Enter and Leave around the kernels of each slice. Thread: the owner of the stream that it was
-// created with.
+// Use while loading: Create, and Store for each matrix that it Has. Then Enter and Leave around the
+// kernels of each slice. Thread: the owner of the stream that it was created with.
 class CudaWeightRing {
  public:
   // Plans the blocks of the slices of `range`, and takes pinned memory for those that lie outside
   // and device memory for the buffers. Borrows the stream. `named`: all weights, as WeightReader's
   // List gives them. Matrices that several slices use, or that are also a table, are none of its
-  // own. Errors are those of FirstInterval; kOutOfSpace if there is not so much memory.
+  // own. If the interval may change, all slices lie in pinned memory, and there are device buffers
+  // for as many as options.memory_bytes allow. Errors are those of FirstInterval; kOutOfSpace if
+  // there is not so much memory.
   static Result<std::unique_ptr<CudaWeightRing>> Create(
       const SlicedModel& model, SliceRange range, const std::vector<WeightReader::Named>& named,
       const OffloadOptions& options, cuda::StagedStream& stream);
 
   bool Has(const std::string& id) const { return matrices_.contains(id); }
-  // Brings a matrix to where it lies, and returns it as it will be in its slice's buffer. `scratch`
-  // is that of UploadQuantized.
-  Result<cuda::LinearWeights> Store(const FoundWeight& found, cuda::DeviceBuffer& scratch);
+  // Brings a matrix to where it lies. `weights` stands for it, is borrowed, and points to its place
+  // from the time that its slice is entered. `scratch` is that of UploadQuantized.
+  Status Store(const FoundWeight& found, cuda::LinearWeights& weights, cuda::DeviceBuffer& scratch);
 
   // Kernels that are launched between the two find the slice's matrices in their places.
   void Enter(int slice);
   void Leave(int slice);
+  // The interval that it began with. Another one as soon as no slice is entered, unless it is fixed
+  // or there is no memory for that.
+  int first_interval() const { return first_interval_; }
+  void SetInterval(int interval) { wanted_interval_ = interval; }
+  // Changes when slices get other places. Then recorded graphs are no longer valid.
+  int version() const { return version_; }
   void AddVisitor() {}
   void RemoveVisitor() {}
 
@@ -48,24 +55,37 @@ class CudaWeightRing {
 
  private:
   struct Matrix {
-    size_t slice = 0;    // of the range
-    int64_t offset = 0;  // in the slice's block
+    size_t slice = 0;                        // of the range
+    int64_t offset = 0;                      // in the slice's block
+    cuda::LinearWeights* weights = nullptr;  // once it is stored
   };
 
-  CudaWeightRing(SliceRange range, cuda::StagedStream& stream) : range_(range), stream_(stream) {}
+  CudaWeightRing(SliceRange range, const OffloadOptions& options, cuda::StagedStream& stream)
+      : range_(range), options_(options), stream_(stream) {}
   // Plans the part of a slice that may lie outside, and returns its bytes.
-  int64_t PlanSlice(size_t slice, const std::vector<const WeightReader::Named*>& matrices,
-                    double portion);
+  int64_t PlanSlice(size_t slice, const std::vector<const WeightReader::Named*>& matrices);
+  // Plans which slices lie outside, and makes the ring.
+  Status MakeRing(const std::vector<int64_t>& slice_bytes);
+  // Brings what lies outside to the interval that is wanted.
+  void ChangeInterval();
+  void PointTo(const Matrix& matrix, std::byte* block) const;
   // The block of a slice; none if all of it stays.
   std::optional<size_t> BlockOf(int slice) const {
     return blocks_[static_cast<size_t>(slice - range_.first)];
   }
 
   const SliceRange range_;
+  const OffloadOptions options_;
   cuda::StagedStream& stream_;
-  std::map<std::string, Matrix> matrices_;     // by WeightRef::id, of slices that lie outside
-  std::vector<std::optional<size_t>> blocks_;  // [slices of the range]
+  std::map<std::string, Matrix> matrices_;  // by WeightRef::id, of slices that lie outside
+  std::vector<std::vector<const Matrix*>> of_slice_;  // [slices of the range]
+  std::vector<std::optional<size_t>> blocks_;         // [slices of the range]
+  // The bytes of the largest block for each block, as buffers are.
+  std::vector<int64_t> buffer_bytes_;
   std::unique_ptr<cuda::PinnedRing> ring_;
+  int first_interval_ = 0, interval_ = 0, wanted_interval_ = 0;
+  int version_ = 0;
+  int num_entered_ = 0;
 };
 
 // What a matrix takes in a GPU's memory.

@@ -100,7 +100,7 @@ Status CudaWeights::TakeMatrix(const FoundWeight& found, cuda::StagedStream& str
   const std::vector<int64_t>& shape = found.weight.shape;
   const std::span<const std::byte> data = found.tensor.data;
   if (ring_ != nullptr && ring_->Has(found.id)) {
-    LAMINA_ASSIGN_OR_RETURN(matrix, ring_->Store(found, scratch_));
+    LAMINA_RETURN_IF_ERROR(ring_->Store(found, matrix, scratch_));
   } else if (found.quantized != nullptr) {
     const cuda::QuantizedLayout layout(found.quantized->format, shape[0], shape[1]);
     matrix =

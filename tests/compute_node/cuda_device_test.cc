@@ -282,6 +282,63 @@ TEST_F(CudaDeviceTest, TwoRunnersMayShareWhatLiesOutside) {
   EXPECT_EQ(ring.ring().num_out_of_order(), 5);
 }
 
+TEST_F(CudaDeviceTest, IntervalsMayChangeBetweenSteps) {
+  const TemporaryFolder folder;
+  testing::WriteTinyStories("q4_k_m", folder / "m.gguf");
+  for (const std::string& dir : {testing::TinyStoriesDir(), folder / "m.gguf"}) {
+    OneSequence inside(*device_, dir, DType::kF32);
+    const auto device = WithWeightsOutside({.is_auto = true, .buffers = 1}, team_);
+    OneSequence sequence(*device, dir, DType::kF32);
+    EXPECT_EQ(sequence.model().largest_interval, 0);  // there is memory for all
+    const CudaWeightRing& ring =
+        *static_cast<const CudaWeights&>(*sequence.model().device_weights).ring();
+    int64_t copied = 0;
+    for (const int interval : {0, 0, 2, 2, 1, 1, 5, 0, 2, 1, 0, 0}) {
+      SCOPED_TRACE(dir + " interval " + std::to_string(interval));
+      sequence.model().SetInterval(interval);
+      for (const TokenId token : {7, 3, 8}) {  // the third step is replayed
+        copied = ring.ring().bytes_copied();
+        EXPECT_EQ(sequence.Step({&token, 1}, {0}), inside.Step({&token, 1}, {0}));
+      }
+    }
+    EXPECT_EQ(ring.ring().bytes_copied(), copied);  // all stay
+    sequence.model().SetInterval(1);
+    const TokenId token = 4;
+    EXPECT_EQ(sequence.Step({&token, 1}, {0}), inside.Step({&token, 1}, {0}));
+    EXPECT_GE(ring.ring().bytes_copied() - copied, ring.ring().bytes_outside() * 4 / 5);
+  }
+}
+
+// Three of five slices, one of them in turns.
+TEST_F(CudaDeviceTest, IntervalsForWhichThereIsNoMemoryAreNotTaken) {
+  const std::string dir = testing::TinyStoriesDir();
+  WeightOptions options;
+  options.model_dir = dir;
+  const auto all = *WithWeightsOutside({.is_auto = true, .buffers = 1}, team_)->Load(options);
+  const int64_t bytes =
+      static_cast<const CudaWeights&>(*all->device_weights).ring()->ring().buffer_bytes() / 5;
+  OneSequence inside(*device_, dir, DType::kF32);
+  const auto device = WithWeightsOutside(
+      {.is_auto = true, .memory_bytes = 4 * bytes + bytes / 2, .buffers = 1}, team_);
+  OneSequence sequence(*device, dir, DType::kF32);
+  EXPECT_EQ(sequence.model().largest_interval, 2);
+  const cuda::PinnedRing& ring =
+      static_cast<const CudaWeights&>(*sequence.model().device_weights).ring()->ring();
+  EXPECT_EQ(ring.buffer_bytes(), 4 * bytes);
+  for (const int interval : {0, 1, 2, 0}) {
+    sequence.model().SetInterval(interval);
+    const TokenId token = 4;
+    const int64_t copied = ring.bytes_copied();
+    EXPECT_EQ(sequence.Step({&token, 1}, {0}), inside.Step({&token, 1}, {0}));
+    EXPECT_GT(ring.bytes_copied(), copied);  // never all of them
+  }
+  EXPECT_EQ(WithWeightsOutside({.is_auto = true, .memory_bytes = bytes / 2, .buffers = 1}, team_)
+                ->Load(options)
+                .status()
+                .code(),
+            StatusCode::kOutOfSpace);
+}
+
 TEST_F(CudaDeviceTest, LayersThatLieOutsideGiveTheSameBits) {
   const std::string dir = testing::TinyStoriesDir();
   OneSequence inside(*device_, dir, DType::kBF16);
@@ -299,7 +356,6 @@ TEST_F(CudaDeviceTest, WhatCannotLieOutsideIsRefused) {
   const auto refused = [&](const ComputeOffload& offload) {
     return MakeComputeDevice(CudaGpu{0}, team_, offload).status().message();
   };
-  EXPECT_THAT(refused({.weights = {.is_auto = true}}), HasSubstr("cannot change yet"));
   EXPECT_THAT(refused({.kv = {.expansion = 2, .is_auto = true}}), HasSubstr("cannot change yet"));
   EXPECT_THAT(refused({.weights = {.interval = 2, .folder = "/var/tmp"}}),
               HasSubstr("leave out the folder"));

@@ -353,8 +353,6 @@ TEST(ClusterConfig, WeightsMayLieOutside) {
               HasSubstr("outside a GPU's memory lies in the host's: leave out 'folder'"));
   EXPECT_THAT(with("{interval: 3, gb_per_s: 2}", ", device: \"cuda:0\""),
               HasSubstr("outside a GPU's memory lies in the host's"));
-  EXPECT_THAT(with("{interval: auto, record: r.csv}", ", device: \"cuda:0\""),
-              HasSubstr("'auto' is not there for GPUs yet: 'device' is 'cuda:0'"));
   EXPECT_THAT(with("{interval: 3, folder: /x, tier: 2}"), HasSubstr("tier"));
 }
 
@@ -445,7 +443,7 @@ TEST(ClusterConfig, LayersOfAMemoryNodeMayLieOutside) {
   EXPECT_THAT(error_of("{interval: 3, folder: /x}", "cuda:0"),
               HasSubstr("outside a GPU's memory lies in the host's: leave out 'folder'"));
   EXPECT_THAT(error_of("{expansion: auto}", "cuda:0"),
-              HasSubstr("'auto' is not there for GPUs yet: 'device' is 'cuda:0'"));
+              HasSubstr("'expansion: auto' is not there for GPUs yet: 'device' is 'cuda:0'"));
 }
 
 TEST(ClusterConfig, LayersOfAComputeNodeThatKeepsTheKvMayLieOutside) {

@@ -58,10 +58,11 @@ Status KvLayers::Allocate(const KvOutside& outside, StagedStream& stream) {
                           PinnedBuffer::Create(static_cast<size_t>(host_layers_ * layer_bytes)));
   const int64_t in_turns = shape_.num_layers - device_layers_ - host_layers_;
   if (in_turns == 0) return OkStatus();
-  LAMINA_ASSIGN_OR_RETURN(
-      ring_,
-      PinnedRing::Create(std::vector<int64_t>(static_cast<size_t>(in_turns), layer_bytes),
-                         outside.in_turns.num_buffers, outside.in_turns.poison, stream.stream()));
+  PinnedRingOptions options;
+  options.block_bytes.assign(static_cast<size_t>(in_turns), layer_bytes);
+  options.num_shared = options.num_buffers = outside.in_turns.num_buffers;
+  options.poison = outside.in_turns.poison;
+  LAMINA_ASSIGN_OR_RETURN(ring_, PinnedRing::Create(std::move(options), stream.stream()));
   return OkStatus();
 }
 
