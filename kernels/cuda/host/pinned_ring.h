@@ -39,7 +39,7 @@ class PinnedRing {
   ~PinnedRing();
 
   // Other blocks lie outside from now on; nothing is copied for that alone. REQUIRES: there are
-  // buffers for those that stay; no block is entered.
+  // buffers for those that stay; no block is entered, and none is ever written to.
   void SetOutside(const std::vector<bool>& outside);
 
   // Where a block lies, pinned, and where it is while it is entered.
