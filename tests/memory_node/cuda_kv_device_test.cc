@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -16,6 +17,7 @@
 #include "memory_node/cpu_kv_device.h"
 #include "memory_node/make_kv_device.h"
 #include "memory_node/memory_node.h"
+#include "tests/kernels/cuda_cases.h"
 
 namespace lamina {
 namespace cuda_kv_device_test {
@@ -268,8 +270,11 @@ TEST_F(CudaKvDeviceTest, TablesAreKeptAsOnTheCpu) {
 
 // Steps over all layers, with pushes in between, and now and then another order. `device` twice: a
 // GPU that has all layers inside, and one where they take turns.
-TEST_F(CudaKvDeviceTest, LayersThatTakeTurnsGiveTheSameBits) {
+class CudaKvInTurnsTest : public CudaKvDeviceTest, public ::testing::WithParamInterface<bool> {};
+
+TEST_P(CudaKvInTurnsTest, GivesTheSameBits) {
   constexpr int kMoreLayers = 5;
+  const auto running = GetParam() ? std::make_unique<cuda::RunningStreams>() : nullptr;
   for (const DType kv_dtype : {DType::kBF16, DType::kI8Scaled}) {
     for (const OffloadOptions& offload :
          std::vector<OffloadOptions>{{.interval = 1, .buffers = 1},
@@ -295,24 +300,38 @@ TEST_F(CudaKvDeviceTest, LayersThatTakeTurnsGiveTheSameBits) {
         for (size_t i = 0; i < 2; ++i) {
           answers[i] = Ask(*devices_[i], layer, DType::kF32, asked, q);
           std::vector<Asked> more = asked;
-          for (Asked& row : more) row = {row.sequence, 0, 2};
+          for (Asked& row : more) row = {row.sequence, 0, std::min<int64_t>(2, row.num_tokens)};
           answers[i] = Ask(*devices_[i], layer, DType::kF32, more, q, std::move(answers[i]));
         }
         EXPECT_EQ(answers[0].out, answers[1].out) << "layer " << layer;
         EXPECT_EQ(answers[0].lse, answers[1].lse) << "layer " << layer;
       };
+      int64_t next_made_up = 0;
       for (uint64_t step = 1; step <= 4; ++step) {
         AppendTokens(step, 0, 3 + static_cast<int64_t>(step), step, kMoreLayers);
         for (int layer = 0; layer < kMoreLayers; ++layer) {
           expect_same(layer, {{step, 0, 3}, {1, 1, 4}});
+          if (next_made_up > 0) expect_same(layer, {{200, 0, next_made_up}});
           // What is written while the next layers are on their way.
           if (layer == 2) AppendTokens(100 + step, 0, 2, step, kMoreLayers);
+          const auto slot = static_cast<TokenSlot>(next_slot_++ * 7 % kCapacity);
+          for (const auto& device : devices_) {
+            ASSERT_TRUE(device->cache()
+                            .AppendDummy(SequenceId{200}, next_made_up, {&slot, 1}, StepId{step})
+                            .ok());
+          }
+          ++next_made_up;
         }
       }
-      for (const int layer : {3, 0, 4, 4, 1}) expect_same(layer, {{2, 0, 5}, {104, 0, 2}});
+      for (const int layer : {3, 0, 4, 4, 1})
+        expect_same(layer, {{2, 0, 5}, {104, 0, 2}, {200, 0, next_made_up}});
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Streams, CudaKvInTurnsTest, ::testing::Bool(), [](const auto& info) {
+  return info.param ? "go_on_by_themselves" : "as_late_as_they_may";
+});
 
 TEST_F(CudaKvDeviceTest, WhatCannotTakeTurnsIsRefused) {
   MemoryNodeOptions options = OnGpu(1 << 20);

@@ -1,7 +1,9 @@
 #include "kernels/cuda/emulation/runtime.h"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -287,6 +289,16 @@ cudaError_t cudaHostUnregister(void* memory) {
   return registered.erase(memory) == 1 ? cudaSuccess : Return(cudaErrorInvalidValue);
 }
 
+// A copy across the bus takes its time: what is written to its source meanwhile is missed, and what
+// is written to its destination is lost.
+static void CopySlowly(void* to, const void* from, size_t bytes) {
+  std::vector<std::byte> read(bytes);
+  std::memcpy(read.data(), from, bytes);
+  std::this_thread::sleep_for(
+      std::min(std::chrono::nanoseconds(10 * bytes), std::chrono::nanoseconds(2'000'000)));
+  std::memcpy(to, read.data(), bytes);
+}
+
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
   const std::lock_guard lock(mutex);
@@ -295,8 +307,12 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
     return Return(cudaErrorInvalidValue);
   if (kind != cudaMemcpyDeviceToDevice && Refuses(*stream))
     return Return(cudaErrorStreamCaptureUnsupported);
+  const bool slowly = stream->ahead() && kind == cudaMemcpyHostToDevice;
   Enqueue(stream, [=] {
-    std::memcpy(to, from, bytes);
+    if (slowly)
+      CopySlowly(to, from, bytes);
+    else
+      std::memcpy(to, from, bytes);
     return std::string();
   });
   return cudaSuccess;

@@ -109,9 +109,9 @@ namespace lamina::cuda::emulation {
 void Enqueue(cudaStream_t stream, std::function<std::string()> work);
 
 // Whether streams that are created from now on have a thread each, which does work at once and
-// beside other streams. The initial value is true if LAMINA_EMULATED_STREAMS is "threads". If it is
-// false, memory cannot be shared with other processes (emulation/driver.h): no one would do the
-// work that they wait for.
+// beside other streams, copies to the device slowly. The initial value is true if
+// LAMINA_EMULATED_STREAMS is "threads". If it is false, memory cannot be shared with other
+// processes (emulation/driver.h): no one would do the work that they wait for.
 void SetStreamsRunAhead(bool ahead);
 bool StreamsRunAhead();
 
