@@ -80,7 +80,7 @@ LinearWeights UploadQuantized(const QuantizedMatrix& matrix, std::byte* place,
 
   const QuantizedWeights weights = layout.At(place, format);
   constexpr int64_t kPair = 2 * kTileOutputs;
-  const int64_t at_a_time = std::max<int64_t>(1, kMostScratch / (in * kPair)) * kPair;
+  const int64_t at_a_time = std::clamp<int64_t>(kMostScratch / (in * kPair), 1, 1024) * kPair;
   GrowTo(static_cast<size_t>(std::min(at_a_time, out) * in), stream, scratch);
   for (int64_t first = 0; first < out; first += at_a_time) {
     const int64_t count = std::min(at_a_time, out - first);
