@@ -136,7 +136,6 @@ void ReadOffloadInterval(YamlMap& map, const std::string& yaml_path, NodeConfig*
   map.ReadSize("memory", &offload.memory_bytes, 0);
 }
 
-// Of layers' K and V: how many lie outside, and where.
 // What lies outside a GPU's memory lies in its host's.
 void CheckOutsideGpu(YamlMap& map, const NodeConfig& node, const OffloadOptions& offload) {
   if (!IsGpuName(node.device)) return;
@@ -149,8 +148,14 @@ void CheckOutsideGpu(YamlMap& map, const NodeConfig& node, const OffloadOptions&
              "what lies outside a GPU's memory lies in the host's: leave out 'folder' and "
              "'gb_per_s'");
   }
+  if (node.host_memory_bytes > 0) {
+    map.Fail("folder",
+             "layers outside take turns, or are read where they lie, with 'host_memory': give one "
+             "of both");
+  }
 }
 
+// Of layers' K and V: how many lie outside, and where.
 void ReadKvOffload(YamlMap& map, const NodeConfig& node, OffloadOptions* offload) {
   if (map.Has("expansion")) {
     std::string expansion;

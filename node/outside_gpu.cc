@@ -10,6 +10,7 @@ Status CheckOutsideGpu(const OffloadOptions& offload) {
     return InvalidArgument(
         "what lies outside a GPU's memory lies in the host's: leave out the folder and its rate");
   }
+  if (!offload.bus.empty()) return InvalidArgument("a bus is for modelled devices");
   if (offload.is_elastic())
     return Unimplemented("the layers that lie outside a GPU's memory cannot change yet");
   return OkStatus();

@@ -7,8 +7,8 @@
 
 namespace lamina {
 
-// kInvalidArgument if a folder or a rate is given, kUnimplemented if how many times the tokens find
-// room is to change.
+// kInvalidArgument if a folder, a rate or a bus is given, kUnimplemented if how many times the
+// tokens find room is to change.
 Status CheckOutsideGpu(const OffloadOptions& offload);
 
 // Which layers lie outside, and in how many buffers they take turns: none, if nothing does.

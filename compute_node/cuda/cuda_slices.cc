@@ -55,7 +55,6 @@ Result<std::unique_ptr<CudaSlices>> CudaSlices::Create(const SlicedModel& model,
 }
 
 Status CudaSlices::Allocate() {
-  turn_.Begin(weights_.ring());
   const auto rows = static_cast<size_t>(max_rows_);
   size_t floats = 0;
   std::vector<size_t> begins;
@@ -123,7 +122,7 @@ void CudaSlices::UploadRows() {
 // It stops at all-reduces even if there are no rows, because other ranks wait there.
 const Op* CudaSlices::RunTo(int k, ValueId there) {
   engine_.staged().Enter();
-  turn_.Enter(k);
+  EnterWeights(k);
   const std::vector<Op>& program = model_.slices[static_cast<size_t>(k)].program;
   size_t end = next_op_;
   bool is_there = false;
@@ -133,15 +132,21 @@ const Op* CudaSlices::RunTo(int k, ValueId there) {
   // The all-reduce at which it has stopped, if it has.
   const Op* const stopped = end < program.size() && !is_there ? &program[end] : nullptr;
   next_op_ = stopped != nullptr ? end + 1 : there < 0 ? 0 : end;
-  if (next_op_ == 0) turn_.Leave();
+  if (next_op_ == 0 && weights_.ring() != nullptr) weights_.ring()->Leave(k);
   if (!engine_.runs_ahead()) engine_.staged().Finish();
   return stopped;
 }
 
+void CudaSlices::EnterWeights(int k) {
+  if (weights_.ring() == nullptr) return;
+  places_.resize(model_.slices.size());
+  const std::byte* const place = weights_.ring()->Enter(k);
+  if (std::exchange(places_[static_cast<size_t>(k)], place) != place) graphs_.ClearSlice(k);
+}
+
 void CudaSlices::Run(const OpRange& range) {
   if (tokens_.empty() || range.begin == range.end) return;
-  const int version = engine_.version() + weights_.version();
-  if (std::exchange(recorded_with_, version) != version) graphs_.Clear();
+  if (std::exchange(recorded_with_, engine_.version()) != engine_.version()) graphs_.Clear();
   const std::span<const Op> ops = std::span(model_.slices[static_cast<size_t>(range.slice)].program)
                                       .subspan(range.begin, range.end - range.begin);
   const std::optional<int64_t> rows = SliceGraphs::FilledRows(num_rows(), max_rows_);

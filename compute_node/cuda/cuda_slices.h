@@ -16,7 +16,6 @@
 #include "compute_node/cuda/cuda_experts.h"
 #include "compute_node/cuda/cuda_weights.h"
 #include "compute_node/cuda/slice_graphs.h"
-#include "compute_node/slice_turn.h"
 #include "kernels/cuda/host/sampler.h"
 #include "splitter/slices.h"
 
@@ -61,6 +60,8 @@ class CudaSlices final : public SliceRunner {
   // Runs slice `k` until value `there` is computed (-1: to its end) and returns nullptr, or to the
   // next all-reduce and returns it.
   const Op* RunTo(int k, ValueId there);
+  // Has the slice's weights in their places for what is launched next.
+  void EnterWeights(int k);
   void Run(const OpRange& range);
   void Launch(std::span<const Op> ops, int64_t rows);
   // Launches one kernel for a residual addition and the norm of its sum. Returns false, and
@@ -95,10 +96,10 @@ class CudaSlices final : public SliceRunner {
   std::unique_ptr<cuda::Sampler> sampler_;
   cuda::DeviceBuffer frequencies_;  // inverse frequencies of rotary embeddings
   std::map<std::vector<float>, const float*> frequencies_at_;  // where they are in frequencies_
-  size_t next_op_ = 0;  // in a slice that has stopped at q or an all-reduce
-  SliceTurn<CudaWeightRing> turn_;
+  size_t next_op_ = 0;                    // in a slice that has stopped at q or an all-reduce
+  std::vector<const std::byte*> places_;  // [slices] CudaWeightRing::Enter's, of recorded graphs
   SliceGraphs graphs_;
-  int recorded_with_ = 0;  // versions of the engine and of the weights, of the recorded graphs
+  int recorded_with_ = 0;  // CudaEngine::version of the recorded graphs
   std::vector<TokenId> tokens_;
   std::vector<int32_t> positions_;
   std::vector<TokenId> table_rows_;  // scratch

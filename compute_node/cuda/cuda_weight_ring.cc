@@ -13,6 +13,16 @@ constexpr int64_t kAlignment = 256;
 
 int64_t Aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
+// The model's last linear layer. Buffers are all as large as the largest block, and with a
+// vocabulary of 128k the head alone is larger than any layer.
+std::string HeadOf(const SlicedModel& model) {
+  std::string head;
+  for (const Op& op : model.slices.back().program) {
+    if (op.kind == OpKind::kLinear) head = op.weights[0].id();
+  }
+  return head;
+}
+
 }  // namespace
 
 int64_t BytesOnDevice(const WeightReader::Named& matrix) {
@@ -28,10 +38,11 @@ Result<std::unique_ptr<CudaWeightRing>> CudaWeightRing::Create(
   std::unique_ptr<CudaWeightRing> ring(new CudaWeightRing(range, options, stream));
   const std::map<std::string, int> slices = SlicesOfMatrices(model, range);
   const auto num_slices = static_cast<size_t>(range.end - range.first);
+  const std::string head = HeadOf(model);
   std::vector<std::vector<const WeightReader::Named*>> matrices(num_slices);
   for (const WeightReader::Named& weight : named) {
     const auto slice = slices.find(weight.id);
-    if (weight.role == WeightRole::kMatrix && slice != slices.end())
+    if (weight.role == WeightRole::kMatrix && slice != slices.end() && weight.id != head)
       matrices[static_cast<size_t>(slice->second - range.first)].push_back(&weight);
   }
   std::vector<int64_t> bytes;
@@ -58,11 +69,11 @@ int64_t CudaWeightRing::PlanSlice(size_t slice,
 Status CudaWeightRing::MakeRing(const std::vector<int64_t>& slice_bytes) {
   const size_t n = slice_bytes.size();
   cuda::PinnedRingOptions options;
-  options.num_shared = options.num_buffers = options_.buffers;
   options.poison = options_.poison;
   buffer_bytes_.assign(n, std::ranges::max(slice_bytes));
   LAMINA_ASSIGN_OR_RETURN(first_interval_, FirstInterval(options_, buffer_bytes_));
   std::vector<bool> outside(n, true);
+  options.num_buffers = options_.buffers;
   if (!options_.is_auto) {
     outside = OutsideByInterval(static_cast<int>(n), first_interval_, options_.num_in_group);
   } else {
@@ -78,6 +89,10 @@ Status CudaWeightRing::MakeRing(const std::vector<int64_t>& slice_bytes) {
     blocks_.back() = options.block_bytes.size();
     options.block_bytes.push_back(slice_bytes[slice]);
   }
+  // There may be fewer blocks than slices outside.
+  const auto num_blocks = static_cast<int>(options.block_bytes.size());
+  options.num_buffers = std::min(options.num_buffers, num_blocks);
+  options.num_shared = std::min(options_.buffers, options.num_buffers);
   std::erase_if(matrices_, [&](const auto& matrix) { return !blocks_[matrix.second.slice]; });
   of_slice_.resize(n);
   for (const auto& [id, matrix] : matrices_) of_slice_[matrix.slice].push_back(&matrix);
@@ -94,7 +109,6 @@ void CudaWeightRing::ChangeInterval() {
     return;
   interval_ = wanted_interval_;
   ring_->SetOutside(OutsideByInterval(static_cast<int>(buffer_bytes_.size()), interval_));
-  ++version_;
 }
 
 void CudaWeightRing::PointTo(const Matrix& matrix, std::byte* block) const {
@@ -130,17 +144,18 @@ Status CudaWeightRing::Store(const FoundWeight& found, cuda::LinearWeights& weig
   return stream_.Synchronize();
 }
 
-void CudaWeightRing::Enter(int slice) {
-  if (num_entered_++ == 0) ChangeInterval();
+const std::byte* CudaWeightRing::Enter(int slice) {
+  if (wanted_interval_ != interval_) ChangeInterval();
   const std::optional<size_t> block = BlockOf(slice);
-  if (!block) return;
+  if (!block) return nullptr;
   ring_->Enter(*block);
+  std::byte* const place = ring_->Place(*block);
   for (const Matrix* matrix : of_slice_[static_cast<size_t>(slice - range_.first)])
-    PointTo(*matrix, ring_->Place(*block));
+    PointTo(*matrix, place);
+  return place;
 }
 
 void CudaWeightRing::Leave(int slice) {
-  --num_entered_;
   if (const std::optional<size_t> block = BlockOf(slice)) ring_->Leave(*block);
 }
 

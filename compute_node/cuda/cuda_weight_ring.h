@@ -21,7 +21,8 @@
 namespace lamina {
 
 // Use while loading: Create, and Store for each matrix that it Has. Then Enter and Leave around the
-// kernels of each slice. Thread: the owner of the stream that it was created with.
+// kernels of each slice. The head, which is larger than all else of its slice, has none of it.
+// Thread: the owner of the stream that it was created with.
 class CudaWeightRing {
  public:
   // Plans the blocks of the slices of `range`, and takes pinned memory for those that lie outside
@@ -39,17 +40,18 @@ class CudaWeightRing {
   // from the time that its slice is entered. `scratch` is that of UploadQuantized.
   Status Store(const FoundWeight& found, cuda::LinearWeights& weights, cuda::DeviceBuffer& scratch);
 
-  // Kernels that are launched between the two find the slice's matrices in their places.
-  void Enter(int slice);
+  // Kernels of a slice that are launched next, until another slice is entered, find its matrices in
+  // their places. Returns where these are; null if the slice has none that take turns. Also a
+  // runner that goes on amid a slice calls it, since others may have been in other slices
+  // meanwhile.
+  const std::byte* Enter(int slice);
+  // The kernels of a slice have all been launched: what comes next may take its place.
   void Leave(int slice);
-  // The interval that it began with. Another one as soon as no slice is entered, unless it is fixed
-  // or there is no memory for that.
+
+  // The interval that it began with. Another one from the next Enter on, unless it is fixed or
+  // there is no memory for that.
   int first_interval() const { return first_interval_; }
   void SetInterval(int interval) { wanted_interval_ = interval; }
-  // Changes when slices get other places. Then recorded graphs are no longer valid.
-  int version() const { return version_; }
-  void AddVisitor() {}
-  void RemoveVisitor() {}
 
   const cuda::PinnedRing& ring() const { return *ring_; }
 
@@ -84,8 +86,6 @@ class CudaWeightRing {
   std::vector<int64_t> buffer_bytes_;
   std::unique_ptr<cuda::PinnedRing> ring_;
   int first_interval_ = 0, interval_ = 0, wanted_interval_ = 0;
-  int version_ = 0;
-  int num_entered_ = 0;
 };
 
 // What a matrix takes in a GPU's memory.

@@ -47,9 +47,6 @@ class CudaWeights final : public DeviceWeights {
   void SetInterval(int interval) override {
     if (ring_ != nullptr) ring_->SetInterval(interval);
   }
-  // Changes when matrices get other places, see CudaWeightRing.
-  int version() const { return ring_ != nullptr ? ring_->version() : 0; }
-
   // The most of cuda::LinearWeights::num_places of any quantized matrix.
   int64_t most_places() const { return most_places_; }
   int64_t size_bytes() const { return size_bytes_; }  // as stored in the checkpoint

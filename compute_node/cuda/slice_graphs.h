@@ -44,8 +44,11 @@ class SliceGraphs {
   void Run(const OpRange& range, int64_t rows, cuda::Stream& stream,
            const std::function<void()>& launch);
 
-  // Forgets all graphs.
+  // Forgets all graphs, or those of a slice.
   void Clear() { entries_.clear(); }
+  void ClearSlice(int slice) {
+    std::erase_if(entries_, [&](const auto& entry) { return entry.first.first.slice == slice; });
+  }
 
  private:
   struct Entry {

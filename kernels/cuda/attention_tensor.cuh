@@ -137,7 +137,7 @@ class TensorSplit : private SplitBase<T, kMaxQueries, kSteps * kStep, kRowPad<T>
               lowered = exponent < weight_exponent_ ? exponent - weight_exponent_ : 0;
     weight_exponent_ += lowered;
     // What would be lowered by more is nothing beside the new weights.
-    const float change = PowerOfTwo(lowered > -126 ? lowered : -126);
+    const float change = lowered > -126 ? PowerOfTwo(lowered) : 0.0f;
     const float changes[2] = {__shfl_sync(kAllLanes, change, minor_ * 4),
                               __shfl_sync(kAllLanes, change, minor_ * 4 + 4)};
     if (changes[0] != 1 || changes[1] != 1) {

@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <memory>
+#include <random>
 
 #include "compute_node/compute_device.h"
 #include "compute_node/local_attention.h"
@@ -261,6 +263,79 @@ TEST_P(CudaOutsideTest, WeightsGiveTheSameBits) {
       }
     }
     EXPECT_EQ(num_rings, 2 * (largest == 5 ? 3 + 1 : 3));
+  }
+}
+
+// A rank's share of a step, which stops at every sum over all ranks; that has the rank's part alone
+// here. Keeps what each slice has computed.
+class ShareOfAStep {
+ public:
+  ShareOfAStep(ComputeDevice& device, const LoadedModel& model, TokenId token)
+      : device_(device), model_(model), slices_(*device.MakeSlices(model, kMaxRows)) {
+    slices_->Begin(std::span(&token, 1), std::vector<int32_t>{3});
+  }
+
+  bool done() const { return k_ == std::ssize(model_.sliced.slices); }
+  // Goes on to the next sum or the end of a slice.
+  void GoOn() {
+    const Slice& slice = model_.sliced.slices[static_cast<size_t>(k_)];
+    if (const Op* const sum = slices_->Run(k_)) {
+      Write(device_, ValueOf(sum->inputs[0]), slices_->value(sum->output));
+      return;
+    }
+    ++k_;
+    if (slice.attention < 0) {
+      values.push_back(ValueOf(model_.sliced.graph.logits));
+      return;
+    }
+    const Op& op = model_.sliced.attentions[static_cast<size_t>(slice.attention)];
+    values.push_back(ValueOf(op.inputs[0]));
+    Write(device_, ValueOf(op.inputs[0]), slices_->value(op.output));
+  }
+
+  std::vector<std::vector<float>> values;
+
+ private:
+  std::vector<float> ValueOf(ValueId id) {
+    return Read(device_, slices_->value(id),
+                model_.sliced.graph.values[static_cast<size_t>(id)].width);
+  }
+
+  ComputeDevice& device_;
+  const LoadedModel& model_;
+  std::unique_ptr<SliceRunner> slices_;
+  int k_ = 0;
+};
+
+// Two steps that stop amid slices, one in another slice or in the same one as the other.
+TEST_P(CudaOutsideTest, StepsThatStopAmidASliceFindTheirWeightsAgain) {
+  WeightOptions options;
+  options.model_dir = testing::TinyStoriesDir();
+  options.share.num_ranks = 2;
+  const auto inside = *device_->Load(options);
+  std::array<std::vector<std::vector<float>>, 2> expected;
+  for (size_t i = 0; i < 2; ++i) {
+    ShareOfAStep step(*device_, *inside, static_cast<TokenId>(5 + i));
+    while (!step.done()) step.GoOn();
+    expected[i] = step.values;
+  }
+  for (const OffloadOptions& offload :
+       {OffloadOptions{.interval = 1, .buffers = 1}, OffloadOptions{.interval = 2, .buffers = 1},
+        OffloadOptions{.interval = 1, .buffers = 2}}) {
+    const auto device = WithWeightsOutside(offload, team_);
+    const auto model = *device->Load(options);
+    for (unsigned seed = 0; seed < 6; ++seed) {
+      SCOPED_TRACE("interval " + std::to_string(offload.interval) + " seed " +
+                   std::to_string(seed));
+      std::mt19937 random(seed);
+      ShareOfAStep one(*device, *model, 5), other(*device, *model, 6);
+      while (!one.done() || !other.done()) {
+        ShareOfAStep& next = !one.done() && (other.done() || random() % 2 == 0) ? one : other;
+        next.GoOn();
+      }
+      EXPECT_EQ(one.values, expected[0]);
+      EXPECT_EQ(other.values, expected[1]);
+    }
   }
 }
 

@@ -442,6 +442,8 @@ TEST(ClusterConfig, LayersOfAMemoryNodeMayLieOutside) {
   EXPECT_EQ(with("{expansion: 2}", "cuda:0")->nodes[1].offload, (OffloadOptions{.expansion = 2}));
   EXPECT_THAT(error_of("{interval: 3, folder: /x}", "cuda:0"),
               HasSubstr("outside a GPU's memory lies in the host's: leave out 'folder'"));
+  EXPECT_THAT(error_of("{expansion: 2}", "cuda:0\", host_memory: \"16MiB"),
+              HasSubstr("with 'host_memory': give one of both"));
   EXPECT_THAT(error_of("{expansion: auto}", "cuda:0"),
               HasSubstr("'expansion: auto' is not there for GPUs yet: 'device' is 'cuda:0'"));
 }
@@ -471,8 +473,11 @@ TEST(ClusterConfig, LayersOfAComputeNodeThatKeepsTheKvMayLieOutside) {
   EXPECT_THAT(error_of("memory: 1GiB, kv_offload: {folder: /x}"), HasSubstr("'interval'"));
   EXPECT_THAT(error_of("kv_offload: {expansion: 2, folder: /x}"),
               HasSubstr("is for a compute node with 'memory'"));
-  EXPECT_THAT(error_of("memory: 1GiB, device: \"cuda:0\", kv_offload: {expansion: 2}"),
-              HasSubstr("not there yet for GPUs"));
+  EXPECT_EQ(
+      with("memory: 1GiB, device: \"cuda:0\", kv_offload: {expansion: 2}")->nodes[0].kv_offload,
+      (OffloadOptions{.expansion = 2}));
+  EXPECT_THAT(error_of("memory: 1GiB, device: \"cuda:0\", kv_offload: {expansion: auto}"),
+              HasSubstr("'expansion: auto' is not there for GPUs yet"));
 }
 
 TEST(ClusterConfig, StandbysAreNoNodesOfTheCluster) {

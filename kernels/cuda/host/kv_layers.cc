@@ -46,9 +46,9 @@ std::string KvLayers::TooLarge(const std::string& device, int64_t device_bytes,
 Status KvLayers::Allocate(const KvOutside& outside, StagedStream& stream) {
   const int64_t layer_bytes = Sort(outside);
   const int64_t device_bytes = device_layers_ * layer_bytes,
-                buffer_bytes = outside.in_turns.num_buffers * layer_bytes;
+                buffer_bytes = SaturatedProduct(outside.in_turns.num_buffers, layer_bytes);
   LAMINA_ASSIGN_OR_RETURN(const DeviceInfo info, DescribeDevice(stream.device()));
-  if (device_bytes + buffer_bytes > info.free_bytes) {
+  if (device_bytes > info.free_bytes || buffer_bytes > info.free_bytes - device_bytes) {
     return OutOfSpace(TooLarge("cuda:" + std::to_string(stream.device()) + " (" + info.name + ")",
                                device_bytes + buffer_bytes, info.free_bytes));
   }

@@ -41,7 +41,7 @@ class KvLayers {
   // Null if no layers take turns.
   const PinnedRing* ring() const { return ring_.get(); }
 
-  // Where a layer is, in device or pinned memory. REQUIRES: no layers take turns.
+  // Where a layer is, in device or pinned memory; one that takes turns only while it is used.
   KvPlace Place(int layer) const;
 
   // For layers that take turns or not. Kernels that are launched until another layer is used find

@@ -35,7 +35,6 @@ Status PinnedRing::Allocate() {
   return OkStatus();
 }
 
-// A failure of the copies is one of the device, which the kernels' stream reports as well.
 PinnedRing::~PinnedRing() {
   if (copies_ != nullptr) (void)copies_->Synchronize();
 }
@@ -81,6 +80,8 @@ void PinnedRing::StartCopy(size_t block) {
   buffer.arrived->Record(*copies_);
   buffer.block = static_cast<int64_t>(block);
   bytes_copied_ += bytes;
+  // Nobody waits for this stream by itself.
+  if (Status failed = copies_->TakeFailure(); !failed.ok()) stream_.Fail(std::move(failed));
 }
 
 void PinnedRing::Enter(size_t block) {
