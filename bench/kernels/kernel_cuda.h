@@ -39,8 +39,8 @@ struct CudaCases {
 // attention a copy on the device whose reads and writes both count, as it moves as many bytes over
 // the same memory; for linear layers cuBLAS alone, on rows that are in the weights' type already;
 // for quantized ones, slices and round trips see MeasureCudaQuantized, MeasureCudaSlice and
-// MeasureRoundTrip. kNotFound or kUnimplemented
-// if there is no such device, kInternal if a result is wrong.
+// MeasureRoundTrip. kNotFound or kUnimplemented if there is no such device, kInternal if a result
+// is wrong.
 Status MeasureCudaKernels(int device, const CudaCases& cases,
                           const std::function<void(const Measurement&)>& print);
 

@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 
 #include "bench/kernels/cuda_samples.h"
 #include "bench/kernels/kernel_cuda_quantized.h"
@@ -14,7 +12,6 @@
 #include "bench/kernels/random_values.h"
 #include "kernels/cuda/host/upload_quantized.h"
 #include "kernels/cuda/linear.h"
-#include "kernels/reference/reference.h"
 
 namespace lamina {
 namespace {
@@ -39,23 +36,6 @@ class Copies {
   cuda::DeviceBuffer memory_;
   size_t bytes_ = 0, count_ = 0;
 };
-
-// Compares some outputs of the last row with sums in double precision.
-Status CheckOutputs(const QuantizedMatrix& matrix, const std::vector<float>& x,
-                    const std::vector<float>& y) {
-  const std::vector<float> weights = reference::Dequantize(matrix);
-  const int64_t in = matrix.in_features, out = matrix.out_features;
-  for (int64_t o = 0; o < out; o += 97) {
-    double sum = 0;
-    for (int64_t i = 0; i < in; ++i)
-      sum += double{x[x.size() - static_cast<size_t>(in - i)]} *
-             weights[static_cast<size_t>(o * in + i)];
-    const float got = y[y.size() - static_cast<size_t>(out - o)];
-    if (!(std::abs(got - sum) <= 1e-5 * static_cast<double>(in)))
-      return InternalError(fmt::format("quantized linear: output {} is {}, not {}", o, got, sum));
-  }
-  return OkStatus();
-}
 
 }  // namespace
 
@@ -118,7 +98,7 @@ Result<std::vector<Measurement>> MeasureCudaQuantized(const CudaQuantizedCase& s
   ours.Seconds();  // y is then of codes again
   cuda::CopyToHost(got.data(), y.data(), y.size_bytes(), stream);
   LAMINA_RETURN_IF_ERROR(stream.Synchronize());
-  LAMINA_RETURN_IF_ERROR(CheckOutputs(matrix, x, got));
+  LAMINA_RETURN_IF_ERROR(CheckLastRow(sizes.format, matrix, x, got));
   measured.push_back(MeasureRatePair("quantized_against_bf16", names, repeats,
                                      {"GFLOP/s", "the same layer with bf16 weights", "",
                                       [&] { return operations / ours.Seconds() / 1e9; },

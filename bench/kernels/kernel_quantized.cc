@@ -70,6 +70,23 @@ QuantizedMatrix MakeQuantizedMatrix(const WeightFormat& format, int64_t out_feat
   return m;
 }
 
+Status CheckLastRow(const std::string& name, const QuantizedMatrix& matrix,
+                    std::span<const float> x, std::span<const float> y) {
+  const int64_t in = matrix.in_features, out = matrix.out_features;
+  const std::span<const float> last_x = x.last(static_cast<size_t>(in)),
+                               last_y = y.last(static_cast<size_t>(out));
+  const std::vector<float> weights = reference::Dequantize(matrix);
+  for (int64_t o = 0; o < out; o += 97) {
+    double sum = 0;
+    for (int64_t i = 0; i < in; ++i)
+      sum += double{last_x[static_cast<size_t>(i)]} * weights[static_cast<size_t>(o * in + i)];
+    const float got = last_y[static_cast<size_t>(o)];
+    if (!(std::abs(got - sum) <= 1e-5 * static_cast<double>(in)))
+      return InternalError(fmt::format("{}: output {} is {}, not {}", name, o, got, sum));
+  }
+  return OkStatus();
+}
+
 Status QuantizedLinearBench::CheckFits(int64_t out_features, int64_t in_features, int64_t rows) {
   const auto out = static_cast<double>(out_features), in = static_cast<double>(in_features);
   // Codes in order, packed, and as bf16 in order and packed.
@@ -107,21 +124,6 @@ double QuantizedLinearBench::Run(const std::vector<PackedWeights>& copies, int64
   return Operations(rows, calls) / seconds_ / 1e9;
 }
 
-// Compares some outputs of the last row with sums in double precision.
-Status QuantizedLinearBench::Check(int64_t rows) const {
-  const int64_t in = matrix_.in_features, out = matrix_.out_features;
-  const float* x = &x_[static_cast<size_t>((rows - 1) * in)];
-  const float* y = &y_[static_cast<size_t>((rows - 1) * out)];
-  const std::vector<float> weights = reference::Dequantize(matrix_);
-  for (int64_t o = 0; o < out; o += 97) {
-    double sum = 0;
-    for (int64_t i = 0; i < in; ++i) sum += double{x[i]} * weights[static_cast<size_t>(o * in + i)];
-    if (!(std::abs(y[o] - sum) <= 1e-5 * static_cast<double>(in)))
-      return InternalError(fmt::format("{}: output {} is {}, not {}", name_, o, y[o], sum));
-  }
-  return OkStatus();
-}
-
 Result<std::vector<Measurement>> QuantizedLinearBench::Measure(int64_t rows, int repeats,
                                                                WorkerTeam& team) {
   x_ = RandomValues(static_cast<size_t>(rows * matrix_.in_features), static_cast<uint32_t>(rows));
@@ -151,7 +153,7 @@ Result<std::vector<Measurement>> QuantizedLinearBench::Measure(int64_t rows, int
                   measured.back().value / operations_per_byte,
                   8 * bytes / static_cast<double>(copies_.size() * matrix_.codes.size()),
                   Percentile(reads, 0.5));
-  LAMINA_RETURN_IF_ERROR(Check(rows));
+  LAMINA_RETURN_IF_ERROR(CheckLastRow(name_, matrix_, x_, y_));
   measured.push_back(MeasureRatePair("quantized_against_bf16", sizes, repeats,
                                      {"GFLOP/s", "the same layer with bf16 weights", "",
                                       [&] { return Run(copies_, rows, calls, team); },

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,11 @@ std::vector<std::string> QuantizedFormatNames();
 // Random codes around 0, with scales of powers of two, so that sums stay small.
 QuantizedMatrix MakeQuantizedMatrix(const WeightFormat& format, int64_t out_features,
                                     int64_t in_features);
+
+// Compares some outputs of the last row with sums in double precision. kInternal, beginning with
+// `name`, if one is wrong. x: [rows, in_features]; y: [rows, out_features].
+Status CheckLastRow(const std::string& name, const QuantizedMatrix& matrix,
+                    std::span<const float> x, std::span<const float> y);
 
 // One shape of matrix in one format, with so many copies that no cache holds them, and as many of
 // bf16. Thread: owner.
@@ -39,7 +45,6 @@ class QuantizedLinearBench {
   double Operations(int64_t rows, size_t calls) const;
   double Run(const std::vector<PackedWeights>& copies, int64_t rows, size_t calls,
              WorkerTeam& team);
-  Status Check(int64_t rows) const;
 
   const std::string name_;
   QuantizedMatrix matrix_;

@@ -14,8 +14,8 @@ namespace lamina {
 // one owner.
 class CudaDevice final : public ComputeDevice {
  public:
-  // Opens GPU number `index`. Borrows the team, which samples. Of models that are loaded the
-  // weights of some slices lie in the host's memory, as `offload` says. Errors are those of
+  // Opens GPU number `index`. Borrows the team, which samples. `offload` says which weights of
+  // models, and which layers of KV caches, lie in the host's memory. Errors are those of
   // cuda::DescribeDevice, for example if there is no such GPU, and of allocating the stream.
   static Result<std::unique_ptr<ComputeDevice>> Create(int index, WorkerTeam& team,
                                                        const ComputeOffload& offload = {});

@@ -13,8 +13,7 @@ constexpr int64_t kAlignment = 256;
 
 int64_t Aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// The model's last linear layer. Buffers are all as large as the largest block, and with a
-// vocabulary of 128k the head alone is larger than any layer.
+// The model's last linear layer.
 std::string HeadOf(const SlicedModel& model) {
   std::string head;
   for (const Op& op : model.slices.back().program) {

@@ -21,8 +21,9 @@
 namespace lamina {
 
 // Use while loading: Create, and Store for each matrix that it Has. Then Enter and Leave around the
-// kernels of each slice. The head, which is larger than all else of its slice, has none of it.
-// Thread: the owner of the stream that it was created with.
+// kernels of each slice. The model's head is none of its matrices: with a large vocabulary it is
+// larger than all else of its slice, and every buffer would have to be as large. Thread: the owner
+// of the stream that it was created with.
 class CudaWeightRing {
  public:
   // Plans the blocks of the slices of `range`, and takes pinned memory for those that lie outside

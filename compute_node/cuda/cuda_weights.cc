@@ -67,11 +67,12 @@ Result<CudaWeights::Loading> CudaWeights::Loading::Start(const Graph& graph,
   stream.Enter();
   LAMINA_ASSIGN_OR_RETURN(const cuda::DeviceInfo info, cuda::DescribeDevice(stream.device()));
   if (needed > static_cast<size_t>(info.free_bytes)) {
-    return OutOfSpace(
-        options.model_dir + " has " + FormatGigabytes(static_cast<int64_t>(needed)) +
-        " of weights for this node, and cuda:" + std::to_string(stream.device()) + " (" +
-        info.name + ") has " + FormatGigabytes(info.free_bytes) +
-        " free; share the model among several compute nodes, or stop what else uses the GPU");
+    return OutOfSpace(options.model_dir + " has " + FormatGigabytes(static_cast<int64_t>(needed)) +
+                      " of weights for this node, and cuda:" + std::to_string(stream.device()) +
+                      " (" + info.name + ") has " + FormatGigabytes(info.free_bytes) +
+                      " free; let weights lie outside (\"offload\"), share the model among several "
+                      "compute nodes, "
+                      "or stop what else uses the GPU");
   }
   LAMINA_ASSIGN_OR_RETURN(loading.weights_->memory_, cuda::DeviceBuffer::Create(needed));
   return loading;
